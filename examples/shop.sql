@@ -21,7 +21,7 @@ CREATE TABLE customer_total (
     cents    bigint NOT NULL
 );
 
--- The role of both programs. outbox_relay_writer may insert events and use the inbox and the idempotency keys.
+-- The role of the programs. outbox_relay_writer may insert events and use the inbox and the idempotency keys.
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'shop') THEN
         CREATE ROLE shop LOGIN PASSWORD 'change-me';

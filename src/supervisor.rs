@@ -138,8 +138,7 @@ async fn checking<T>(
             // A late answer may still arrive on this connection, so it must not return to the pool.
             drop(Object::take(connection));
             let text = format!(
-                "the schema check timed out after {CHECK_TIMEOUT:?}. Fix: check the load and the \
-            locks of the server"
+                "the schema check timed out after {CHECK_TIMEOUT:?}. Fix: check the server's load and locks"
             );
             Err(StartError::Unavailable(text))
         }
@@ -294,11 +293,11 @@ impl<'a> Start<'a> {
 
     fn probers(&self, tasks: &mut Tasks) {
         let gate = prober::keep_gate(Rc::clone(&self.relay), fastrand::Rng::new());
-        tasks.spawn_local(named("the prober of Kafka", gate));
+        tasks.spawn_local(named("the Kafka prober", gate));
         let watching = prober::watch_holds(Rc::clone(&self.relay), self.holds());
-        tasks.spawn_local(named("the watch on holds", watching));
+        tasks.spawn_local(named("the hold watcher", watching));
         let probing = prober::keep_holds(Rc::clone(&self.relay), self.holds(), self.outbox());
-        tasks.spawn_local(named("the prober of held topics", probing));
+        tasks.spawn_local(named("the prober for held topics", probing));
     }
 
     /// Starts the reaper, if it is enabled. Returns how to change its pace.

@@ -190,6 +190,29 @@ fn compose_uses_valid_arguments_and_settings() {
     assert_eq!(before, "service_completed_successfully");
 }
 
+/// The quick start in the comment names services, a topic, a path and a port that the file defines.
+#[test]
+fn commands_in_the_comment_of_compose_fit_its_services() {
+    let (text, compose) = (read("compose.yaml"), yaml("compose.yaml"));
+    let comment: Vec<&str> = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).collect();
+    let comment = comment.join(" ").replace("\\ ", "");
+    let exec: Vec<_> = comment.split("docker compose exec ").skip(1).collect();
+    assert_eq!(exec.len(), 2, "{comment}");
+    for command in exec {
+        let (service, program) = command.split_once(' ').unwrap();
+        assert!(compose["services"][service].is_object(), "{service}");
+        assert!(program.starts_with("psql ") || program.starts_with("/opt/kafka/bin/"), "{program}");
+    }
+    let database = compose["services"]["postgres"]["environment"]["POSTGRES_DB"].as_str().unwrap();
+    assert!(comment.contains(&format!("psql --username postgres {database} ")), "{comment}");
+    let (_, values) = comment.split_once("VALUES ('").unwrap();
+    let topic = format!("events.{}", values.split('\'').next().unwrap());
+    let created = texts(&compose["services"]["topics"]["command"]);
+    assert!(created.contains(&format!("--topic={topic}")), "{created:?}");
+    assert!(comment.contains(&format!("--topic {topic} ")), "{comment}");
+    assert!(comment.contains(&format!("curl http://127.0.0.1:{}/readyz", admin_port())), "{comment}");
+}
+
 #[test]
 fn image_build_contains_every_file_that_cargo_needs() {
     let ignored = read(".dockerignore");
@@ -197,8 +220,16 @@ fn image_build_contains_every_file_that_cargo_needs() {
     let manifest: toml::Table = read("Cargo.toml").parse().unwrap();
     let members =
         manifest["workspace"]["members"].as_array().unwrap().iter().map(|member| member.as_str().unwrap());
-    for needed in members.chain(["Cargo.toml", "Cargo.lock", "build.rs", "README.md", "src", "sql", "tests"])
-    {
+    for needed in members.chain([
+        "Cargo.toml",
+        "Cargo.lock",
+        "build.rs",
+        "README.md",
+        "src",
+        "sql",
+        "tests",
+        "packaging/config.toml",
+    ]) {
         let is_sent = |entry: &&str| Path::new(needed).starts_with(entry);
         assert!(sent.iter().any(is_sent), "{needed}");
         assert!(Path::new(ROOT).join(needed).exists(), "{needed}");

@@ -18,6 +18,7 @@ mod error_codes_page;
 mod fuzzing;
 mod held_topics;
 mod huge_rows;
+mod init;
 mod kafka_outage;
 mod locked_rows;
 mod log_lines;

@@ -196,7 +196,7 @@ async fn status_and_history_show_who_paused_what_and_why() {
     let by = setup.roles().on_call();
     let text = setup.relay(&["status"]);
     for part in [
-        "paused        3 by operators; events in these scopes wait\n",
+        "paused        3; the events in each scope wait\n",
         &format!("  everything  by {by} since 20"),
         r": a \u{1b}[31mmigration",
         &format!("  topic events.order  by {by} since 20"),

@@ -1,12 +1,15 @@
 //! `outbox-relay replay` publishes sent events again: in place, in order, or to another topic.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::path::Path;
 use std::time::SystemTime;
 
+use crate::support::command::{Ended, of_program, relay_binary};
 use crate::support::consumer::{Record, read_all};
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
-use crate::support::wait::STALLED;
+use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers::{Load, Writers};
 
 const INSERT: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload, headers)
@@ -57,12 +60,14 @@ async fn selected_events_are_published_again_in_order_and_recorded() {
     assert_eq!((&dry["events"], &dry["topics"]), (&json!(10), &json!({ &topic: 10 })), "{dry}");
     assert_eq!(outbox.unsent().await, 0);
 
-    let before = outbox.count("SELECT removals FROM app.outbox_hold_version").await;
+    let removals = "SELECT removals FROM app.outbox_hold_version";
+    let before = outbox.count(removals).await;
+    assert_eq!(replay(&outbox, &["--key", "no such key"])["events"], 0);
+    assert_eq!(outbox.count(removals).await, before, "nothing was replayed, so the marks stay valid");
     let done = replay(&outbox, &[&args[..], &["--reason", "a test"]].concat());
     assert_eq!((&done["events"], &done["topics"]), (&dry["events"], &dry["topics"]), "{done}");
     assert_eq!(outbox.unsent().await, 10);
-    let after = outbox.count("SELECT removals FROM app.outbox_hold_version").await;
-    assert!(after > before, "the marks of the relays must become invalid");
+    assert_eq!(outbox.count(removals).await, before + 1, "the marks of the relays must become invalid");
     publish(&outbox).await;
 
     let records = records(&outbox, "order").await;
@@ -102,6 +107,52 @@ async fn interrupted_replay_continues_without_the_events_of_the_first_run() {
     outbox.drop().await;
 }
 
+/// The command that an interrupted replay prints has absolute times, and publishes each of the remaining events once.
+#[tokio::test]
+async fn interrupted_replay_prints_the_command_for_the_remaining_events() {
+    let outbox = delivered("replay_interrupted").await;
+    let recorded = "SELECT count(*) FROM app.outbox_act WHERE act = 'replay' AND reason = 'it''s a test'";
+    let args = ["replay", "--since", "1h", "--limit", "50", "--rate", "10", "--reason", "it's a test"];
+    let mut first = outbox.operator().spawn(&args);
+    wait_until("a batch is replayed", STALLED, async || outbox.count(recorded).await > 0).await;
+    first.signal(Signal::INT);
+    assert_eq!(first.ended().await.code(), Some(1));
+    let (log, done) = (first.log(), outbox.count(recorded).await);
+    assert!((10..50).contains(&done), "{done}: {log}");
+    assert!(log.contains(&format!("error: Interrupted. {done} events had been set back to unsent")), "{log}");
+    publish(&outbox).await;
+
+    let (announced, rest) = (log.split("run:").nth(1).unwrap(), log.split("run:").nth(2).unwrap());
+    let since = |text: &str| text.split(" --since ").nth(1).unwrap()[..27].to_owned();
+    assert_eq!(since(announced), since(rest), "{log}");
+    assert!(since(rest).starts_with("20") && since(rest).ends_with('Z'), "{log}");
+    let line = rest.trim().replacen("outbox-relay", relay_binary().to_str().unwrap(), 1);
+    let second =
+        Ended::of(of_program(Path::new("sh")).args(["-c", &line.replace("--rate 10", "--rate 1000")]));
+    second.succeeds();
+    assert_eq!(outbox.count(recorded).await, 50, "{second}");
+    let each = "SELECT count(DISTINCT event_id) FROM app.outbox_act WHERE act = 'replay'";
+    assert_eq!(outbox.count(each).await, 50);
+    outbox.drop().await;
+}
+
+/// Another operator replays an event, and a relay publishes it again, before this replay reaches it.
+#[tokio::test]
+async fn event_that_was_published_again_in_the_meantime_is_left_alone() {
+    let outbox = delivered("replay_overtaken").await;
+    let other = outbox.database.connect().await;
+    run(&other, "BEGIN; UPDATE app.outbox SET sent_at = clock_timestamp() + interval '1 hour' WHERE id = 7")
+        .await;
+    let mut replaying = outbox.operator().spawn(&["replay", "--all"]);
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    wait_until("the replay waits for the row", STALLED, async || outbox.count(waiting).await == 1).await;
+    run(&other, "COMMIT").await;
+    assert!(replaying.ended().await.success(), "{}", replaying.log());
+    assert_eq!(outbox.unsent().await, 59);
+    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_act WHERE outbox_id = 7").await, 0);
+    outbox.drop().await;
+}
+
 #[tokio::test]
 async fn each_filter_selects_and_unsent_events_are_left_alone() {
     let outbox = delivered("replay_filters").await;
@@ -132,15 +183,30 @@ async fn each_filter_selects_and_unsent_events_are_left_alone() {
     fails(&["--all", "--key", "k1"], 2, "--all cannot be combined with a filter");
     fails(&["--since", "1h", "--until", "2h"], 2, "--since must be before --until");
     fails(&["--all", "--rate", "0"], 2, "--rate");
-    fails(&["--all", "--to-topic", "no-such-topic"], 2, "--to-topic: ");
-    fails(
-        &["--topic", &outbox.topic("order"), "--to-topic", &outbox.topic("order")],
-        2,
-        "cannot be copied to it",
-    );
     let deleting = outbox.operator().set("outbox", "on_sent", "delete");
     deleting.command(&["replay", "--all"]).fails(78, &["There are no sent events"]);
     outbox.relay().command(&["replay", "--all"]).fails(78, &["GRANT INSERT (", "outbox_act"]);
+    outbox.drop().await;
+}
+
+/// Nothing is published and recorded, even if only a later event belongs to the topic.
+#[tokio::test]
+async fn unusable_target_topic_is_refused_before_anything_is_published() {
+    let outbox = delivered("replay_target").await;
+    run(&outbox.client, "UPDATE app.outbox SET aggregate_type = 'invoice' WHERE id <= 20").await;
+    let order = outbox.topic("order");
+    for (to, message) in [
+        (&*order, "cannot be copied to it"),
+        ("no-such-topic", "--to-topic: topic no-such-topic"),
+        ("no topic", "--to-topic no topic: character"),
+    ] {
+        for more in [&["--rate", "5"][..], &["--dry-run"]] {
+            let args = [&["replay", "--all", "--to-topic", to], more].concat();
+            outbox.operator().command(&args).fails(2, &[message]);
+        }
+    }
+    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_act").await, 0);
+    assert_eq!(records(&outbox, "order").await.len(), 30);
     outbox.drop().await;
 }
 
@@ -168,6 +234,8 @@ async fn events_are_copied_to_another_topic_in_order_without_changing_rows() {
         assert_eq!(numbers(&copies, key), expected, "{key}");
     }
     for copy in &copies {
+        let partition = outbox_relay::relay::partition::of(copy.key.as_deref().unwrap(), 3);
+        assert_eq!(copy.partition, partition as i32, "the partition that the relay chooses for the key");
         let original = originals.iter().find(|record| record.event_id() == copy.event_id()).unwrap();
         assert_eq!(
             (&copy.key, &copy.value, &copy.headers),

@@ -58,7 +58,7 @@ async fn page_shows_the_state_of_the_outbox_and_escapes_its_content() {
     let html = shows(&relay, &["verdict healthy", "no events are waiting", "Nothing is paused."]).await;
     for text in [
         "<title>healthy · app.outbox · outbox-relay</title>",
-        "<h2 id=\"configuration\">Configuration in force</h2>",
+        "<h2 id=\"configuration\">Effective configuration</h2>",
         "<th scope=\"row\">url</th><td>hidden</td>",
         "<a href=\"metrics\">",
         "1 since the start of this relay",
@@ -149,7 +149,7 @@ async fn page_is_served_without_kafka_and_without_postgres() {
     let html =
         shows(&relay, &["verdict stopped", "connecting to PostgreSQL", "The database could not be read"])
             .await;
-    assert!(html.contains("Configuration in force") && !html.contains("hunter2"), "{html}");
+    assert!(html.contains("Effective configuration") && !html.contains("hunter2"), "{html}");
     drop(relay);
     world.drop().await;
 }

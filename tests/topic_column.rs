@@ -97,7 +97,7 @@ async fn held_or_paused_named_topic_delays_no_other_topic_of_the_same_key() {
     let status: Value =
         serde_json::from_str(&operator(&outbox, &allowed, &["status", "--json"]).stdout).unwrap();
     for waiting in ["paused", "of_held_topics"] {
-        assert!(status["backlog"][waiting].as_i64() > Some(0), "{waiting}: {status:#}");
+        assert!(status["backlog"]["first"][waiting].as_i64() > Some(0), "{waiting}: {status:#}");
     }
     operator(&outbox, &allowed, &["doctor", "--json"])
         .fails(1, &["topic-missing", &outbox.topic("audit.missing")]);

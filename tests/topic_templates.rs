@@ -112,8 +112,8 @@ async fn paused_topic_delays_no_other_topic_of_the_same_aggregate() {
     wait_until("only paused events wait", STALLED, async || outbox.unsent().await == 550).await;
     assert_eq!(unsent_types(&outbox).await, ["Paid"]);
     let status: Value = serde_json::from_str(&operator(&outbox, &["status", "--json"]).stdout).unwrap();
-    assert!(status["backlog"]["paused"].as_i64() > Some(0), "{status:#}");
-    assert_eq!(status["backlog"]["of_held_topics"], json!(0), "{status:#}");
+    assert!(status["backlog"]["first"]["paused"].as_i64() > Some(0), "{status:#}");
+    assert_eq!(status["backlog"]["first"]["of_held_topics"], json!(0), "{status:#}");
     operator(&outbox, &["resume", "--topic", &paid]).succeeds();
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success(), "{}", relay.log());

@@ -10,6 +10,8 @@ pub struct Latency {
     pub count: u64,
     /// The median.
     pub p50_ms: f64,
+    /// One in ten is longer.
+    pub p90_ms: f64,
     /// One percent of the times is longer.
     pub p99_ms: f64,
     /// One in a thousand is longer.
@@ -31,6 +33,7 @@ impl Latency {
         Latency {
             count: times.len() as u64,
             p50_ms: at(0.5),
+            p90_ms: at(0.9),
             p99_ms: at(0.99),
             p999_ms: at(0.999),
             max_ms: times.last().map_or(0.0, ms),

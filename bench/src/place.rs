@@ -136,9 +136,9 @@ impl Place {
 
     /// Deletes the topics of a measurement.
     ///
-    /// If Kafka does not delete them. They stay recorded, and [`Place::remove`] tries again.
+    /// # Errors
     ///
-    /// Kafka does not delete them. They are still known, and [`Place::remove`] tries again.
+    /// If Kafka does not delete them. They stay recorded, and [`Place::remove`] tries again.
     pub async fn close(&self, route: Route) -> Result<(), BenchError> {
         self.topics.delete(&route.topics).await?;
         for topic in &route.topics {

@@ -195,7 +195,7 @@ impl Run<'_> {
             load::empty(place.database(), &place.table()).await?;
             let route = self.new_route(shape).await?;
             let mut relay = Relay::start(place, &route).await?;
-            let pace = Pace { rows_per_second, warm_up: WARM_UP, time: self.plan.time };
+            let pace = Pace::of(rows_per_second, WARM_UP, self.plan.time);
             let steady = steady::measure(place, &route, &mut relay, shape, &pace).await?;
             relay.stop().await?;
             self.report.steady.push(steady);

@@ -13,7 +13,8 @@ use super::usage::{Meter, Party, Usage};
 use super::verify::{self, StopOnDrop};
 use super::writers::{Work, Writers, Written};
 use crate::kafka::consume::Consumer;
-use crate::postgres::load::Shape;
+use crate::postgres::counters::{self, Activity};
+use crate::postgres::load::{self, Shape};
 use outbox_relay::config;
 use outbox_relay::relay::failure::Failure;
 use serde::Serialize;
@@ -35,6 +36,8 @@ const WAIT: Duration = Duration::from_millis(50);
 pub struct Pace {
     /// Rows per second.
     pub rows_per_second: u64,
+    /// Rows per transaction.
+    pub rows_per_transaction: u64,
     /// The time at the beginning that is not measured.
     pub warm_up: Duration,
     /// The time that is measured.
@@ -59,15 +62,23 @@ pub struct Steady {
     pub latency: Latency,
     /// What the parties used. The subject comes first, and the measurement itself (writers and consumer) last.
     pub usage: Vec<Usage>,
+    /// What PostgreSQL wrote, including the writers' own share.
+    pub activity: Activity,
     /// The result of the comparison.
     pub verdict: Verdict,
 }
 
 impl Pace {
+    /// A pace with as few rows per transaction as a thousand transactions per second allow.
+    pub fn of(rows_per_second: u64, warm_up: Duration, time: Duration) -> Pace {
+        let rows_per_transaction = rows_per_second.div_ceil(TRANSACTIONS_PER_SECOND_MAX);
+        Pace { rows_per_second, rows_per_transaction, warm_up, time }
+    }
+
     fn work(&self, shape: &Shape) -> Work {
         Work {
             writers: WRITERS.min(shape.keys),
-            rows_per_transaction: self.rows_per_second.div_ceil(TRANSACTIONS_PER_SECOND_MAX),
+            rows_per_transaction: self.rows_per_transaction,
             rows_per_second: Some(self.rows_per_second as f64),
             time: self.warm_up + self.time,
         }
@@ -91,29 +102,62 @@ pub async fn measure(
     parties.extend(place.parties().visible());
     parties.push(Party::this_process("bench"));
     let meter = Meter::start(parties);
+    let (written, used) = write(place, shape, pace, &meter).await?;
+    let rows: u64 = written.committed.0.iter().sum();
+    consuming.wait_for(rows, subject).await?;
+    let arrived = consuming.finish().await?;
+    drop(meter);
+    let verdict = verify::read(&place.config().kafka, route, shape, &written.committed).await?;
+    Ok(summary(pace, &written, &arrived, used, verdict))
+}
+
+/// What was used during a measurement.
+pub struct Used {
+    /// The parties.
+    pub usage: Vec<Usage>,
+    /// What PostgreSQL wrote.
+    pub activity: Activity,
+}
+
+/// What the writers alone use. Leaves the outbox empty.
+///
+/// # Errors
+///
+/// If PostgreSQL fails.
+pub async fn alone(place: &Place, shape: &Shape, pace: &Pace) -> Result<Used, BenchError> {
+    let meter = Meter::start(place.parties().visible());
+    let (_, used) = write(place, shape, pace, &meter).await?;
+    load::empty(place.database(), &place.table()).await?;
+    Ok(used)
+}
+
+/// Writes at this pace. Also returns what was used, without the warm-up.
+async fn write(
+    place: &Place,
+    shape: &Shape,
+    pace: &Pace,
+    meter: &Meter,
+) -> Result<(Written, Used), BenchError> {
     let mut writers = Writers::start(&place.config().postgres, &place.table(), shape, pace.work(shape));
     let begun = writers.begun().await;
     tokio::time::sleep_until((begun + pace.warm_up).into()).await;
     let (began, before) = (meter.read(), writers.written()());
+    let counted = counters::read(place.database()).await?;
     let written = writers.finish().await?;
     let ended = meter.read();
-    let rows: u64 = written.committed.0.iter().sum();
-    consuming.wait_for(rows, subject).await?;
-    let arrived = consuming.finish().await?;
-    let usage = meter.used(&began, &ended, rows - before);
-    drop(meter);
-    let verdict = verify::read(&place.config().kafka, route, shape, &written.committed).await?;
-    Ok(summary(pace, pace.work(shape).rows_per_transaction, &written, &arrived, usage, verdict))
+    let rows = written.committed.0.iter().sum::<u64>() - before;
+    let activity = counters::read(place.database()).await?.since(&counted, rows);
+    Ok((written, Used { usage: meter.used(&began, &ended, rows), activity }))
 }
 
 fn summary(
     pace: &Pace,
-    rows: u64,
     written: &Written,
     arrived: &[(u64, Instant)],
-    usage: Vec<Usage>,
+    used: Used,
     verdict: Verdict,
 ) -> Steady {
+    let rows = pace.rows_per_transaction;
     let streams = written.committed.0.len() as u64;
     let most = written.committed.0.iter().copied().max().unwrap_or(0);
     let mut first: Vec<Option<Instant>> = vec![None; (most * streams) as usize];
@@ -141,7 +185,8 @@ fn summary(
         writer_late: Latency::of(late),
         commit: Latency::of(commits),
         latency: Latency::of(latencies),
-        usage,
+        usage: used.usage,
+        activity: used.activity,
         verdict,
     }
 }

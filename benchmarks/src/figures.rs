@@ -23,6 +23,8 @@ pub enum Unit {
     Times,
     /// Rows or records. Fewer are better.
     Rows,
+    BytesPerRow,
+    TransactionsPerSecond,
 }
 
 impl Unit {
@@ -46,6 +48,8 @@ impl Unit {
             Self::Percent | Self::CorePercent | Self::SharePercent => format!("{value:.1}%"),
             Self::Times => format!("{value:.2} x"),
             Self::Rows => thousands(value),
+            Self::BytesPerRow => format!("{} B/row", thousands(value)),
+            Self::TransactionsPerSecond => format!("{value:.1} tx/s"),
         }
     }
 }
@@ -95,6 +99,15 @@ impl Figures {
     pub fn push(&mut self, name: impl Into<String>, unit: Unit, value: f64) {
         let figure = self.0.entry(name.into()).or_insert_with(|| Figure { unit, values: Vec::new() });
         figure.values.push(value);
+    }
+
+    /// Adds the values of other figures.
+    pub fn append(&mut self, others: Figures) {
+        for (name, figure) in others.0 {
+            for value in figure.values {
+                self.push(name.clone(), figure.unit, value);
+            }
+        }
     }
 
     pub fn get(&self, name: &str) -> Option<&Figure> {

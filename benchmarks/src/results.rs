@@ -27,6 +27,17 @@ pub struct Results {
     pub parts: BTreeMap<String, Outcome>,
 }
 
+impl Results {
+    /// Without the parts of reduced runs.
+    pub fn full(&self) -> Results {
+        let parts = self.parts.iter().filter(|(_, part)| !part.quick);
+        Results {
+            setting: self.setting.clone(),
+            parts: parts.map(|(name, part)| (name.clone(), part.clone())).collect(),
+        }
+    }
+}
+
 /// The file of the results.
 pub struct Store {
     path: PathBuf,

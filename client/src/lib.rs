@@ -78,12 +78,12 @@
 //! Features for drivers can be combined. [`OutboxTransaction`] has an example for each:
 //!
 //! - `tokio-postgres` accepts `tokio_postgres::Transaction`. It enables no runtime and no network of tokio.
-//!   Statements are sent with their types, in one round trip and without preparing them, so a pooler in transaction mode
-//!   works.
-//! - `deadpool-postgres` also accepts `deadpool_postgres::Transaction`. With this and the following drivers, statements are
-//!   prepared once per connection.
-//! - `postgres` accepts `postgres::Transaction` of postgres 0.19, the synchronous form of tokio-postgres. `block_on` runs a
-//!   call of this crate.
+//!   Statements are sent with their types, in one round trip. Only the first call prepares one, within the transaction. So a
+//!   pooler in transaction mode works.
+//! - `deadpool-postgres` also accepts `deadpool_postgres::Transaction`. With this and all other drivers except `postgres`,
+//!   statements are prepared once per connection.
+//! - `postgres` accepts `postgres::Transaction` of postgres 0.19, the synchronous form of tokio-postgres. Statements are sent in
+//!   the same way as with `tokio-postgres`. `block_on` runs a call of this crate.
 //! - `sqlx` accepts `sqlx::Transaction<Postgres>` of sqlx 0.9, and `sqlx::PgConnection` with an open transaction, which is
 //!   checked at run time. It enables no runtime and no TLS. Choose them with sqlx's own features.
 //! - `sea-orm` also accepts `sea_orm::DatabaseTransaction` of sea-orm 2.
@@ -104,7 +104,7 @@
 //! - `idempotency`: APIs with requests that can be repeated.
 //! - `once`: keys that are claimed for a limited time.
 //! - `version`: updates that succeed only if the row has not changed.
-//! - `retry`: safe retries with backoff, a time limit and a budget. It needs tokio.
+//! - `retry`: safe retries with backoff, a time limit and a budget, asynchronous with tokio or synchronous without a runtime.
 //! - `testing`: for the tests of applications.
 //!
 //! `derive` provides the derive macro of [`OutboxEvent`].
@@ -140,7 +140,7 @@ pub mod testing;
 #[cfg(feature = "version")]
 pub mod version;
 
-#[cfg(feature = "_blocking")]
+#[cfg(any(feature = "_blocking", feature = "retry"))]
 mod block_on;
 mod check;
 #[cfg(feature = "tokio-postgres")]

@@ -66,8 +66,8 @@ impl Outbox {
     /// published only if the transaction commits.
     ///
     /// This needs one round trip. The first call needs another one, to learn the type of the payload column. All drivers except
-    /// tokio-postgres prepare the statement on each connection, which needs another one too. If you drop the future, roll back,
-    /// because the event may be in the transaction.
+    /// tokio-postgres and postgres prepare the statement on each connection, which needs another one too; deadpool-postgres
+    /// learns the type from it. If you drop the future, roll back, because the event may be in the transaction.
     ///
     /// # Errors
     ///

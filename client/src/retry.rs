@@ -44,6 +44,40 @@
 //! # }
 //! ```
 //!
+//! With a synchronous driver, use [`Policy::run_blocking`] or [`Keyed::run_blocking`], which need no runtime:
+//!
+//! ```no_run
+//! # #[cfg(feature = "postgres")] mod example {
+//! use pg_outbox::retry::{Classify, Failure, Policy, Verdict};
+//! use pg_outbox::{Event, block_on, enqueue};
+//!
+//! enum Error {
+//!     Outbox(pg_outbox::Error),
+//!     Postgres(postgres::Error),
+//! }
+//!
+//! impl Classify for Error {
+//!     fn verdict(&self) -> Verdict {
+//!         match self {
+//!             Error::Outbox(error) => error.verdict(),
+//!             Error::Postgres(error) => error.verdict(),
+//!         }
+//!     }
+//! }
+//!
+//! fn place_order(client: &mut postgres::Client) -> Result<(), Error> {
+//!     let mut tx = client.transaction().map_err(Error::Postgres)?;
+//!     tx.execute("INSERT INTO shop_order (id) VALUES (1)", &[]).map_err(Error::Postgres)?;
+//!     block_on(enqueue(&mut tx, Event::new("order", 1, "OrderPlaced").tombstone())).map_err(Error::Outbox)?;
+//!     tx.commit().map_err(Error::Postgres)
+//! }
+//!
+//! fn example(client: &mut postgres::Client) -> Result<(), Failure<Error>> {
+//!     Policy::default().run_blocking(|| place_order(client))
+//! }
+//! # }
+//! ```
+//!
 //! The pause before attempt `n` is random, up to `first_pause` times `2^(n-2)` and at most `longest_pause`, so that callers
 //! that fail together do not retry together. A [`Budget`] that all calls to a database share prevents retries from
 //! multiplying its load during an outage.
@@ -51,13 +85,15 @@
 mod budget;
 mod verdict;
 
-use std::future::Future;
+use std::future::{Future, Ready, ready};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBuilder, Retryable};
+use backon::{BackoffBuilder, ExponentialBuilder, Retryable, Sleeper, TokioSleeper};
 use thiserror::Error;
 use tokio::time::Instant;
+
+use crate::block_on::block_on;
 
 pub use budget::Budget;
 pub use verdict::{Classify, RETRYABLE_SQLSTATES, Verdict};
@@ -162,7 +198,20 @@ impl Policy {
         F: FnMut() -> Work,
         Work: Future<Output = Result<T, E>>,
     {
-        self.attempt(work, |verdict| verdict == Verdict::Again).await
+        self.attempt(work, |verdict| verdict == Verdict::Again, TokioSleeper).await
+    }
+
+    /// The same for synchronous work. It needs no runtime, and blocks the thread during the pauses.
+    ///
+    /// # Errors
+    ///
+    /// See [`Policy::run`].
+    pub fn run_blocking<T, E, F>(&self, mut work: F) -> Result<T, Failure<E>>
+    where
+        E: Classify,
+        F: FnMut() -> Result<T, E>,
+    {
+        block_on(self.attempt(|| ready(work()), |verdict| verdict == Verdict::Again, sleep))
     }
 
     /// For work that this key makes idempotent: an `idempotency::Key`, or the idempotency key of an external system.
@@ -174,6 +223,7 @@ impl Policy {
         &self,
         mut work: F,
         again: impl Fn(Verdict) -> bool,
+        sleeper: impl Sleeper,
     ) -> Result<T, Failure<E>>
     where
         E: Classify,
@@ -206,7 +256,7 @@ impl Policy {
             }
             Some(pause)
         });
-        let result = retried.await;
+        let result = retried.sleep(sleeper).await;
         let attempts = attempts.load(Ordering::Relaxed);
         result.map_err(|error| match error.verdict() {
             Verdict::Unknown => Failure::Unknown { error, attempts },
@@ -246,137 +296,28 @@ impl<'a, K: ?Sized> Keyed<'a, K> {
         F: FnMut(&'a K) -> Work,
         Work: Future<Output = Result<T, E>>,
     {
-        self.policy.attempt(|| work(self.key), |verdict| verdict != Verdict::Final).await
+        self.policy.attempt(|| work(self.key), |verdict| verdict != Verdict::Final, TokioSleeper).await
     }
+
+    /// The same for synchronous work. It needs no runtime, and blocks the thread during the pauses.
+    ///
+    /// # Errors
+    ///
+    /// See [`Keyed::run`].
+    pub fn run_blocking<T, E, F>(&self, mut work: F) -> Result<T, Failure<E>>
+    where
+        E: Classify,
+        F: FnMut(&'a K) -> Result<T, E>,
+    {
+        block_on(self.policy.attempt(|| ready(work(self.key)), |verdict| verdict != Verdict::Final, sleep))
+    }
+}
+
+/// Sleeps before it returns.
+fn sleep(pause: Duration) -> Ready<()> {
+    std::thread::sleep(pause);
+    ready(())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::cell::RefCell;
-
-    #[derive(Debug)]
-    struct Fault(Verdict);
-
-    impl Classify for Fault {
-        fn verdict(&self) -> Verdict {
-            self.0
-        }
-    }
-
-    /// Fails with each verdict of the list, then succeeds. Records when each attempt began.
-    struct Script {
-        faults: RefCell<Vec<Verdict>>,
-        begun: Instant,
-        at: RefCell<Vec<Duration>>,
-    }
-
-    impl Script {
-        fn new(faults: &[Verdict]) -> Script {
-            let faults = RefCell::new(faults.iter().rev().copied().collect());
-            Script { faults, begun: Instant::now(), at: RefCell::default() }
-        }
-
-        #[allow(clippy::unused_async)] // an attempt must be async
-        async fn attempt(&self) -> Result<&'static str, Fault> {
-            self.at.borrow_mut().push(self.begun.elapsed());
-            match self.faults.borrow_mut().pop() {
-                Some(verdict) => Err(Fault(verdict)),
-                None => Ok("done"),
-            }
-        }
-
-        fn attempts(&self) -> usize {
-            self.at.borrow().len()
-        }
-    }
-
-    use Verdict::{Again, Final, Unknown};
-
-    #[tokio::test(start_paused = true)]
-    async fn attempts_without_effect_are_retried() {
-        let script = Script::new(&[Again, Again]);
-        assert!(matches!(Policy::default().run(|| script.attempt()).await, Ok("done")));
-        assert_eq!(script.attempts(), 3);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn final_errors_are_not_retried() {
-        let script = Script::new(&[Final]);
-        let failure = Policy::default().run(|| script.attempt()).await.unwrap_err();
-        assert!(
-            matches!(failure, Failure::GaveUp { attempts: 1, reason: StopReason::Final, .. }),
-            "{failure:?}"
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_unknown_outcome_is_retried_only_with_a_key() {
-        let script = Script::new(&[Again, Unknown]);
-        let failure = Policy::default().run(|| script.attempt()).await.unwrap_err();
-        assert!(matches!(failure, Failure::Unknown { attempts: 2, .. }), "{failure:?}");
-        assert_eq!(script.attempts(), 2);
-
-        let script = Script::new(&[Again, Unknown]);
-        let keys = RefCell::new(Vec::new());
-        let work = |key| {
-            keys.borrow_mut().push(key);
-            script.attempt()
-        };
-        assert!(matches!(Policy::default().keyed("k").run(work).await, Ok("done")));
-        assert_eq!(*keys.borrow(), ["k"; 3]);
-
-        let script = Script::new(&[Unknown; 9]);
-        let policy = Policy::default().attempts_max(3);
-        let failure = policy.keyed("k").run(|_| script.attempt()).await.unwrap_err();
-        assert!(matches!(failure, Failure::Unknown { attempts: 3, .. }), "{failure:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn pauses_double_up_to_the_longest_and_use_the_whole_range() {
-        let policy = Policy::default().attempts_max(12).within(Duration::MAX);
-        let (mut shortest, mut longest) = ([1.0_f64; 11], [0.0_f64; 11]);
-        for _ in 0..300 {
-            let script = Script::new(&[Again; 12]);
-            let failure = policy.run(|| script.attempt()).await.unwrap_err();
-            assert!(matches!(failure, Failure::GaveUp { attempts: 12, reason: StopReason::Attempts, .. }));
-            let at = script.at.borrow();
-            for (n, pair) in at.windows(2).enumerate() {
-                let most = (0.02 * 2_f64.powi(n as i32)).min(2.0);
-                let share = (pair[1] - pair[0]).as_secs_f64() / most;
-                assert!(share <= 1.1, "pause {n} was {share} of the longest"); // the clock has a resolution of 1 ms
-                shortest[n] = shortest[n].min(share);
-                longest[n] = longest[n].max(share);
-            }
-        }
-        assert!(shortest.iter().all(|share| *share < 0.2), "{shortest:?}");
-        assert!(longest.iter().all(|share| *share > 0.8), "{longest:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn no_attempt_begins_after_the_time_limit() {
-        let within = Duration::from_millis(300);
-        for _ in 0..50 {
-            let script = Script::new(&[Again; 100]);
-            let policy = Policy::default().attempts_max(100).within(within);
-            let failure = policy.run(|| script.attempt()).await.unwrap_err();
-            assert!(matches!(failure, Failure::GaveUp { reason: StopReason::Time, .. }), "{failure:?}");
-            let at = script.at.borrow();
-            assert!(at.len() > 2 && at.iter().all(|at| *at <= within + Duration::from_millis(1)), "{at:?}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_used_up_budget_stops_all_retries() {
-        let policy = Policy::default().budget(Budget::new(3));
-        let mut attempts = 0;
-        for _ in 0..20 {
-            let script = Script::new(&[Again; 100]);
-            let failure = policy.run(|| script.attempt()).await.unwrap_err();
-            assert!(matches!(failure, Failure::GaveUp { reason: StopReason::Budget, .. }), "{failure:?}");
-            attempts += script.attempts();
-        }
-        // 20 first attempts, a burst of 3 retries, and one more that ten calls have earned.
-        assert_eq!(attempts, 20 + 3 + 1);
-    }
-}
+mod tests;

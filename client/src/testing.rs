@@ -35,6 +35,8 @@ mod filter;
 pub use enqueued::{Enqueued, Error};
 pub use filter::Filter;
 
+use enqueued::Row;
+
 use serde::de::DeserializeOwned;
 
 use crate::call::{Answer, DatabaseError};
@@ -176,10 +178,10 @@ fn read(answers: Result<Vec<Answer>, PostgresError>) -> Result<Seen, Error> {
     let mut seen = Seen { selected: Vec::new(), all: Vec::new() };
     for mut answer in answers {
         let is_selected = answer.flag();
-        let event = Enqueued::from_answer(answer)?;
-        seen.all.push(event.to_string());
+        let row = Row::from_answer(answer);
+        seen.all.push(row.to_string());
         if is_selected {
-            seen.selected.push(event);
+            seen.selected.push(row.parse()?);
         }
     }
     Ok(seen)

@@ -7,12 +7,18 @@ use crate::event::Event;
 
 const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
+/// W3C Trace Context allows this many list members.
+const MEMBERS_MAX: usize = 32;
+/// The size that every system must pass on. A longer header may be lost as a whole.
+const STATE_BYTES_MAX: usize = 512;
+/// Longer members are left out first.
+const MEMBER_BYTES_MAX: usize = 128;
 
 /// Adds the headers `traceparent` and `tracestate` of the current span, if there is one. Events that already have a
 /// `traceparent` keep their headers.
 pub fn add(events: &mut [Event]) {
     let Some(span) = current() else { return };
-    let (parent, state) = (traceparent(&span), span.trace_state().header());
+    let (parent, state) = (traceparent(&span), limited(&span.trace_state().header()));
     for event in events.iter_mut().filter(|event| !event.headers.contains_key(TRACEPARENT)) {
         event.headers.insert(TRACEPARENT.to_owned(), parent.clone());
         // A state without its parent would belong to another trace.
@@ -38,6 +44,18 @@ fn current() -> Option<SpanContext> {
 
 fn traceparent(span: &SpanContext) -> String {
     format!("00-{:032x}-{:016x}-{:02x}", span.trace_id(), span.span_id(), span.trace_flags())
+}
+
+/// Leaves out list members until the state is within the limits of W3C Trace Context. The oldest ones are at the end.
+fn limited(state: &str) -> String {
+    let mut members: Vec<&str> = state.split(',').filter(|member| !member.is_empty()).collect();
+    members.truncate(MEMBERS_MAX);
+    let bytes = |members: &[&str]| members.iter().map(|member| member.len() + 1).sum::<usize>();
+    while bytes(&members) > STATE_BYTES_MAX + 1 {
+        let longest = members.iter().rposition(|member| member.len() > MEMBER_BYTES_MAX);
+        members.remove(longest.unwrap_or(members.len() - 1));
+    }
+    members.join(",")
 }
 
 #[cfg(test)]
@@ -88,6 +106,32 @@ mod tests {
             headers(event().header("tracestate", "of=another")),
             [header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-00")]
         );
+    }
+
+    /// W3C Trace Context, section 3.3.1.5.
+    #[test]
+    fn a_state_beyond_the_limits_loses_long_and_old_members() {
+        let members = |count: usize, bytes: usize| -> Vec<String> {
+            (0..count).map(|n| format!("m{n:02}={}", "x".repeat(bytes - 4))).collect()
+        };
+        for kept in ["", "a=1", &members(32, 15).join(","), &members(8, 63).join(","), &members(1, 512)[0]] {
+            assert_eq!(limited(kept), kept);
+        }
+        assert_eq!(limited(&members(33, 8).join(",")), members(32, 8).join(","));
+        assert_eq!(limited(&members(9, 63).join(",")), members(8, 63).join(","));
+        let long = members(1, 129);
+        let mixed = [&members(3, 100)[..], &long, &members(2, 100)].concat().join(",");
+        assert_eq!(limited(&mixed), [members(3, 100), members(2, 100)].concat().join(","));
+        assert_eq!(limited(&members(1, 600)[0]), "");
+    }
+
+    #[test]
+    fn the_added_state_is_within_the_limits() {
+        let pairs: Vec<(String, String)> = (0..10).map(|n| (format!("vendor{n}"), "a".repeat(60))).collect();
+        let state = TraceState::from_key_value(pairs).unwrap();
+        let _attached = Context::new().with_remote_span_context(span(TraceFlags::SAMPLED, state)).attach();
+        let (_, state) = headers(event()).pop().unwrap();
+        assert_eq!((state.split(',').count(), state.starts_with("vendor0=a")), (7, true), "{state}");
     }
 
     #[test]

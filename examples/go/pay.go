@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrRefused means that the order is not open, or that the account is too low.
-var ErrRefused = errors.New("the payment is refused")
+// ErrRefused means that the order is not open, or that the account balance is too low.
+var ErrRefused = errors.New("payment refused")
 
 // OrderPaid is the payload of the event.
 type OrderPaid struct {
@@ -19,9 +19,9 @@ type OrderPaid struct {
 	Cents    int64  `json:"cents"`
 }
 
-// Pay pays an order and inserts its event, both in the transaction of the caller. It returns the id of the event.
+// Pay pays an order and inserts its event, both in the caller's transaction. It returns the event ID.
 func Pay(ctx context.Context, tx pgx.Tx, orderID int64) (eventID string, err error) {
-	// First the order. Its lock makes the writers of this key take turns, so its events are in commit order.
+	// Lock the order first, so that the writers of this key take turns and its events are in commit order.
 	event := OrderPaid{OrderID: orderID}
 	err = tx.QueryRow(ctx,
 		"UPDATE customer_order SET status = 'paid' WHERE id = $1 AND status = 'placed' RETURNING customer, cents",
@@ -32,14 +32,14 @@ func Pay(ctx context.Context, tx pgx.Tx, orderID int64) (eventID string, err err
 		return "", err
 	}
 
-	// Then the event, in the same transaction. pgx encodes the struct as JSON.
+	// Then insert the event in the same transaction. pgx encodes the struct as JSON.
 	err = tx.QueryRow(ctx, "SELECT outbox_enqueue('order', $1, 'OrderPaid', $2)::text",
 		strconv.FormatInt(orderID, 10), event).Scan(&eventID)
 	if err != nil {
 		return "", err
 	}
 
-	// If the account is too low, the caller rolls back the order and the event too.
+	// If the balance is too low, the caller rolls back the order and the event too.
 	done, err := tx.Exec(ctx, "UPDATE account SET cents = cents - $1 WHERE customer = $2 AND cents >= $1",
 		event.Cents, event.Customer)
 	if err == nil && done.RowsAffected() == 0 {

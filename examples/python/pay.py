@@ -10,7 +10,7 @@ from psycopg.types.json import Json
 
 def pay(connection: psycopg.Connection, order_id: int) -> UUID:
     with connection.transaction():
-        # First the order. Its lock makes the writers of this key take turns, so its events are in commit order.
+        # Lock the order first, so that the writers of this key take turns and its events are in commit order.
         order = connection.execute(
             "UPDATE customer_order SET status = 'paid' WHERE id = %s AND status = 'placed' RETURNING customer, cents",
             [order_id],
@@ -19,13 +19,13 @@ def pay(connection: psycopg.Connection, order_id: int) -> UUID:
             raise LookupError(f"order {order_id} does not exist or is already paid")
         customer, cents = order
 
-        # Then the event, in the same transaction.
+        # Then insert the event in the same transaction.
         payload = {"order_id": order_id, "customer": customer, "cents": cents}
         (event_id,) = connection.execute(
             "SELECT outbox_enqueue('order', %s, 'OrderPaid', %s)", [str(order_id), Json(payload)]
         ).fetchone()
 
-        # If the account is too low, its CHECK constraint fails. Then the order and the event are rolled back too.
+        # If the balance is too low, the CHECK constraint fails, and the order and the event are rolled back too.
         connection.execute("UPDATE account SET cents = cents - %s WHERE customer = %s", [cents, customer])
         return event_id
 

@@ -27,17 +27,17 @@ class Order(Base):
 
 
 def pay(session: Session, order_id: int) -> UUID:
-    # First the order. Its lock makes the writers of this key take turns, so its events are in commit order.
+    # Lock the order first, so that the writers of this key take turns and its events are in commit order.
     order = session.get_one(Order, order_id, with_for_update=True)
     if order.status != "placed":
         raise LookupError(f"order {order_id} is already paid")
     order.status = "paid"
 
-    # Then the event, in the same transaction.
+    # Then insert the event in the same transaction.
     payload = {"order_id": order.id, "customer": order.customer, "cents": order.cents}
     event_id = session.scalar(func.outbox_enqueue("order", str(order.id), "OrderPaid", literal(payload, JSON)))
 
-    # If the account is too low, its CHECK constraint fails. Then the order and the event are rolled back too.
+    # If the balance is too low, the CHECK constraint fails, and the order and the event are rolled back too.
     account = session.get_one(Account, order.customer)
     account.cents = Account.cents - order.cents  # an expression, so the database subtracts
     return event_id

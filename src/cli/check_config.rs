@@ -42,29 +42,34 @@ pub(crate) struct CheckConfig {
 impl CheckConfig {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
-        let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
-            .map_err(|failure| unusable(&failure))?;
-        cluster.check_settings().map_err(|failure| unusable(&failure))?;
-        check_tls_files(&config)?;
-        print("configuration", &format!("{} is valid", self.source()));
-        if !self.connect {
-            return Ok(());
-        }
-        match block_on(connect(&config, &cluster))?.worst {
-            None => Ok(()),
-            Some(Cause::Unavailable) => {
-                Err(Failed::Unavailable(anyhow::anyhow!("Cannot connect to PostgreSQL or Kafka.")))
-            }
-            Some(Cause::Invalid) => Err(Failed::Configuration(anyhow::anyhow!(
-                "The checks found errors, so the relay or some of its topics would not work. Fix each error and run \
-                 the command again."
-            ))),
-        }
+        check(&config, &self.source(), self.connect)
     }
 
     /// Where the configuration comes from.
     fn source(&self) -> String {
-        self.config.path().map_or_else(|| "in the environment".to_owned(), |path| path.display().to_string())
+        self.config.path().map_or_else(|| "the environment".to_owned(), |path| path.display().to_string())
+    }
+}
+
+/// Checks the configuration. With `connects`, checks the servers too.
+pub(super) fn check(config: &Config, source: &str, connects: bool) -> Result<(), Failed> {
+    let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
+        .map_err(|failure| unusable(&failure))?;
+    cluster.check_settings().map_err(|failure| unusable(&failure))?;
+    check_tls_files(config)?;
+    print("configuration", &format!("{source} is valid"));
+    if !connects {
+        return Ok(());
+    }
+    match block_on(connect(config, &cluster))?.worst {
+        None => Ok(()),
+        Some(Cause::Unavailable) => {
+            Err(Failed::Unavailable(anyhow::anyhow!("Cannot connect to PostgreSQL or Kafka.")))
+        }
+        Some(Cause::Invalid) => Err(Failed::Configuration(anyhow::anyhow!(
+            "The checks found errors, so the relay or some of its topics would not work. Fix each error and run \
+             the command again."
+        ))),
     }
 }
 
@@ -75,7 +80,7 @@ fn unusable(failure: &Failure) -> Failed {
 /// Parses the certificates and the key for PostgreSQL, which are read again for each connection.
 fn check_tls_files(config: &Config) -> Result<(), Failed> {
     let invalid = |cause: String| {
-        Failed::Configuration(anyhow::anyhow!("The connection settings of [postgres] are invalid: {cause}"))
+        Failed::Configuration(anyhow::anyhow!("The [postgres] connection settings are invalid: {cause}"))
     };
     let connection = config.postgres.connection().map_err(|error| invalid(error.to_string()))?;
     tls::connector(&connection.tls).map(|_| ()).map_err(|error| invalid(error.to_string()))

@@ -16,8 +16,9 @@ use std::sync::Arc;
 /// Create or upgrade the outbox tables.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each migration runs in its own transaction, under an advisory lock. It waits at most 1 s for a lock on a table, so that \
-inserts do not queue behind it, and tries up to 10 times. Its checksum is recorded. Running the command again changes \
+Each migration runs in its own transaction, under an advisory lock. It waits at most 1 s for a lock on a table, so \
+that inserts do not queue behind it for long, and tries up to 10 times. Its checksum is recorded. Running the \
+command again changes \
 nothing. The relay never migrates by itself.
 
 Examples:
@@ -185,7 +186,7 @@ fn unavailable(fault: crate::relay::failure::Fault) -> Failed {
 }
 
 /// The message contains the cause. The chain of causes would repeat it.
-fn failed(error: &MigrateError) -> Failed {
+pub(super) fn failed(error: &MigrateError) -> Failed {
     let message = anyhow::anyhow!("{error}");
     match error {
         MigrateError::Locked { .. } | MigrateError::InUse { .. } => Failed::Failure(message),

@@ -6,6 +6,7 @@ pub mod completions;
 pub(crate) mod dead_letters;
 pub(crate) mod doctor;
 pub mod exit;
+pub(crate) mod init;
 pub mod log;
 pub(crate) mod migrate;
 mod moment;
@@ -47,6 +48,8 @@ struct Cli {
 enum Command {
     /// Run the relay.
     Run(run::Run),
+    /// Create the tables, roles and configuration of a new outbox.
+    Init(init::Init),
     /// Create or upgrade the outbox tables.
     Migrate(migrate::Migrate),
     /// Validate the configuration.
@@ -100,6 +103,16 @@ impl ConfigFile {
         match &self.config {
             Some(file) => named(file),
             None => existing(Path::new(DEFAULT_FILE)),
+        }
+    }
+
+    /// The path of the file that `init` writes.
+    fn target(&self) -> Result<PathBuf, Failed> {
+        match &self.config {
+            None => Ok(PathBuf::from(DEFAULT_FILE)),
+            Some(file) => named(file).ok_or_else(|| {
+                Failed::Usage(format!("{CONFIG_VARIABLE} is empty. Name a file with --config, or unset it"))
+            }),
         }
     }
 
@@ -165,6 +178,7 @@ pub fn main() -> ExitCode {
     keep_openssl();
     let done = match arguments().command {
         Command::Run(run) => run.run(),
+        Command::Init(init) => init.run(),
         Command::Migrate(migrate) => migrate.run(),
         Command::CheckConfig(check) => check.run(),
         Command::Status(status) => status.run(),

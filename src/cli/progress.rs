@@ -3,7 +3,7 @@
 use crate::kafka::reader;
 use indicatif::{ProgressBar, ProgressStyle};
 
-const STYLE: &str = "{msg:32!} [{bar:30}] {percent:>3} %  {eta} left";
+const STYLE: &str = "{msg:32!} [{bar:30}] {percent:>3}%  {eta} left";
 
 pub(crate) struct Progress(ProgressBar);
 

@@ -132,7 +132,7 @@ async fn reap(mut reaper: PostgresReaper) -> Result<u64, Failed> {
             sleep(TURN_AGAIN).await;
         } else {
             return Err(Failed::Failure(anyhow::anyhow!(
-                "Another relay is deleting old rows. This command deleted {rows} rows. Try again later, or leave \
+                "A relay is deleting old rows. This command deleted {rows} rows. Try again later, or leave \
                  the rest to the relay."
             )));
         }

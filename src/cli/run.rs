@@ -239,7 +239,8 @@ fn ended(end: End) -> Result<(), Failed> {
         End::Drained(Waiting { topics, keys, paused, .. }) => {
             let count = |number: i64, what| counted(number.unsigned_abs(), what);
             eprintln!(
-                "All other events are published. Still waiting: {}, {}, {}. To list them, run: outbox-relay status",
+                "All other events have been published. Still waiting: {}, {}, {}. To list them, run: outbox-relay \
+                 status",
                 count(topics, "held topic"),
                 count(keys, "blocked key"),
                 count(paused.total(), "pause")

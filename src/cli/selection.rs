@@ -91,7 +91,7 @@ impl ChangeOptions {
     pub(crate) fn check(&self, filtered: bool) -> Result<(), Failed> {
         match (self.all, filtered) {
             (false, false) => Err(Failed::Usage(
-                "No selection. Pass a filter such as --id or --topic, or --all. To preview, add --dry-run."
+                "No selection. Pass a filter such as --event-id or --topic, or --all. To preview, add --dry-run."
                     .to_owned(),
             )),
             (true, true) => Err(Failed::Usage("--all cannot be combined with a filter.".to_owned())),

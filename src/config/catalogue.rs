@@ -17,10 +17,11 @@ use super::Config;
 use super::choices::{ClientAuthentication, Envelope, LogFormat, OnRejected, OnSent};
 use super::headers::HeaderTemplate;
 use super::kafka::{Property, brokers};
+use super::password_command::PasswordCommand;
 use super::postgres::TlsMode;
 use super::reader::Reader;
 use super::rules::{listen_address, log_filter, topic_allow};
-use super::secret::{Lookup, Secret, SecretSource};
+use super::secret::{Lookup, SecretSource};
 use super::setting::{Compared, Readable, Section, read_setting, settings};
 pub use super::setting::{Effect, Fallback, Kind, Setting, VARIABLE_PREFIX, find};
 use super::shown::Shown;
@@ -30,7 +31,7 @@ use super::topic_allow::TopicAllow;
 use super::values::FromText;
 
 use Fallback::{Default, Required, Unset};
-use Kind::{Choice, Count, File, Flag, Headers, Properties, Size, Span, Text};
+use Kind::{Choice, Command, Count, File, Flag, Headers, Properties, Size, Span, Text};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -58,9 +59,9 @@ settings! {
         ): Option<SecretSource>, Text, Unset("secret"), NextConnection,
             "The password. It overrides the password in the url. If the environment sets another url, the password \
              in the\nconfiguration file is not used: include the password in that url.";
-        password_command: Option<Secret>, Text, Unset("aws rds generate-db-auth-token --hostname db --port 5432 --username outbox_relay"), NextConnection,
-            "Command that prints the password. Use it instead of password or password_file. /bin/sh runs it before \
-             each\nconnection. It must finish within 10 s. Its output is never logged.";
+        password_command: Option<PasswordCommand>, Command, Unset("[\"aws\", \"rds\", \"generate-db-auth-token\", \"--hostname\", \"db\", \"--port\", \"5432\", \"--username\", \"outbox_relay\"]"), NextConnection,
+            "Program that prints the password, and its arguments. Use it instead of password or password_file. It is \
+             run before\neach connection, without a shell, and must finish within 10 s. Its output is never logged.";
         sslmode: Option<TlsMode>, Choice(TlsMode::WORDS), Unset("verify-full"), NextConnection,
             "How strictly TLS is required and verified. This setting and the next three override the parameters of \
              the same\nname in the url. If sslmode is set neither here nor in the url, it is verify-full, or \

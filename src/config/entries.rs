@@ -73,20 +73,24 @@ impl Entries {
 
 /// Reads the file. Returns whether all of it could be read.
 pub(super) fn from_file(path: &Path, findings: &mut Findings) -> (Entries, bool) {
-    let mut entries = Entries::default();
-    let text = match std::fs::read(path).map(String::from_utf8) {
-        Ok(Ok(text)) => text,
+    match std::fs::read(path).map(String::from_utf8) {
+        Ok(Ok(text)) => from_text(path, &text, findings),
         failed => {
             let problem = failed.map_or_else(
                 |error| unreadable(&error),
                 |_| Problem::new("the file is not UTF-8 text", "save it as UTF-8"),
             );
             findings.error(&Place::File(path.to_path_buf()), problem);
-            return (entries, false);
+            (Entries::default(), false)
         }
-    };
-    let lines = Lines::new(path, &text);
-    let (document, errors) = DeTable::parse_recoverable(&text);
+    }
+}
+
+/// Reads the content of the file. Returns whether all of it could be read.
+pub(super) fn from_text(path: &Path, text: &str, findings: &mut Findings) -> (Entries, bool) {
+    let mut entries = Entries::default();
+    let lines = Lines::new(path, text);
+    let (document, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
         walk(document.get_ref(), &lines, &mut entries, findings);
         return (entries, true);
@@ -113,9 +117,7 @@ pub(super) fn from_file(path: &Path, findings: &mut Findings) -> (Entries, bool)
 
 fn unreadable(error: &std::io::Error) -> Problem {
     let help = match error.kind() {
-        ErrorKind::NotFound => {
-            "pass the right file with --config, or start with a copy of config.example.toml"
-        }
+        ErrorKind::NotFound => "pass the right file with --config, or write one with `outbox-relay init`",
         ErrorKind::PermissionDenied => "make it readable for the user that runs the relay",
         ErrorKind::IsADirectory => "pass a file with --config, not a directory",
         _ => "",
@@ -235,7 +237,14 @@ fn raw(value: &DeValue<'_>) -> Raw {
             Err(_) => Raw::Other("an integer with more than 64 bits"),
         },
         DeValue::Boolean(flag) => Raw::Boolean(*flag),
-        DeValue::Array(_) => Raw::Other("a list"),
+        DeValue::Array(values) => {
+            let word = |value: &DeValue<'_>| match value {
+                DeValue::String(text) => Some(text.to_string()),
+                _ => None,
+            };
+            let words: Option<Vec<_>> = values.iter().map(|value| word(value.get_ref())).collect();
+            words.map_or(Raw::Other("a list"), Raw::List)
+        }
         DeValue::Float(_) => Raw::Other("a fraction"),
         DeValue::Datetime(_) => Raw::Other("a date"),
         DeValue::Table(_) => Raw::Other("a table"),

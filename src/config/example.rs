@@ -62,7 +62,7 @@ const HEADERS: &str = "\
 /// A value as it is written in TOML; the catalogue has it as the environment would give it.
 fn toml(kind: Kind, value: &str) -> String {
     match kind {
-        Kind::Flag | Kind::Count(..) => value.to_owned(),
+        Kind::Flag | Kind::Count(..) | Kind::Command => value.to_owned(),
         _ => format!("{value:?}"),
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod catalogue;
 mod choices;
+mod draft;
 mod entries;
 mod envelope;
 mod example;
@@ -13,6 +14,7 @@ mod headers;
 mod kafka;
 mod lines;
 mod nearest;
+mod password_command;
 mod postgres;
 mod reader;
 mod reload;
@@ -31,11 +33,13 @@ use std::path::{Path, PathBuf};
 
 pub use catalogue::{Admin, Effect, Kafka, Log, OAuth, Outbox, Postgres, Reaper, Relay};
 pub use choices::{ClientAuthentication, Envelope, LogFormat, OnRejected, OnSent};
+pub(crate) use draft::{Draft, DraftPassword};
 pub use example::example;
 pub use findings::{Finding, Findings, Place, Severity};
 pub use headers::{HeaderTemplate, Part, default_headers};
 pub(crate) use kafka::OAUTHBEARER;
 pub use kafka::{Property, properties};
+pub use password_command::PasswordCommand;
 pub use postgres::{Connection, ConnectionError, Tls, TlsMode, TlsVersion};
 pub use reload::{Change, changes};
 pub use secret::{Secret, SecretSource, are_of_systemd};
@@ -91,7 +95,7 @@ pub fn load(
     env: impl Iterator<Item = (String, String)>,
     check: PropertyCheck,
 ) -> Result<Config, Findings> {
-    load_for(Servers::Both, path, env, check)
+    load_for(Servers::Both, path.map_or(Source::Environment, Source::File), env, check)
 }
 
 /// [`load`], for a command that uses only the database. It does not open files for Kafka, because an operator may not be
@@ -105,7 +109,39 @@ pub fn load_for_database(
     env: impl Iterator<Item = (String, String)>,
     check: PropertyCheck,
 ) -> Result<Config, Findings> {
-    load_for(Servers::Postgres, path, env, check)
+    load_for(Servers::Postgres, path.map_or(Source::Environment, Source::File), env, check)
+}
+
+/// [`load`], for a file that does not exist yet. `text` is its future content.
+///
+/// # Errors
+///
+/// See [`load`].
+pub(crate) fn load_text(
+    path: &Path,
+    text: &str,
+    env: impl Iterator<Item = (String, String)>,
+    check: PropertyCheck,
+) -> Result<Config, Findings> {
+    load_for(Servers::Both, Source::Text(path, text), env, check)
+}
+
+/// Where the settings come from, in addition to the environment.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Environment,
+    File(&'a Path),
+    /// The content of a file, and its path.
+    Text(&'a Path, &'a str),
+}
+
+impl Source<'_> {
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Source::Environment => None,
+            Source::File(path) | Source::Text(path, _) => Some(path),
+        }
+    }
 }
 
 /// The servers that a command connects to.
@@ -117,10 +153,11 @@ enum Servers {
 
 fn load_for(
     servers: Servers,
-    path: Option<&Path>,
+    source: Source<'_>,
     env: impl Iterator<Item = (String, String)>,
     check: PropertyCheck,
 ) -> Result<Config, Findings> {
+    let path = source.path();
     let variables: Vec<_> = env.collect();
     let credentials = variables.iter().find(|(name, _)| name == "CREDENTIALS_DIRECTORY");
     let lookup = Lookup {
@@ -128,9 +165,10 @@ fn load_for(
         config_folder: path.and_then(Path::parent).map(Path::to_path_buf),
     };
     let mut findings = Findings::default();
-    let (mut entries, whole) = match path {
-        Some(path) => entries::from_file(path, &mut findings),
-        None => (entries::Entries::default(), true),
+    let (mut entries, whole) = match source {
+        Source::File(path) => entries::from_file(path, &mut findings),
+        Source::Text(path, text) => entries::from_text(path, text, &mut findings),
+        Source::Environment => (entries::Entries::default(), true),
     };
     entries.override_with(entries::from_environment(variables, &mut findings));
     let file = path.map(Path::to_path_buf);

@@ -24,6 +24,8 @@ pub enum Kind {
     Size(u64, u64),
     /// A duration in this range, such as `"50ms"`.
     Span(Duration, Duration),
+    /// A program and its arguments.
+    Command,
     /// A table of librdkafka properties.
     Properties,
     /// A table of headers.

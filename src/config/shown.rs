@@ -16,6 +16,7 @@ use super::catalogue::READABLE;
 use super::choices::{ClientAuthentication, Envelope, LogFormat, OnRejected, OnSent};
 use super::headers::{HeaderTemplate, Part};
 use super::kafka::Property;
+use super::password_command::PasswordCommand;
 use super::postgres::TlsMode;
 use super::secret::{Secret, SecretSource};
 use super::size::ByteSize;
@@ -103,6 +104,12 @@ impl Shown for SecretSource {
             SecretSource::File(_) => HIDDEN_FILE,
         };
         Some(hidden.to_owned())
+    }
+}
+
+impl Shown for PasswordCommand {
+    fn shown(&self) -> Option<String> {
+        Some(HIDDEN.to_owned())
     }
 }
 

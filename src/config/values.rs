@@ -9,6 +9,7 @@ use pg_outbox::topic::TopicTemplate;
 
 use super::findings::Problem;
 use super::nearest::nearest;
+use super::password_command::array;
 use super::reader::Reader;
 use super::setting::{Fallback, Kind, Setting};
 use super::size::ByteSize;
@@ -24,6 +25,7 @@ pub(super) enum Raw {
     String(String),
     Integer(i64),
     Boolean(bool),
+    List(Vec<String>),
     /// Of a TOML type that no setting has.
     Other(&'static str),
 }
@@ -34,6 +36,7 @@ impl Raw {
             Raw::Variable(_) | Raw::String(_) => "a string",
             Raw::Integer(_) => "an integer",
             Raw::Boolean(_) => "a boolean",
+            Raw::List(_) => "a list",
             Raw::Other(name) => name,
         }
     }
@@ -44,7 +47,8 @@ pub(super) fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
     let wrong = || wrong_type(setting, raw);
     let text = match (setting.kind, raw) {
         (_, Raw::Variable(text)) => text.clone(),
-        (Kind::Count(..) | Kind::Flag, Raw::String(_)) => return Err(wrong()),
+        (Kind::Count(..) | Kind::Flag | Kind::Command, Raw::String(_)) => return Err(wrong()),
+        (Kind::Command, Raw::List(words)) => array(words),
         (_, Raw::String(text)) => text.clone(),
         (Kind::Flag, Raw::Boolean(flag)) => flag.to_string(),
         (Kind::Count(..) | Kind::Size(..), Raw::Integer(number)) => number.to_string(),
@@ -58,7 +62,7 @@ pub(super) fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
         _ => return Err(wrong()),
     };
     match setting.kind {
-        Kind::Text | Kind::File => {}
+        Kind::Text | Kind::File | Kind::Command => {}
         Kind::Flag => {
             text.parse::<bool>().map_err(|_| wrong())?;
         }
@@ -94,6 +98,7 @@ fn wrong_type(setting: &Setting, raw: &Raw) -> Problem {
         Kind::Count(..) => ("a whole number", text.to_owned()),
         Kind::Size(..) => ("a size", format!("{text:?}")),
         Kind::Span(..) => ("a duration", format!("{text:?}")),
+        Kind::Command => ("an array of strings", text.to_owned()),
         Kind::Properties => ("a table", "{ \"client.id\" = \"relay\" }".to_owned()),
         Kind::Headers => ("a table", "{ event_id = \"{event_id}\" }".to_owned()),
     };

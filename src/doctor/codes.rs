@@ -32,7 +32,8 @@ codes! {
     STANDBY = Error, "standby",
         "the server is a standby, so the relay cannot claim or mark rows";
     ENCODING = Error, "encoding",
-        "a single event whose text is not valid UTF-8 would make reads of other events fail; the relay does not start";
+        "the encoding of the database is not UTF8: a single event whose text is not valid UTF-8 would make reads of \
+         other events fail; the relay does not start";
     MIGRATION = Error, "migration",
         "the schema is missing or has a different version; the relay does not start";
     RELATION = Error, "relation",
@@ -40,7 +41,7 @@ codes! {
     COLUMN = Error, "column",
         "a column of the outbox is missing or has the wrong type; the relay does not start";
     PENDING_INDEX = Error, "pending-index",
-        "without this index each claim would sort the whole table; the relay does not start";
+        "without this index, each claim would sort the whole table; the relay does not start";
     CLAIM_PLAN = Error, "claim-plan",
         "with the current statistics, the claim does not use the pending index, so it becomes slower as the table \
          grows";
@@ -49,7 +50,7 @@ codes! {
     INDEX_UNUSED = Note, "index-unused",
         "no query has used this index since the statistics were reset, and it slows down every insert and update";
     SEQUENCE = Error, "sequence",
-        "ids are not assigned in the order in which rows are inserted, so events of one key can be published out of \
+        "IDs are not assigned in the order in which rows are inserted, so events of one key can be published out of \
          order; the \
          relay does not start";
     LANES = Error, "lanes",

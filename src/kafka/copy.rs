@@ -1,12 +1,14 @@
 //! Publishes events to a topic of the operator's choice, for `replay --to-topic`.
 
 use super::cluster::KafkaCluster;
+use super::failure::reason;
 use super::producer::KafkaProducer;
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::partition;
 use crate::relay::publisher::{DeliveryReport, Producer, Publisher, Refusal};
-use crate::relay::reason::NO_ANSWER;
+use crate::relay::reason::{NO_ANSWER, SMALLER_BATCHES};
+use rdkafka::error::RDKafkaErrorCode;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -31,16 +33,24 @@ pub(crate) struct Stopped {
 }
 
 impl Copier {
-    /// Connects and looks up the topic.
+    /// Connects, and checks that the topic exists and that each of its partitions has a leader. Only a record shows whether
+    /// the user may publish, and publishing begins with a single one.
     pub(crate) async fn open(cluster: &KafkaCluster, topic: &str) -> Result<Copier, Failure> {
-        let producer = cluster.open().await?;
-        let partitions = producer.lookup(topic).await?;
-        Ok(Copier {
-            producer,
-            topic: topic.to_owned(),
-            primed: vec![false; partitions as usize],
-            in_flight: 0,
-        })
+        let mut producer = cluster.open().await?;
+        if let Err(failure) = producer.lookup(topic).await {
+            if failure.reason != SMALLER_BATCHES.word {
+                return Err(failure);
+            }
+            producer = cluster.open().await?;
+            producer.lookup(topic).await?;
+        }
+        let leaders = producer.leaders(topic).await?;
+        if let Some(partition) = leaders.iter().position(Option::is_none) {
+            let error = format!("partition {partition} of topic {topic} has no leader");
+            return Err(reason(RDKafkaErrorCode::LeaderNotAvailable).failure(error));
+        }
+        let primed = vec![false; leaders.len()];
+        Ok(Copier { producer, topic: topic.to_owned(), primed, in_flight: 0 })
     }
 
     /// Publishes events in order, and returns when Kafka has acknowledged all of them.
@@ -73,7 +83,7 @@ impl Copier {
         let mut reports = Vec::new();
         self.producer.drain(&mut reports);
         reports.sort_by_key(|report| report.index);
-        let acknowledged = reports.iter().take_while(|report| report.outcome.is_ok()).count();
+        let acknowledged = acknowledged_from(before, &reports);
         if acknowledged == sent {
             return Ok(acknowledged);
         }
@@ -87,11 +97,34 @@ impl Copier {
     }
 }
 
+/// How many events from this one on are acknowledged. The first one without a report ends the count.
+fn acknowledged_from(first: usize, reports: &[DeliveryReport]) -> usize {
+    let is_acknowledged = |(place, report): &(usize, &DeliveryReport)| {
+        report.index as usize == *place && report.outcome.is_ok()
+    };
+    (first..).zip(reports).take_while(is_acknowledged).count()
+}
+
 fn refused(refusal: Refusal) -> Failure {
     match refusal {
         Refusal::Session(failure) => failure,
         Refusal::Row(rejection) => {
             Failure { kind: FailureKind::Row, reason: rejection.reason, error: rejection.error }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_after_one_without_an_acknowledgement_are_not_counted() {
+        let acknowledged = |index| DeliveryReport { index, outcome: Ok(()) };
+        let failed = DeliveryReport { index: 5, outcome: Err(Failure::unknown("gone")) };
+        assert_eq!(acknowledged_from(3, &[3, 4, 5].map(acknowledged)), 3);
+        assert_eq!(acknowledged_from(3, &[3, 4, 6].map(acknowledged)), 2, "5 has no report");
+        assert_eq!(acknowledged_from(3, &[4, 5].map(acknowledged)), 0);
+        assert_eq!(acknowledged_from(3, &[acknowledged(3), acknowledged(4), failed, acknowledged(6)]), 2);
     }
 }

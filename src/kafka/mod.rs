@@ -12,6 +12,7 @@ mod handshake;
 pub(crate) mod inspect;
 pub(crate) mod library;
 pub(crate) mod limits;
+pub(crate) mod new_topic;
 mod polled;
 pub mod producer;
 pub mod properties;

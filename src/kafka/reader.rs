@@ -84,7 +84,8 @@ impl TopicReader {
         }
     }
 
-    /// Passes each record from `since_us` on to `each`, with its event id if it has one. `topic` is its place in the records.
+    /// Passes each record from `since_us` on to `each`, with its event id if it has one, and the record before it, which shows
+    /// whether offsets in between are missing. `topic` is its place in the records.
     pub(crate) fn read(
         &self,
         (place, topic, partitions): (u32, &str, u32),
@@ -114,10 +115,10 @@ impl TopicReader {
                         let _ = self.consumer.pause(&partition::list(topic, [message.partition()]));
                     }
                 }
-                // Transactions of other producers leave offsets without records, also at the end.
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
-                    last_record = Instant::now();
-                    parts.get_mut(partition as usize).map(Partition::end);
+                    if let Some(part) = parts.get_mut(partition as usize).filter(|part| !part.is_done()) {
+                        self.check_end(topic, partition, part)?;
+                    }
                 }
                 Some(Err(error)) => last_error = tolerated(topic, &doing, &error)?.or(last_error),
                 None => {}

@@ -57,6 +57,8 @@ pub(crate) enum Known {
     DeadLetter,
     /// An operator has replayed the event.
     Replay,
+    /// An operator has copied the event to the topic at this place in [`super::scope::Scope::topics`].
+    Copy(u32),
     Record(Record),
 }
 
@@ -71,7 +73,8 @@ const JUDGED_ROW: u8 = 0;
 const OTHER_ROW: u8 = 1;
 const DEAD_LETTER: u8 = 2;
 const REPLAY: u8 = 3;
-const RECORD: u8 = 4;
+const COPY: u8 = 4;
+const RECORD: u8 = 5;
 
 impl Entry {
     pub(crate) fn encode(&self) -> [u8; ENTRY_BYTES] {
@@ -85,6 +88,7 @@ impl Entry {
             Known::Row(Row { id, expected: None }) => entry.u8(OTHER_ROW).i64(*id),
             Known::DeadLetter => entry.u8(DEAD_LETTER),
             Known::Replay => entry.u8(REPLAY),
+            Known::Copy(topic) => entry.u8(COPY).u32(*topic),
             Known::Record(Record { topic, partition, offset, at_us, fingerprint }) => {
                 let entry = entry.u8(RECORD).u32(*topic).u32(*partition).i64(*offset).i64(*at_us);
                 fingerprint.write(entry)
@@ -106,6 +110,7 @@ impl Entry {
             OTHER_ROW => Known::Row(Row { id: reader.i64(), expected: None }),
             DEAD_LETTER => Known::DeadLetter,
             REPLAY => Known::Replay,
+            COPY => Known::Copy(reader.u32()),
             _ => {
                 let (topic, partition) = (reader.u32(), reader.u32());
                 let (offset, at_us) = (reader.i64(), reader.i64());
@@ -142,6 +147,7 @@ mod tests {
             Known::Row(Row { id: 5, expected: None }),
             Known::DeadLetter,
             Known::Replay,
+            Known::Copy(7),
             record(1),
             record(256),
         ];

@@ -71,16 +71,22 @@ pub(crate) struct Findings {
 pub(crate) struct Unjudged {
     /// Events without a record, in topics that do not exist.
     pub topic_missing: u64,
-    /// Events without a record, in compacted topics.
+    /// Events without a record, in partitions that were compacted.
     pub compacted: u64,
+    /// Events without a record, in partitions that may have been compacted.
+    pub may_be_compacted: u64,
     /// Events without a record, in partitions whose records have expired.
     pub expired: u64,
     /// Records without a row that may have been reaped.
     pub reaped: u64,
     /// Further records of events that an operator replayed.
     pub replayed: u64,
+    /// Copies of events in another topic than theirs.
+    pub copies: u64,
     /// Records of dead letters.
     pub dead_letters: u64,
+    /// Events that follow a later event of their key, but whose first record may be gone.
+    pub order: u64,
 }
 
 impl Findings {

@@ -32,6 +32,9 @@ struct Event {
     is_complete: bool,
     is_dead_letter: bool,
     replays: u64,
+    /// The topics to which it was copied.
+    copied_to: Vec<u32>,
+    /// Without copies.
     records: u64,
     /// The first offset in the expected partition.
     first_offset: Option<i64>,
@@ -55,6 +58,7 @@ impl<'a> Judge<'a> {
             Known::Row(row) => event.add_row(row),
             Known::DeadLetter => event.is_dead_letter = true,
             Known::Replay => event.replays += 1,
+            Known::Copy(topic) => event.add_copy(topic),
             Known::Record(record) => event.add_record(&record, self.scope, &mut self.findings),
         }
         Ok(())
@@ -76,9 +80,11 @@ impl<'a> Judge<'a> {
         }
         // A requeued event follows later ones of its key, and may also have been stored before it was rejected.
         if let Some(offset) = event.first_offset.filter(|_| !event.is_dead_letter) {
-            let Expected { topic, partition, fingerprint, .. } = expected;
-            let first = First { topic, partition, key: fingerprint.key, offset, id, event_id: event.id };
-            self.order.push(&first)?;
+            let Expected { topic, partition, fingerprint, created_us } = expected;
+            let has_expired = self.scope.explain_absence(topic, partition, created_us).is_some();
+            let is_certain = event.has_all_records() && !has_expired;
+            let (key, event_id) = (fingerprint.key, event.id);
+            self.order.push(&First { topic, partition, key, offset, id, event_id, is_certain })?;
         }
         Ok(())
     }
@@ -89,6 +95,7 @@ impl<'a> Judge<'a> {
         match self.scope.explain_absence(topic, partition, created_us) {
             Some(Absence::TopicMissing) => unjudged.topic_missing += 1,
             Some(Absence::Compacted) => unjudged.compacted += 1,
+            Some(Absence::MayBeCompacted) => unjudged.may_be_compacted += 1,
             Some(Absence::Expired) => unjudged.expired += 1,
             None => self.findings.add(Finding {
                 kind: Kind::Lost,
@@ -128,6 +135,7 @@ impl Event {
             is_complete: true,
             is_dead_letter: false,
             replays: 0,
+            copied_to: Vec::new(),
             records: 0,
             first_offset: None,
         }
@@ -153,7 +161,32 @@ impl Event {
         }
     }
 
+    fn add_copy(&mut self, topic: u32) {
+        if !self.copied_to.contains(&topic) {
+            self.copied_to.push(topic);
+        }
+    }
+
+    /// Whether the record is in a topic to which the event was copied, and has its bytes. If the command failed, not every
+    /// copy was recorded, so any number is allowed.
+    fn is_copy(&self, record: &Record) -> bool {
+        let is_like = |expected: &Expected| expected.fingerprint == record.fingerprint;
+        self.copied_to.contains(&record.topic)
+            && self.variants.iter().all(|expected| expected.topic != record.topic)
+            && (self.variants.is_empty() || self.variants.iter().any(is_like))
+    }
+
+    /// Whether there is a record for each time that the event was sent. If it was replayed and one is missing, the first one
+    /// that is left may be that of the replay.
+    fn has_all_records(&self) -> bool {
+        self.replays == 0 || self.records >= self.rows + self.replays
+    }
+
     fn add_record(&mut self, record: &Record, scope: &Scope, findings: &mut Findings) {
+        if self.is_copy(record) {
+            findings.unjudged.copies += 1;
+            return;
+        }
         self.records += 1;
         let Some((id, first)) = self.first else {
             match (self.rows, self.is_dead_letter) {

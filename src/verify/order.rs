@@ -8,9 +8,9 @@ use super::bytes::{Reader, Writer};
 use super::findings::{Finding, Findings, Kind};
 use super::sorter::Sorter;
 
-const PLACE_BYTES: usize = 56;
+const PLACE_BYTES: usize = 57;
 
-/// The first record of an event.
+/// The first record of an event that the topic still has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct First {
     pub topic: u32,
@@ -21,9 +21,14 @@ pub(super) struct First {
     /// The row, which determines the order.
     pub id: i64,
     pub event_id: Uuid,
+    /// Whether the event never had an earlier record.
+    pub is_certain: bool,
 }
 
 /// Collects the first records, and finds those that follow a later event of their key.
+///
+/// If an earlier record of an event may be gone, its own place proves nothing against it. It still proves that events before
+/// it came too late, because its first record was at most here.
 pub(super) struct Order(Sorter<PLACE_BYTES>);
 
 impl Order {
@@ -32,9 +37,9 @@ impl Order {
     }
 
     pub(super) fn push(&mut self, first: &First) -> io::Result<()> {
-        let First { topic, partition, key, offset, id, event_id } = first;
+        let First { topic, partition, key, offset, id, event_id, is_certain } = first;
         let entry = Writer::new().u32(*topic).u32(*partition).put(key).i64(*offset).i64(*id);
-        self.0.push(entry.put(event_id.as_bytes()).entry())
+        self.0.push(entry.put(event_id.as_bytes()).u8((*is_certain).into()).entry())
     }
 
     pub(super) fn judge(self, findings: &mut Findings) -> io::Result<()> {
@@ -43,15 +48,11 @@ impl Order {
             let first = decode(&entry?);
             match latest {
                 Some(before) if before.is_of_same_key(&first) && first.id < before.id => {
-                    findings.add(Finding {
-                        kind: Kind::Reordered,
-                        event_id: Some(first.event_id),
-                        outbox_id: Some(first.id),
-                        topic: first.topic,
-                        partition: first.partition,
-                        offset: Some(first.offset),
-                        parts: Vec::new(),
-                    });
+                    if first.is_certain {
+                        findings.add(first.reordered());
+                    } else {
+                        findings.unjudged.order += 1;
+                    }
                 }
                 _ => latest = Some(first),
             }
@@ -64,6 +65,18 @@ impl First {
     fn is_of_same_key(&self, other: &First) -> bool {
         (self.topic, self.partition, self.key) == (other.topic, other.partition, other.key)
     }
+
+    fn reordered(&self) -> Finding {
+        Finding {
+            kind: Kind::Reordered,
+            event_id: Some(self.event_id),
+            outbox_id: Some(self.id),
+            topic: self.topic,
+            partition: self.partition,
+            offset: Some(self.offset),
+            parts: Vec::new(),
+        }
+    }
 }
 
 fn decode(entry: &[u8; PLACE_BYTES]) -> First {
@@ -75,5 +88,6 @@ fn decode(entry: &[u8; PLACE_BYTES]) -> First {
         offset: reader.i64(),
         id: reader.i64(),
         event_id: Uuid::from_bytes(reader.take()),
+        is_certain: reader.u8() != 0,
     }
 }

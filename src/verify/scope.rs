@@ -20,8 +20,8 @@ pub(crate) struct Scope {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Topic {
     pub name: String,
-    /// Kafka may have compacted records.
-    pub compacted: bool,
+    /// Whether Kafka compacts it; `None` if its settings are not known.
+    pub compacts: Option<bool>,
     /// Empty if the topic does not exist.
     pub partitions: Vec<Partition>,
 }
@@ -31,6 +31,8 @@ pub(crate) struct Topic {
 pub(crate) struct Partition {
     /// Records up to this time may have expired; `None` if the partition has all records of the range.
     pub expired_until_us: Option<i64>,
+    /// Offsets are missing, because of compaction or transactions.
+    pub has_gaps: bool,
 }
 
 /// Why the absence of a record proves nothing.
@@ -38,6 +40,8 @@ pub(crate) struct Partition {
 pub(crate) enum Absence {
     TopicMissing,
     Compacted,
+    /// Compaction or transactions have removed offsets, and it is not known which.
+    MayBeCompacted,
     Expired,
 }
 
@@ -47,13 +51,16 @@ impl Scope {
         let Some(topic) = self.topics.get(topic as usize).filter(|topic| !topic.partitions.is_empty()) else {
             return Some(Absence::TopicMissing);
         };
-        if topic.compacted {
-            return Some(Absence::Compacted);
+        let Partition { expired_until_us, has_gaps } =
+            topic.partitions.get(partition as usize).copied().unwrap_or_default();
+        // Without a gap, nothing was compacted, whatever the settings are.
+        match topic.compacts {
+            Some(true) if has_gaps => return Some(Absence::Compacted),
+            None if has_gaps => return Some(Absence::MayBeCompacted),
+            _ => {}
         }
-        let expired = topic.partitions.get(partition as usize).and_then(|found| found.expired_until_us);
-        let may_be_expired =
-            expired.is_some_and(|until| created_us <= until.saturating_add(CLOCKS_DIFFER_US));
-        may_be_expired.then_some(Absence::Expired)
+        let has_expired = |until: i64| created_us <= until.saturating_add(CLOCKS_DIFFER_US);
+        expired_until_us.is_some_and(has_expired).then_some(Absence::Expired)
     }
 
     /// Whether a record of this time without a row is judged.

@@ -146,7 +146,7 @@ fn wrong_command_line_ends_with_2() {
 
 #[test]
 fn help_of_every_command_has_exit_codes_and_examples() {
-    let commands = "run, check-config, status, doctor, reap, migrate, dead-letters, dead-letters list, dead-letters show, \
+    let commands = "run, init, check-config, status, doctor, reap, migrate, dead-letters, dead-letters list, dead-letters show, \
                     dead-letters requeue, dead-letters discard, dead-letters history, blocked-keys, blocked-keys list, \
                     blocked-keys retry, blocked-keys dead-letter";
     for command in commands.split(", ") {

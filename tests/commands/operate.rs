@@ -77,7 +77,7 @@ async fn status_shows_what_waits_and_why() {
 
     let text = setup.relay(&["status"]);
     for part in [
-        "3 rows, the oldest 1h",
+        "3 rows, the oldest is 1h",
         "events.order  unknown-topic since 20",
         "no such topic",
         "create the topic",

@@ -27,6 +27,8 @@ pub struct World {
     folder: TempDir,
     /// Names in the page, and their replacements here.
     names: Vec<(String, String)>,
+    /// Environment variables of the commands.
+    environment: Vec<(&'static str, String)>,
     background: Vec<Child>,
 }
 
@@ -52,7 +54,7 @@ impl World {
             fs::set_permissions(programs.join(name), fs::Permissions::from_mode(0o755)).unwrap();
         }
         fs::create_dir(folder.path().join("work")).unwrap();
-        Self { server, cluster, folder, names, background: Vec::new() }
+        Self { server, cluster, folder, names, environment: Vec::new(), background: Vec::new() }
     }
 
     /// Replaces the names of the page.
@@ -84,11 +86,17 @@ impl World {
             .envs([("PGHOST", host), ("PGPORT", port)])
             .envs([("PGUSER", "postgres"), ("PGDATABASE", "app")])
             .env("OUTBOX_RELAY__ADMIN__LISTEN", "off")
+            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null());
         for name in ["NOTIFY_SOCKET", "JOURNAL_STREAM", "CREDENTIALS_DIRECTORY", "OUTBOX_RELAY_CONFIG"] {
             command.env_remove(name);
         }
         command
+    }
+
+    /// For a page that lets `init` write the configuration: the events go to the topics of this test.
+    pub fn use_own_topics(&mut self) {
+        self.environment.push(("OUTBOX_RELAY__OUTBOX__TOPIC", self.here("events.{aggregate_type}")));
     }
 
     /// Runs a block. It must succeed and print what the page states.

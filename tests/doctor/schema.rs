@@ -87,32 +87,20 @@ async fn server_that_is_too_old_is_found() {
     world.drop().await;
 }
 
-/// Another index has the order of the ids. Statistics from a time when all rows were sent make it look small.
+/// Other indexes and outdated statistics do not keep the claim from its index, so `doctor` has nothing to report.
 #[tokio::test]
-async fn claim_that_uses_another_index_is_found() {
-    let world = World::new("doctor_other_index").await;
-    let damage = "ALTER TABLE app.outbox SET (autovacuum_enabled = off);
-                  INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, sent_at)
-                  SELECT 'order', i::text, 'X', now() FROM generate_series(1, 20000) AS i;
-                  ANALYZE app.outbox;
-                  CREATE INDEX unsent_by_id ON app.outbox (id) WHERE sent_at IS NULL";
-    world.found_and_fixed(damage, "claim-plan", "an index scan of unsent_by_id").await;
-    world.drop().await;
-}
-
-/// An index on the lane gives the planner statistics about it. They are from a time when there was only one key, so the
-/// lane seems useless as a condition.
-#[tokio::test]
-async fn claim_that_uses_the_primary_key_is_found() {
+async fn claim_keeps_its_index_next_to_others() {
     let world = World::new("doctor_plan").await;
     let damage = "ALTER TABLE app.outbox SET (autovacuum_enabled = off);
                   CREATE INDEX by_lane ON app.outbox ((hashtext(aggregate_id) & 63));
+                  CREATE INDEX unsent_by_id ON app.outbox (id) WHERE sent_at IS NULL;
                   INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type)
                   SELECT 'order', 'one', 'X' FROM generate_series(1, 20000);
                   ANALYZE app.outbox;
                   INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type)
                   SELECT 'order', i::text, 'X' FROM generate_series(1, 20000) AS i";
-    world.found_and_fixed(damage, "claim-plan", "an index scan of outbox_pkey").await;
+    world.sql(damage).await;
+    world.doctor().has_not("claim-plan");
     world.drop().await;
 }
 

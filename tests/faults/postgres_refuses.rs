@@ -156,7 +156,7 @@ async fn password_command_is_run_for_each_connection() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("password");
     std::fs::write(&file, "first\n").unwrap();
-    let command = format!("cat {} | head -n 1", file.display());
+    let command = vec!["head", "-n", "1", file.to_str().unwrap()];
     let relay = world::relay(&setup.outbox).set("postgres", "url", setup.url("none")).set(
         "postgres",
         "password_command",

@@ -80,6 +80,7 @@ fn takes(kind: Kind) -> String {
         Kind::Span(min, max) => {
             format!("duration, {} to {}", span(min), span(max))
         }
+        Kind::Command => "array of strings".to_owned(),
         Kind::Properties | Kind::Headers => "table".to_owned(),
     }
 }

@@ -117,6 +117,11 @@ impl PostgresServer {
         lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
     }
 
+    /// Everything that it has logged.
+    pub fn whole_log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.folder.path().join("log")).unwrap()).into_owned()
+    }
+
     /// Stops the server and waits until it has ended.
     pub fn stop(&mut self, how: Shutdown) {
         let Some(mut postmaster) = self.process.take() else { return };

@@ -5,6 +5,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceS
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::metadata::MetadataTopic;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use std::collections::HashSet;
 
 use super::wait::{STALLED, wait_until};
@@ -125,6 +126,20 @@ impl Cluster {
         let client: BaseConsumer = self.client().create().unwrap();
         let end = |partition| client.fetch_watermarks(topic, partition, STALLED).unwrap().1;
         (0..self.partitions(topic)).map(end).sum()
+    }
+
+    /// Publishes a record with this key to each partition, in a transaction. The end of the transaction takes one more offset,
+    /// which has no record.
+    pub fn publish_in_transaction(&self, topic: &str, key: &str) {
+        let mut config = self.client();
+        let producer: BaseProducer = config.set("transactional.id", topic).create().unwrap();
+        producer.init_transactions(STALLED).unwrap();
+        producer.begin_transaction().unwrap();
+        for partition in 0..self.partitions(topic) {
+            let record = BaseRecord::to(topic).partition(partition).key(key).payload("{}");
+            producer.send(record).map_err(|(error, _)| error).unwrap();
+        }
+        producer.commit_transaction(STALLED).unwrap();
     }
 
     /// The configuration of a client.

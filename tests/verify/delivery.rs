@@ -1,8 +1,10 @@
 //! A delivery to verify: 40 events of four keys, published by a relay, and what is done to them afterwards.
 
 use rdkafka::ClientConfig;
+use rdkafka::admin::AdminOptions;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
 use uuid::Uuid;
@@ -52,14 +54,15 @@ impl Delivery {
             ),
         )
         .await;
-        let mut relay = delivery.relay().start().await;
-        delivery.outbox.wait_until_drained(STALLED).await;
-        assert!(relay.stop().await.success());
+        delivery.deliver().await;
         delivery
     }
 
-    fn relay(&self) -> Relay {
-        with_headers(self.outbox.relay())
+    /// Publishes all events with a relay, which then stops.
+    pub async fn deliver(&self) {
+        let mut relay = with_headers(self.outbox.relay()).start().await;
+        self.outbox.wait_until_drained(STALLED).await;
+        assert!(relay.stop().await.success());
     }
 
     /// The command as an operator runs it.
@@ -132,6 +135,16 @@ impl Delivery {
         (new.key, new.payload) = (record.key.as_deref(), record.value.as_deref());
         producer.send(new).map_err(|(error, _)| error).unwrap();
         producer.flush(STALLED).unwrap();
+    }
+
+    /// Deletes the records before these offsets of partitions, as Kafka does with expired ones.
+    pub async fn delete_records(&self, before: &[(i32, Offset)]) {
+        let mut places = TopicPartitionList::new();
+        for (partition, offset) in before {
+            places.add_partition_offset(&self.topic(), *partition, *offset).unwrap();
+        }
+        let options = AdminOptions::new().request_timeout(Some(STALLED));
+        self.outbox.cluster.admin().delete_records(&places, &options).await.unwrap();
     }
 
     pub async fn drop(self) {

@@ -1,12 +1,11 @@
 //! What cannot be judged is counted, and is no finding.
 
-use rdkafka::admin::AdminOptions;
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::topic_partition_list::Offset;
 use serde_json::{Value, json};
+use std::time::Duration;
 use uuid::Uuid;
 
-use super::delivery::{Delivery, EARLIER, PARTITIONS};
-use crate::support::wait::STALLED;
+use super::delivery::{Delivery, EARLIER};
 
 const LOSE_ONE: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, sent_at)
                         VALUES ('order', 'k1', 'Placed', now())";
@@ -28,20 +27,32 @@ fn assert_unjudged(report: &Value, expected: &[(&str, u64)]) {
 async fn compacted_expired_and_missing_topics_prove_no_loss() {
     let compacted = Delivery::in_topic("verify_compact", "json", &[("cleanup.policy", "compact")]).await;
     compacted.sql(LOSE_ONE).await;
+    assert_eq!(compacted.verify(1)["lost"], 1, "no offset is missing, so nothing was compacted");
+    compacted.outbox.cluster.publish_in_transaction(&compacted.topic(), "k1");
     assert_unjudged(&compacted.verify(0), &[("compacted", 1)]);
     compacted.drop().await;
 
     let delivery = Delivery::new("verify_expired").await;
-    let mut all = TopicPartitionList::new();
-    for partition in 0..PARTITIONS {
-        all.add_partition_offset(&delivery.topic(), partition, Offset::End).unwrap();
-    }
-    let options = AdminOptions::new().request_timeout(Some(STALLED));
-    delivery.outbox.cluster.admin().delete_records(&all, &options).await.unwrap();
+    delivery.delete_records(&[0, 1, 2].map(|partition| (partition, Offset::End))).await;
     assert_unjudged(&delivery.verify(0), &[("expired", 40)]);
 
     delivery.outbox.cluster.delete(&delivery.topic()).await;
     assert_unjudged(&delivery.verify(0), &[("topic_missing", 40)]);
+    delivery.drop().await;
+}
+
+/// The first record of an event expires, and a duplicate that follows later events of the key is left.
+#[tokio::test]
+async fn order_of_an_event_whose_first_record_has_expired_is_not_judged() {
+    let delivery = Delivery::new("verify_first_gone").await;
+    let records = delivery.records().await;
+    let first = records.iter().find(|record| record.offset == 0).unwrap();
+    delivery.publish(first, Duration::ZERO);
+    let report = delivery.verify(0);
+    assert_eq!((&report["duplicates"], &report["reordered"]), (&json!(1), &json!(0)), "{report:#}");
+
+    delivery.delete_records(&[(first.partition, Offset::Offset(1))]).await;
+    assert_unjudged(&delivery.verify(0), &[("order", 1)]);
     delivery.drop().await;
 }
 
@@ -84,6 +95,52 @@ async fn reaped_rows_dead_letters_and_requeued_events_are_no_findings() {
     record.headers.push(("event_id".to_owned(), Some(unknown)));
     delivery.publish(&record, EARLIER);
     assert_unjudged(&delivery.verify(0), &[("dead_letters", 2), ("reaped", 1), ("unsent", 1)]);
+    delivery.drop().await;
+}
+
+/// PostgreSQL stores headers in more bytes than a record has for them.
+#[tokio::test]
+async fn events_that_barely_fit_into_a_record_are_judged() {
+    let delivery = Delivery::new("verify_large").await;
+    delivery
+        .sql(
+            "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload, headers)
+             SELECT 'order', 'k1', 'Placed', to_json(repeat('x', 998000)), jsonb_object_agg('h' || n, 'v')
+             FROM generate_series(1, 200) AS n",
+        )
+        .await;
+    delivery.deliver().await;
+    let report = delivery.verify(0);
+    assert_unjudged(&report, &[]);
+    assert_eq!(report["events"], 41);
+    delivery.drop().await;
+}
+
+/// The last offset of each partition has no record, and Kafka compacts nothing.
+#[tokio::test]
+async fn offsets_without_records_at_the_end_explain_no_loss() {
+    let delivery = Delivery::new("verify_transaction").await;
+    delivery.outbox.cluster.publish_in_transaction(&delivery.topic(), "k1");
+    assert_unjudged(&delivery.verify(0), &[]);
+    delivery.sql(LOSE_ONE).await;
+    assert_eq!(delivery.verify(1)["lost"], 1);
+    delivery.drop().await;
+}
+
+/// Copies are recognized by the recorded action, so a record from another producer is still a finding.
+#[tokio::test]
+async fn copies_in_a_verified_topic_are_counted() {
+    let delivery = Delivery::new("verify_copies").await;
+    let (order, copies) = (delivery.topic(), delivery.outbox.topic("copies"));
+    delivery.outbox.cluster.create(&copies, 1, &[]).await;
+    delivery.command(&["replay", "--key", "k1", "--to-topic", &copies]).succeeds();
+    let both = format!("{order},{copies}");
+    let report = delivery.verify_with(0, &["--topic", &both]);
+    assert_unjudged(&report, &[("copies", 10)]);
+    assert_eq!((&report["events"], &report["records"]), (&json!(40), &json!(50)), "{report:#}");
+    delivery.sql("DELETE FROM app.outbox_act").await;
+    assert_eq!(delivery.verify_with(1, &["--topic", &both])["altered"], 10);
+    delivery.outbox.cluster.delete(&copies).await;
     delivery.drop().await;
 }
 

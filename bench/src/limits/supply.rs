@@ -227,7 +227,7 @@ impl ScoutQueries for MadeScoutQueries {
         Ok(self.0.0.left.get() as i64)
     }
 
-    async fn oldest(&mut self) -> Result<Oldest, Fault> {
+    async fn oldest(&mut self, _: &[i64], _: i64) -> Result<Oldest, Fault> {
         Ok(Oldest::default())
     }
 }

@@ -12,7 +12,7 @@ mod outage;
 mod replicas;
 mod retained;
 mod shapes;
-mod steady;
+pub mod steady;
 mod subjects;
 
 use crate::database;
@@ -71,7 +71,7 @@ impl Part {
             Part::Debezium => "the fastest settings of Debezium",
             Part::Drain => "scenarios 1 to 3: drain a backlog with mark, with delete, and with Debezium",
             Part::Memory => "scenario 4: memory during drains of larger rows",
-            Part::Steady => "scenario 5: latency at a steady rate, and the cost of idling",
+            Part::Steady => "scenario 5: latency and cost at steady rates, and the cost of idling",
             Part::Flow => "scenario 6: writers at full speed alone, with the relay, and with Debezium",
             Part::HeldSnapshot => "scenario 7: drain a backlog while a snapshot is held open",
             Part::HotKey => "scenario 8: one key has all rows, or half of the rows",

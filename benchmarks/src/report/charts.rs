@@ -37,12 +37,12 @@ fn drain(results: &Results) -> Chart {
 
 fn latency(results: &Results) -> Chart {
     let figures = [
-        ("outbox-relay, p50", "1,000 rows/s: p50"),
-        ("Debezium, p50", "Debezium: p50"),
-        ("outbox-relay, p99", "1,000 rows/s: p99"),
-        ("Debezium, p99", "Debezium: p99"),
-        ("outbox-relay, p99.9", "1,000 rows/s: p99.9"),
-        ("Debezium, p99.9", "Debezium: p99.9"),
+        ("outbox-relay, p50", "1,000 rows/s, relay: p50"),
+        ("Debezium, p50", "1,000 rows/s, Debezium: p50"),
+        ("outbox-relay, p99", "1,000 rows/s, relay: p99"),
+        ("Debezium, p99", "1,000 rows/s, Debezium: p99"),
+        ("outbox-relay, p99.9", "1,000 rows/s, relay: p99.9"),
+        ("Debezium, p99.9", "1,000 rows/s, Debezium: p99.9"),
     ];
     Chart {
         title: "Latency from commit to consumer at 1,000 rows/s, in milliseconds".to_owned(),

@@ -4,6 +4,7 @@
 mod chart;
 mod charts;
 mod prose;
+mod steady;
 mod table;
 
 use crate::parts::Part;
@@ -11,8 +12,10 @@ use crate::results::Results;
 use anyhow::Context;
 use std::path::Path;
 
-/// Writes the page and the charts into the folder `docs`, and the page of the targets into the folder `targets`.
+/// Writes the page and the charts into the folder `docs`, and the page of the targets into the folder `targets`. Reduced runs
+/// are left out.
 pub fn write(results: &Results, docs: &Path, targets: &Path) -> anyhow::Result<()> {
+    let results = &results.full();
     let images = docs.join("images");
     std::fs::create_dir_all(&images).with_context(|| format!("cannot create {}", images.display()))?;
     let charts = charts::charts(results);
@@ -28,17 +31,13 @@ fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The warning about figures of reduced runs.
-fn warning(results: &Results) -> &'static str {
-    if results.parts.values().any(|part| part.quick) { prose::QUICK } else { "" }
-}
-
 /// The page. `charts` are the file names in `images/` and the titles.
 fn page(results: &Results, charts: &[(&str, &str)]) -> String {
-    let mut page = format!("{}{}{}", prose::BEGINNING, warning(results), table::results_table(results));
+    let mut page = format!("{}{}", prose::BEGINNING, table::results_table(results));
     for (file, title) in charts.iter().filter(|(file, _)| *file != charts::SHARES_FILE) {
         page += &format!("\n![{title}](images/{file})\n");
     }
+    page += &steady::table(results);
     page += prose::METHOD;
     page += &table::setting(results);
     page += prose::NOT_MEASURED;
@@ -53,7 +52,7 @@ fn page(results: &Results, charts: &[(&str, &str)]) -> String {
 
 /// The page of the targets.
 fn targets_page(results: &Results, charts: &[(&str, &str)]) -> String {
-    let mut page = format!("{}{}{}", prose::TARGETS, warning(results), table::targets_table(results));
+    let mut page = format!("{}{}", prose::TARGETS, table::targets_table(results));
     for (file, title) in charts.iter().filter(|(file, _)| *file == charts::SHARES_FILE) {
         page += &format!("\n![{title}](../docs/images/{file})\n");
     }
@@ -85,7 +84,6 @@ mod tests {
         for expected in [
             "| drain of a backlog, `on_sent = \"mark\"` | rate | 145,000 rows/s (best 150,000 rows/s) |",
             "| drain of a backlog, `on_sent = \"mark\"` | rate, relative to tuned Debezium | 2.00 x (best 2.00 x) |",
-            "not measured",
             "![Drain](images/drain.svg)",
             "| Debezium: rate | 75,000 rows/s | 72,500 rows/s | 75,000 rows/s, 70,000 rows/s, 72,500 rows/s |",
             "Debezium was warm.",
@@ -93,8 +91,7 @@ mod tests {
         ] {
             assert!(page.contains(expected), "{expected:?} is missing from:\n{page}");
         }
-        assert!(!page.contains("Do not quote"), "{page}");
-        assert!(!page.contains("shares.svg"), "{page}");
+        assert!(!page.contains("shares.svg") && !page.contains("not measured"), "{page}");
     }
 
     #[test]
@@ -115,17 +112,11 @@ mod tests {
         ] {
             assert!(page.contains(&expected), "{expected:?} is missing from:\n{page}");
         }
-        assert!(!page.contains("Do not quote"), "{page}");
     }
 
     #[test]
-    fn results_of_a_quick_run_carry_a_warning() {
-        assert!(page(&results(true), &[]).contains("Do not quote"));
-        assert!(
-            page(&results(true), &[])
-                .contains("Measured 2026-01-31 12:00 UTC. This was a reduced run. Debezium")
-        );
-        assert!(!page(&results(false), &[]).contains("reduced run"));
-        assert!(targets_page(&results(true), &[]).contains("Do not quote"));
+    fn results_of_a_quick_run_are_not_published() {
+        assert_eq!(results(true).full().parts.len(), 0);
+        assert_eq!(results(false).full(), results(false));
     }
 }

@@ -6,8 +6,8 @@ This page shows the performance of the relay on one machine, compared with Debez
 first, followed by the method and every run. The targets are in [benchmarks/TARGETS.md](../benchmarks/TARGETS.md).
 
 `make bench` measures everything and writes this page, from a clean clone. It starts its own PostgreSQL and Kafka and downloads Debezium. It
-takes about two hours. `make bench ONLY=drain,flow` measures some parts again and keeps the results of the others. `make bench QUICK=1`
-takes a quarter of an hour and only shows that everything works.
+takes about two and a half hours. `make bench ONLY=drain,flow` measures some parts again and keeps the results of the others. This page has
+full runs only. `make bench QUICK=1` takes a quarter of an hour and shows that everything works, and its results are not published.
 
 ## Results
 
@@ -16,11 +16,6 @@ A result is the median of the runs, with the best run in parentheses. Unless sta
 - Rows have a JSON payload of 246 bytes and one of 10,000 keys, and go to 12 partitions.
 - The relay and Debezium publish with `acks=all` and an idempotent producer.
 - Settings are the defaults.
-";
-
-pub const QUICK: &str = "
-**Some of these results come from a reduced run, with fewer rows or fewer than three runs, such as `make bench QUICK=1`. The list of all
-runs marks them. They only show that everything works. Do not quote them.**
 ";
 
 pub const METHOD: &str = "
@@ -42,7 +37,7 @@ divided by the CPU time that the three used per row in the same run, as the kern
 process (`VmHWM`).
 
 **Latency** is the time from the answer to `COMMIT` until a consumer has the record. Writers follow a schedule that does not wait for
-late transactions. The figures below include how late the writers themselves were.
+late transactions. The figures below include how late the writers themselves were. Which program is measured first alternates between runs.
 
 **Writers at full speed** are 8 connections that insert 50 rows per transaction for a minute: alone, with the relay, and with Debezium.
 

@@ -3,12 +3,17 @@
 use crate::results::{Outcome, Results};
 use crate::scenarios::{Check, Target, Verdict, scenarios};
 
+const NOT_MEASURED: &str = "not measured";
+
 /// All results, without targets.
 pub fn results_table(results: &Results) -> String {
     let mut text = "\n| Scenario | Measurement | Result |\n|---|---|---|\n".to_owned();
     for scenario in scenarios() {
         for check in &scenario.checks {
             let (result, _) = judged(check, results);
+            if result == NOT_MEASURED {
+                continue;
+            }
             text += &format!("| {} | {} | {result} |\n", scenario.name, check.name);
         }
     }
@@ -42,7 +47,7 @@ fn target_text(check: &Check) -> String {
 fn judged(check: &Check, results: &Results) -> (String, &'static str) {
     let figures = results.parts.get(check.part).map(|part| &part.figures);
     let Some((figures, value)) = figures.and_then(|figures| Some((figures, check.value(figures)?))) else {
-        return ("not measured".to_owned(), "");
+        return (NOT_MEASURED.to_owned(), "");
     };
     let mut result = check.unit.show(value);
     if figures.runs() > 1 {
@@ -70,9 +75,6 @@ pub fn setting(results: &Results) -> String {
 /// One part: each figure of each run, and its notes.
 pub fn part(name: &str, part: &Outcome) -> String {
     let mut text = format!("\n### {name}\n\nMeasured {}.", part.at);
-    if part.quick {
-        text += " This was a reduced run.";
-    }
     for note in &part.notes {
         text += &format!(" {note}");
     }

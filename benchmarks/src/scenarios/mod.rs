@@ -92,6 +92,17 @@ fn ratio(
     Check { part, name, unit, target, value: Box::new(value) }
 }
 
+/// A check of the CPU time per row that one figure has in addition to another.
+fn difference(
+    part: &'static str,
+    name: &'static str,
+    target: Target,
+    [figure, less]: [&'static str; 2],
+) -> Check {
+    let value = move |figures: &Figures, pick| Some(figures.pick(figure, pick)? - figures.pick(less, pick)?);
+    Check { part, name, unit: Unit::MicrosecondsPerRow, target, value: Box::new(value) }
+}
+
 /// A check of the higher of two ratios, because small rows are limited by their number and large rows by their bytes.
 fn shape(name: &'static str, rows: &'static str, bytes: &'static str) -> Check {
     let value = move |figures: &Figures, of| {

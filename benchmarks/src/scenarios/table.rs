@@ -1,6 +1,6 @@
 //! The table of scenarios, measurements and targets.
 
-use super::{Check, Scenario, Target, median, ratio, shape};
+use super::{Check, Scenario, Target, difference, median, ratio, shape};
 use crate::figures::Unit::{
     CorePercent, Mebibytes, MicrosecondsPerRow, Milliseconds, Percent, Rows, RowsPerSecond, Seconds,
     SharePercent, Times,
@@ -113,33 +113,7 @@ fn drain_costs() -> Vec<Scenario> {
 /// Scenarios 5 and 6: rows arrive while they are measured.
 fn active_writers() -> Vec<Scenario> {
     vec![
-        scenario(
-            5,
-            "latency from commit to consumer",
-            vec![
-                median("steady", "1,000 rows/s, p50", Milliseconds, AtMost(3.0), "1,000 rows/s: p50"),
-                median("steady", "1,000 rows/s, p99", Milliseconds, AtMost(10.0), "1,000 rows/s: p99"),
-                median("steady", "1,000 rows/s, p99.9", Milliseconds, AtMost(35.0), "1,000 rows/s: p99.9"),
-                median("steady", "100 rows/s, p99", Milliseconds, Stated, "100 rows/s: p99"),
-                median("steady", "5,000 rows/s, p99", Milliseconds, Stated, "5,000 rows/s: p99"),
-                median("steady", "Debezium, 1,000 rows/s, p50", Milliseconds, Stated, "Debezium: p50"),
-                median("steady", "Debezium, 1,000 rows/s, p99", Milliseconds, Stated, "Debezium: p99"),
-                median(
-                    "steady",
-                    "idle relay, CPU of one core",
-                    CorePercent,
-                    AtMost(2.5),
-                    "idle: CPU of the relay",
-                ),
-                median(
-                    "steady",
-                    "idle PostgreSQL, CPU of one core",
-                    CorePercent,
-                    AtMost(1.5),
-                    "idle: CPU of PostgreSQL",
-                ),
-            ],
-        ),
+        scenario(5, "steady rates", steady_rates()),
         scenario(
             6,
             "writers at full speed",
@@ -175,6 +149,61 @@ fn active_writers() -> Vec<Scenario> {
                     ["Debezium: written", "alone: written"],
                 ),
             ],
+        ),
+    ]
+}
+
+/// Scenario 5. Targets that compare with Debezium are ratios of the medians of the same part.
+fn steady_rates() -> Vec<Check> {
+    let of_relay = |name, unit, target, figure| median("steady", name, unit, target, figure);
+    let relative = |name, most, figures| ratio("steady", name, Times, AtMost(most), figures);
+    vec![
+        of_relay("1,000 rows/s: p50", Milliseconds, AtMost(3.0), "1,000 rows/s, relay: p50"),
+        of_relay("1,000 rows/s: p99", Milliseconds, AtMost(10.0), "1,000 rows/s, relay: p99"),
+        of_relay("1,000 rows/s: p99.9", Milliseconds, AtMost(35.0), "1,000 rows/s, relay: p99.9"),
+        relative(
+            "1,000 rows/s: p50, relative to Debezium",
+            1.0,
+            ["1,000 rows/s, relay: p50", "1,000 rows/s, Debezium: p50"],
+        ),
+        relative(
+            "1,000 rows/s: p99, relative to Debezium",
+            1.0,
+            ["1,000 rows/s, relay: p99", "1,000 rows/s, Debezium: p99"],
+        ),
+        relative(
+            "1,000 rows/s: CPU of PostgreSQL, relative to Debezium",
+            1.15,
+            ["1,000 rows/s, relay: CPU of PostgreSQL", "1,000 rows/s, Debezium: CPU of PostgreSQL"],
+        ),
+        relative(
+            "1,000 rows/s: own CPU, relative to Debezium",
+            0.2,
+            ["1,000 rows/s, relay: its CPU", "1,000 rows/s, Debezium: its CPU"],
+        ),
+        relative(
+            "5,000 rows/s: p99, relative to Debezium",
+            1.0,
+            ["5,000 rows/s, relay: p99", "5,000 rows/s, Debezium: p99"],
+        ),
+        relative(
+            "20,000 rows/s: p99, relative to Debezium",
+            1.0,
+            ["20,000 rows/s, relay: p99", "20,000 rows/s, Debezium: p99"],
+        ),
+        difference(
+            "steady",
+            "100 rows/s: CPU of PostgreSQL, in addition to the writers",
+            AtMost(600.0),
+            ["100 rows/s, relay: CPU of PostgreSQL", "100 rows/s, writers alone: CPU of PostgreSQL"],
+        ),
+        of_relay("first row after a silence: p50", Milliseconds, AtMost(15.0), "after a silence, relay: p50"),
+        of_relay("idle relay, CPU of one core", CorePercent, AtMost(1.0), "idle, relay: its CPU"),
+        of_relay(
+            "idle PostgreSQL, CPU of one core",
+            CorePercent,
+            AtMost(1.0),
+            "idle, relay: CPU of PostgreSQL",
         ),
     ]
 }

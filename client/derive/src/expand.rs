@@ -4,7 +4,9 @@ use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Field, Generics, LitStr, Member, Path, Result, Type, parse_quote};
+use syn::{
+    Data, DeriveInput, Error, Field, Fields, Generics, LitStr, Member, Path, Result, Type, parse_quote,
+};
 
 use crate::options::Options;
 
@@ -17,6 +19,7 @@ pub fn implementation(input: &DeriveInput) -> Result<TokenStream> {
         ));
     };
     let options = Options::parse(input)?;
+    refuse_attributes(&data.fields)?;
     let fields: Vec<(Member, &Field)> = data.fields.members().zip(&data.fields).collect();
     let (member, field) = key(input, &options.key, &fields)?;
 
@@ -40,6 +43,19 @@ pub fn implementation(input: &DeriveInput) -> Result<TokenStream> {
             }
         }
     })
+}
+
+/// The compiler accepts the attribute on a field too, where it would have no effect.
+fn refuse_attributes(fields: &Fields) -> Result<()> {
+    let mut attributes = fields.iter().flat_map(|field| &field.attrs);
+    match attributes.find(|attribute| attribute.path().is_ident("outbox")) {
+        None => Ok(()),
+        Some(attribute) => Err(Error::new_spanned(
+            attribute,
+            "this attribute belongs to the struct. `#[outbox(aggregate = \"...\", key = \"...\")]` above it names the \
+             field that is the key",
+        )),
+    }
 }
 
 /// Finds the field that `key` names.

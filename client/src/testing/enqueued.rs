@@ -89,19 +89,43 @@ impl Enqueued {
         }
         Ok(serde_json::from_slice(self.payload.as_deref().unwrap_or(b"null"))?)
     }
+}
 
-    pub(super) fn from_answer(mut answer: Answer) -> Result<Enqueued, Error> {
-        let event_id = answer.text().unwrap_or_default().parse()?;
+impl fmt::Display for Enqueued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} {}", self.event_type, self.aggregate_type, self.aggregate_id)
+    }
+}
+
+/// A row of the outbox as the server returns it. A row that the filter does not select may be malformed.
+pub(super) struct Row {
+    event_id: String,
+    aggregate_type: String,
+    aggregate_id: String,
+    event_type: String,
+    headers: Option<String>,
+    payload: Option<Vec<u8>>,
+}
+
+impl Row {
+    pub(super) fn from_answer(mut answer: Answer) -> Row {
         let mut text = || answer.text().unwrap_or_default();
-        let (aggregate_type, aggregate_id, event_type) = (text(), text(), text());
-        let headers = answer.text().map_or(Ok(BTreeMap::new()), |headers| serde_json::from_str(&headers))?;
+        let (event_id, aggregate_type, aggregate_id, event_type) = (text(), text(), text(), text());
+        let headers = answer.text();
         let is_bytea = answer.text().as_deref() == Some("bytea");
         let payload = answer.text().map(|text| if is_bytea { parse_hex(&text) } else { text.into_bytes() });
+        Row { event_id, aggregate_type, aggregate_id, event_type, headers, payload }
+    }
+
+    pub(super) fn parse(self) -> Result<Enqueued, Error> {
+        let Row { event_id, aggregate_type, aggregate_id, event_type, headers, payload } = self;
+        let headers = headers.map_or(Ok(BTreeMap::new()), |headers| serde_json::from_str(&headers))?;
+        let event_id = event_id.parse()?;
         Ok(Enqueued { event_id, aggregate_type, aggregate_id, event_type, headers, payload })
     }
 }
 
-impl fmt::Display for Enqueued {
+impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} {}", self.event_type, self.aggregate_type, self.aggregate_id)
     }

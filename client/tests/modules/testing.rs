@@ -82,6 +82,34 @@ async fn an_unexpected_event_fails_the_test() {
     let _ = testing::refute_enqueued(&tx, order("OrderPaid", &outbox)).await;
 }
 
+/// Another part of the application may insert rows with SQL, with headers that are no texts or without an event ID.
+#[tokio::test]
+async fn a_malformed_row_fails_only_a_filter_that_selects_it() {
+    let mut db = Database::new().await;
+    let outbox = outbox(&db, "json").await;
+    let tx = db.client.transaction().await.unwrap();
+    let insert = |columns: &str, values: &str| {
+        format!(
+            "INSERT INTO {}.outbox (aggregate_type, aggregate_id, event_type, {columns}) VALUES ('order', '1', {values})",
+            db.schema
+        )
+    };
+    let rows = [
+        insert("event_id, headers", "'Numbered', gen_random_uuid(), '{\"n\": 1}'"),
+        insert("event_id", "'Nameless', NULL"),
+    ];
+    tx.batch_execute(&rows.join(";")).await.unwrap();
+    outbox.enqueue(&tx, Event::new("order", 1, "OrderPaid").tombstone()).await.unwrap();
+    testing::assert_enqueued(&tx, order("OrderPaid", &outbox)).await.unwrap();
+    testing::refute_enqueued(&tx, order("OrderPlaced", &outbox)).await.unwrap();
+    let error = testing::find(&tx, order("Numbered", &outbox)).await.unwrap_err();
+    assert!(matches!(error, Error::Json(_)), "{error:?}");
+    let error = testing::find(&tx, order("Nameless", &outbox)).await.unwrap_err();
+    assert!(matches!(error, Error::EventId(_)), "{error:?}");
+    drop(tx);
+    db.clean_up().await;
+}
+
 #[derive(Debug, PartialEq, Serialize, Deserialize, OutboxEvent)]
 #[outbox(aggregate = "order", key = "order_id")]
 struct OrderPaid {

@@ -19,7 +19,7 @@ const db = drizzle(process.env.DATABASE_URL!);
 async function pay(orderId: number): Promise<string> {
   // Commits at the end of the function, and rolls back if it throws. Use `tx` for each statement, not `db`.
   return db.transaction(async (tx) => {
-    // First the order. Its lock makes the writers of this key take turns, so its events are in commit order.
+    // Lock the order first, so that the writers of this key take turns and its events are in commit order.
     const [order] = await tx
       .update(customerOrder)
       .set({ status: "paid" })
@@ -27,13 +27,13 @@ async function pay(orderId: number): Promise<string> {
       .returning();
     if (!order) throw new Error(`order ${orderId} does not exist or is already paid`);
 
-    // Then the event, in the same transaction.
+    // Then insert the event in the same transaction.
     const payload = JSON.stringify({ order_id: order.id, customer: order.customer, cents: order.cents });
     const events = await tx.execute<{ event_id: string }>(
       sql`SELECT outbox_enqueue('order', ${String(order.id)}, 'OrderPaid', ${payload}) AS event_id`,
     );
 
-    // If the account is too low, its CHECK constraint fails. Then the order and the event are rolled back too.
+    // If the balance is too low, the CHECK constraint fails, and the order and the event are rolled back too.
     await tx
       .update(account)
       .set({ cents: sql`${account.cents} - ${order.cents}` })

@@ -1,9 +1,9 @@
-// What the programs share: a payment, and transactions.
+// Code that the programs share: the payment, and a helper for transactions.
 import pg from "pg";
 
-/** Does the work in the transaction of the caller, who commits or rolls back. Returns the id of the event. */
+/** Pays an order in the caller's transaction. The caller commits or rolls back. Returns the event ID. */
 export async function pay(client: pg.ClientBase, orderId: number): Promise<string> {
-  // First the order. Its lock makes the writers of this key take turns, so its events are in commit order.
+  // Lock the order first, so that the writers of this key take turns and its events are in commit order.
   const orders = await client.query<{ customer: string; cents: string }>(
     "UPDATE customer_order SET status = 'paid' WHERE id = $1 AND status = 'placed' RETURNING customer, cents",
     [orderId],
@@ -11,14 +11,14 @@ export async function pay(client: pg.ClientBase, orderId: number): Promise<strin
   const order = orders.rows[0];
   if (!order) throw new Error(`order ${orderId} does not exist or is already paid`);
 
-  // Then the event, in the same transaction. JSON.stringify, because pg would send an array in another format.
+  // Then insert the event in the same transaction. JSON.stringify, because pg would send an array as a PostgreSQL array.
   const payload = { order_id: orderId, customer: order.customer, cents: Number(order.cents) };
   const events = await client.query<{ event_id: string }>(
     "SELECT outbox_enqueue('order', $1, 'OrderPaid', $2) AS event_id",
     [String(orderId), JSON.stringify(payload)],
   );
 
-  // If the account is too low, its CHECK constraint fails. Then the order and the event are rolled back too.
+  // If the balance is too low, the CHECK constraint fails, and the order and the event are rolled back too.
   await client.query("UPDATE account SET cents = cents - $1 WHERE customer = $2", [order.cents, order.customer]);
   return events.rows[0]!.event_id;
 }

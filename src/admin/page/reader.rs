@@ -57,7 +57,7 @@ impl Source for Reader<'_> {
             }
             // Another server may answer the next time, so the connection is dropped.
             Ok(Err(error)) => Err(describe(&error)),
-            Err(_) => Err(format!("no answer within {READ_WITHIN:?}")),
+            Err(_) => Err(format!("no response within {READ_WITHIN:?}")),
         }
     }
 

@@ -147,7 +147,7 @@ fn blocked(report: &Report, shows_keys: bool) -> Table {
         title: "Blocked keys",
         about: if left_out > 0 {
             format!(
-                "The oldest {} of {}.",
+                "Showing the oldest {} of {}.",
                 blocked.oldest.len(),
                 thousands(blocked.keys.unsigned_abs() as usize)
             )
@@ -177,7 +177,11 @@ fn dead_letters(report: &Report) -> Table {
     let mut table = Table {
         id: "dead-letters",
         title: "Dead letters",
-        about: if dead.at_least { "Only the latest are counted.".to_owned() } else { String::new() },
+        about: if dead.at_least {
+            "Only the latest dead letters are counted.".to_owned()
+        } else {
+            String::new()
+        },
         empty: "There are no dead letters.",
         columns: &["Reason", "Events", "Meaning"],
         rows: Vec::new(),

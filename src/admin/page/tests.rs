@@ -80,11 +80,8 @@ fn page_of_each_state_names_it_and_what_to_do() {
 #[test]
 fn without_the_database_a_ready_relay_is_unknown_and_not_healthy() {
     let mut scene = Scene::of(report());
-    scene.known.fault = Some("no answer within 15s".to_owned());
-    assert_shows(
-        &scene.html(),
-        &["verdict unknown", "no answer within 15s", "The figures of the outbox are "],
-    );
+    scene.known.fault = Some("no response within 15s".to_owned());
+    assert_shows(&scene.html(), &["verdict unknown", "no response within 15s", "The outbox figures are "]);
     // The same if the result is too old, for example because a reading hangs.
     scene.known.fault = None;
     let snapshot =
@@ -138,7 +135,7 @@ fn dead_letters_are_counted_by_reason_and_long_lists_are_shortened() {
             "record-too-large",
             "larger than the topic's limit".replace('\'', "&#39;").as_str(),
             "new-reason",
-            "The oldest 1 of 7,000.",
+            "Showing the oldest 1 of 7,000.",
             "7,000+",
         ],
     );

@@ -161,8 +161,8 @@ fn notices(shown: &Shown<'_>) -> Vec<Notice> {
     }
     let age = shown.age();
     let shown_is = match age {
-        Some(age) => format!("The figures of the outbox are {} old.", span(age)),
-        None => "The state of the outbox is not known.".to_owned(),
+        Some(age) => format!("The outbox figures are {} old.", span(age)),
+        None => "The state of the outbox is unknown.".to_owned(),
     };
     match &shown.known.fault {
         Some(fault) => {
@@ -236,14 +236,14 @@ fn unsent(stats: &Stats, report: Option<&Report>) -> Figure {
         name: "Unsent events",
         value: format!("{about}{}", thousands(rows.max(0).unsigned_abs() as usize)),
         note: oldest
-            .map_or_else(|| "none waits".to_owned(), |age| format!("the oldest {} old", seconds(age))),
+            .map_or_else(|| "none waiting".to_owned(), |age| format!("the oldest is {} old", seconds(age))),
         is_raised: oldest.is_some_and(|age| age > LATE.as_secs_f64()),
     }
 }
 
 fn latency(report: Option<&Report>) -> Figure {
     let figure = |value, note| Figure { name: "Latency", value, note, is_raised: false };
-    let Some(report) = report else { return figure("–".to_owned(), "not known".to_owned()) };
+    let Some(report) = report else { return figure("–".to_owned(), "unknown".to_owned()) };
     let latency = report.latency.as_ref();
     match latency.map(|latency| (latency.p50_seconds, latency.p99_seconds, latency.rows)) {
         Some((Some(p50), Some(p99), rows)) => {
@@ -253,7 +253,7 @@ fn latency(report: Option<&Report>) -> Figure {
                 format!("p50 of the last {events} events; p99 {}", super::chart::duration(p99)),
             )
         }
-        Some(_) => figure("–".to_owned(), "no event was sent".to_owned()),
+        Some(_) => figure("–".to_owned(), "no events sent yet".to_owned()),
         None => figure("–".to_owned(), "events are deleted when they are sent".to_owned()),
     }
 }
@@ -289,7 +289,7 @@ impl Cell {
         };
         let full = status.rows >= crate::postgres::diagnose::status::FIRST_ROWS_A_LANE;
         let label = if full { "99+".to_owned() } else { status.rows.to_string() };
-        let age = status.oldest.map(|age| format!(", the oldest {} old", span(age))).unwrap_or_default();
+        let age = status.oldest.map(|age| format!(", the oldest is {} old", span(age))).unwrap_or_default();
         let class = if status.oldest.is_some_and(|age| age > LATE) { "late" } else { "unsent" };
         Cell { x, y, class, title: format!("lane {lane}: {label} unsent{age}"), label }
     }

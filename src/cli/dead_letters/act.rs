@@ -60,8 +60,11 @@ pub(crate) fn act(
     };
     output::line(&text)?;
     if count == 0 && !options.json {
-        let skipped =
-            if filter.requeued == Some(false) { " Requeued ones are skipped without --again." } else { "" };
+        let skipped = if filter.requeued == Some(false) {
+            " Requeued ones are skipped unless --again is set."
+        } else {
+            ""
+        };
         eprintln!("No dead letter matches.{skipped} To list all, run: outbox-relay dead-letters list");
     }
     Ok(())

@@ -18,7 +18,7 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Scope")]
 struct Selector {
-    /// Only this topic (default: everything).
+    /// Only this topic [default: everything].
     #[arg(long, conflicts_with = "key")]
     topic: Option<String>,
     /// Only this key: the values of aggregate_type and aggregate_id.

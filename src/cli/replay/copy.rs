@@ -1,6 +1,6 @@
 //! Replays to another topic.
 
-use super::{Counts, Plan, after_some};
+use super::{COPY_ROWS, Counts, Plan};
 use crate::cli::exit::Failed;
 use crate::cli::one_shot;
 use crate::cli::progress::Progress;
@@ -9,62 +9,80 @@ use crate::kafka::copy::{Copier, Stopped};
 use crate::postgres::operate::history::{HistoryRange, HistoryRow, PostgresHistory};
 use crate::postgres::operate::replay::Copied;
 use crate::relay::event::Event;
-use crate::relay::failure::FailureKind;
+use crate::relay::failure::{Failure, FailureKind};
+use crate::relay::reason::TOPIC_AUTHORIZATION;
 use crate::relay::topic;
+use pg_outbox::topic::check_topic;
+
+/// The topic to copy to.
+pub(super) struct Target {
+    name: String,
+    copier: Copier,
+    record_bytes_max: usize,
+}
+
+/// Refuses a name that no topic can have.
+pub(super) fn check_name(to: &str) -> Result<(), Failed> {
+    check_topic(to).map_err(|error| Failed::Usage(format!("--to-topic {}: {error}.", to.escape_debug())))
+}
 
 impl Plan<'_> {
+    /// Connects to this topic and checks it. Publishes nothing. `counts` has the topics of the selected events.
+    pub(super) async fn target(&self, to: &str, counts: &Counts) -> Result<Target, Failed> {
+        if counts.topics.contains_key(to) {
+            return Err(own_topic(to));
+        }
+        let (kafka, outbox, relay) = (&self.config.kafka, &self.config.outbox, &self.config.relay);
+        let cluster = KafkaCluster::new(kafka, outbox, relay).map_err(|failure| one_shot::kafka(&failure))?;
+        let copier = Copier::open(&cluster, to).await.map_err(|failure| unusable(to, &failure))?;
+        Ok(Target { name: to.to_owned(), copier, record_bytes_max: cluster.record_bytes_max() })
+    }
+
     /// Publishes the selected events to this topic.
     pub(super) async fn copy(
         &self,
+        mut target: Target,
         history: &PostgresHistory,
-        to: &str,
+        counts: &mut Counts,
         progress: &Progress,
-    ) -> Result<Counts, Failed> {
-        let (kafka, outbox, relay) = (&self.config.kafka, &self.config.outbox, &self.config.relay);
-        let cluster = KafkaCluster::new(kafka, outbox, relay).map_err(|failure| one_shot::kafka(&failure))?;
-        let mut copier = Copier::open(&cluster, to).await.map_err(|failure| match failure.kind {
-            FailureKind::Topic => Failed::Usage(format!("--to-topic: {failure}.")),
-            _ => one_shot::kafka(&failure),
-        })?;
+    ) -> Result<(), Failed> {
         let range = HistoryRange {
             selection: self.selection.clone(),
             highest: self.highest,
-            record_bytes_max: cluster.record_bytes_max() as i64,
+            record_bytes_max: target.record_bytes_max as i64,
         };
-        progress.begin("reading the outbox", self.highest.abs_diff(self.lowest) + 1);
-        let (mut counts, mut after) = (Counts::default(), self.lowest.saturating_sub(1));
+        self.begin(progress);
+        let mut after = self.lowest.saturating_sub(1);
         while counts.events < self.most {
-            let rows = history.rows(&range, after).await;
-            let rows = rows.map_err(|fault| after_some(one_shot::fault(fault), counts.events))?;
+            let rows = history.rows(&range, after).await.map_err(one_shot::fault)?;
             let Some(last) = rows.last().map(HistoryRow::id) else { break };
             let left = usize::try_from(self.most - counts.events).unwrap_or(usize::MAX);
             let selected: Vec<&HistoryRow> = rows.iter().filter(|row| row.is_read).take(left).collect();
-            for batch in selected.chunks(self.pace.batch_rows() as usize) {
-                self.copy_batch(&mut copier, to, batch, &mut counts).await?;
+            for batch in selected.chunks(self.pace.batch_rows(COPY_ROWS) as usize) {
+                if self.is_stopped.get() {
+                    return Ok(());
+                }
+                self.copy_batch(&mut target, batch, counts).await?;
                 self.pace.after(batch.len() as u64).await;
             }
             progress.advance_by(last.abs_diff(after));
             after = last;
         }
-        Ok(counts)
+        Ok(())
     }
 
     async fn copy_batch(
         &self,
-        copier: &mut Copier,
-        to: &str,
+        Target { name: to, copier, .. }: &mut Target,
         batch: &[&HistoryRow],
         counts: &mut Counts,
     ) -> Result<(), Failed> {
-        let done = counts.events;
         let mut topics = Vec::new();
         for row in batch {
             let topic = topic::name(&self.topics, &row.event);
-            if topic == to {
-                let text = format!(
-                    "Events of {to} cannot be copied to it. Leave out --to-topic to replay them in order."
-                );
-                return Err(after_some(Failed::Usage(text), done));
+            // An event can have been sent since the events were counted.
+            if topic == *to {
+                return Err(own_topic(to));
             }
             topics.push(topic);
         }
@@ -76,13 +94,29 @@ impl Plan<'_> {
         let copied: Vec<Copied> = batch[..acknowledged].iter().map(|row| copied(row)).collect();
         if !copied.is_empty() {
             let recorded = self.replay.record_copies(&copied, to, self.reason).await;
-            recorded.map_err(|fault| after_some(one_shot::fault(fault), done))?;
+            recorded.map_err(one_shot::fault)?;
         }
         topics.into_iter().take(acknowledged).for_each(|topic| counts.add(topic, 1));
-        match failure {
-            None => Ok(()),
-            Some(failure) => Err(after_some(one_shot::kafka(&failure), counts.events)),
-        }
+        failure.map_or(Ok(()), |failure| Err(unusable(to, &failure)))
+    }
+}
+
+fn own_topic(to: &str) -> Failed {
+    let text =
+        format!("Events of {to} cannot be copied to it. Leave out --to-topic to replay them in order.");
+    Failed::Usage(text)
+}
+
+fn unusable(to: &str, failure: &Failure) -> Failed {
+    if failure.reason == TOPIC_AUTHORIZATION.word {
+        let remedy = "Allow it Write and Describe on the topic.";
+        return Failed::Configuration(anyhow::anyhow!(
+            "The Kafka user may not publish to topic {to}. {remedy}"
+        ));
+    }
+    match failure.kind {
+        FailureKind::Topic => Failed::Usage(format!("--to-topic: {failure}.")),
+        _ => one_shot::kafka(failure),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod copy;
 mod in_place;
+mod repeat;
 
 use super::exit::Failed;
 use super::moment::{Moment, moment};
@@ -15,8 +16,11 @@ use crate::postgres::operate::replay::PostgresReplay;
 use crate::postgres::operate::sent::SentSelection;
 use crate::relay::topic::TopicRules;
 use clap::Args;
+use copy::check_name;
 use humantime::format_rfc3339_micros;
+use repeat::until_stopped;
 use serde::Serialize;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use tokio::time::sleep;
@@ -24,8 +28,12 @@ use uuid::Uuid;
 
 /// The most events per second.
 const RATE_MAX: u32 = 1_000_000;
-/// Events per transaction.
-const BATCH_ROWS: u64 = 1_000;
+/// Events per transaction. After each one, the relays read their lanes from the first row again.
+const BATCH_ROWS: u64 = 5_000;
+/// Events that are published to another topic before the next ones are read.
+const COPY_ROWS: u64 = 1_000;
+/// The default of `--reason`.
+const REASON: &str = "replay";
 
 /// Publish sent events again.
 #[derive(Debug, Args)]
@@ -34,13 +42,14 @@ Sets the selected events back to unsent. The relays publish them again to the sa
 payload and headers, and in order per key. Later events of the same key that are sent at the same time may arrive in \
 between. To prevent that, pause the topic first, and resume it afterwards. Events can be replayed until they are reaped.
 
-With --to-topic, the command itself publishes the events to another topic, which must exist, and changes no row.
+With --to-topic, the command itself publishes the events to another topic, and changes no rows. It checks the topic before \
+it publishes anything, also with --dry-run.
 
 Consumers that deduplicate by event_id, for example with the inbox of pg-outbox, ignore replayed events that they have \
 processed before. Each event is recorded in the history (`dead-letters history`).
 
-You can interrupt the command and run it again. To leave out the events that the first run replayed, pass --sent-before \
-with the time that it printed.
+After SIGINT or SIGTERM, the command finishes its batch and prints the command for the remaining events, with absolute \
+times. It also prints that command at the start.
 
 Examples:
   outbox-relay replay --config config.toml --topic events.order --since 2h --dry-run
@@ -66,7 +75,7 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "TOPIC")]
     to_topic: Option<String>,
     /// Reason, shown in the history.
-    #[arg(long, value_name = "TEXT", default_value = "replay")]
+    #[arg(long, value_name = "TEXT", default_value = REASON)]
     reason: String,
 }
 
@@ -74,7 +83,7 @@ pub(crate) struct Replay {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Filters")]
 struct Filters {
-    /// Only events sent from this time on: a duration before now, such as 2h, or a time, such as 2026-01-31T12:00:00Z.
+    /// Only events sent at or after this time: a duration before now, such as 2h, or a time, such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Moment>,
     /// Only events sent before this time.
@@ -116,6 +125,8 @@ struct Plan<'a> {
     most: u64,
     reason: &'a str,
     pace: Pace,
+    /// Set by a signal: no further batch begins.
+    is_stopped: Cell<bool>,
 }
 
 /// The counts of a run, by topic.
@@ -130,6 +141,10 @@ impl Counts {
         self.events += events;
         *self.topics.entry(topic).or_default() += events;
     }
+
+    fn add_all(&mut self, topics: Vec<(String, u64)>) {
+        topics.into_iter().for_each(|(topic, events)| self.add(topic, events));
+    }
 }
 
 /// Limits the rate.
@@ -137,9 +152,9 @@ impl Counts {
 struct Pace(Option<u32>);
 
 impl Pace {
-    /// The size of a batch, so that a slow rate is even.
-    fn batch_rows(self) -> u64 {
-        self.0.map_or(BATCH_ROWS, |rate| u64::from(rate).min(BATCH_ROWS))
+    /// The size of a batch: at most this, and what one second allows.
+    fn batch_rows(self, most: u64) -> u64 {
+        self.0.map_or(most, |rate| u64::from(rate).min(most))
     }
 
     async fn after(self, events: u64) {
@@ -152,6 +167,7 @@ impl Pace {
 impl Replay {
     pub(crate) fn run(self) -> Result<(), Failed> {
         self.options.check(self.filters.is_set())?;
+        self.to_topic.as_deref().map_or(Ok(()), check_name)?;
         let config = match &self.to_topic {
             Some(_) => self.config.load()?,
             None => self.config.load_for_database()?,
@@ -193,17 +209,43 @@ impl Replay {
             most: self.options.most(),
             reason: &self.reason,
             pace: Pace(self.rate),
+            is_stopped: Cell::new(false),
         };
-        let progress = Progress::new();
-        let counts = match &self.to_topic {
-            _ if self.options.dry_run => plan.count(&progress).await,
-            Some(topic) => plan.copy(&history, topic, &progress).await,
-            None => {
-                announce(sent_before);
-                plan.run(&progress).await
-            }
-        }?;
+        let counts = if self.options.dry_run {
+            self.preview(&plan).await?
+        } else {
+            self.publish(&plan, &history).await?
+        };
         Ok((counts, sent_before))
+    }
+
+    async fn preview(&self, plan: &Plan<'_>) -> Result<Counts, Failed> {
+        let counts = plan.count(&Progress::new()).await?;
+        if let Some(to) = &self.to_topic {
+            plan.target(to, &counts).await?;
+        }
+        Ok(counts)
+    }
+
+    async fn publish(&self, plan: &Plan<'_>, history: &PostgresHistory) -> Result<Counts, Failed> {
+        let mut counts = Counts::default();
+        let rest = |done| self.rest(&plan.selection, done);
+        let work = async {
+            let progress = Progress::new();
+            let Some(to) = &self.to_topic else {
+                rest(0).announce();
+                return plan.run(&mut counts, &progress).await;
+            };
+            let target = plan.target(to, &plan.count(&progress).await?).await?;
+            rest(0).announce();
+            plan.copy(target, history, &mut counts, &progress).await
+        };
+        let ended = match until_stopped(work, &plan.is_stopped).await {
+            Ok(()) if plan.is_stopped.get() => Err(Failed::Failure(anyhow::anyhow!("Interrupted"))),
+            ended => ended,
+        };
+        ended.map_err(|failed| rest(counts.events).explain(failed, counts.events))?;
+        Ok(counts)
     }
 
     fn describe(&self, config: &Config, done: &Done) -> String {
@@ -213,18 +255,13 @@ impl Replay {
         }
         let events = output::counted(done.events, "event");
         let what = match (&self.to_topic, done.dry_run) {
-            (None, false) => "set back to unsent, to be published again".to_owned(),
+            (None, false) => "reset to unsent, to be published again".to_owned(),
             (None, true) => "would be published again".to_owned(),
             (Some(topic), false) => format!("published to {topic}"),
             (Some(topic), true) => format!("would be published to {topic}"),
         };
         text + &format!("{}: {events} {what}", config.outbox.table)
     }
-}
-
-fn announce(sent_before: SystemTime) {
-    let before = format_rfc3339_micros(sent_before);
-    eprintln!("To continue if this is interrupted, run the command again with --sent-before {before}");
 }
 
 impl Filters {
@@ -248,18 +285,5 @@ impl Filters {
             event_ids: (!self.event_id.is_empty()).then(|| self.event_id.clone()),
             sent_before: Some(sent_before),
         })
-    }
-}
-
-/// Adds what was done before a failure.
-fn after_some(failed: Failed, done: u64) -> Failed {
-    if done == 0 {
-        return failed;
-    }
-    let some = format!("failed after {}, recorded in the history", output::counted(done, "event"));
-    match failed {
-        Failed::Failure(error) => Failed::Failure(error.context(some)),
-        Failed::Unavailable(error) => Failed::Unavailable(error.context(some)),
-        other => other,
     }
 }

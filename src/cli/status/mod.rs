@@ -40,7 +40,7 @@ pub(crate) struct Status {
     /// docs/status.md describes the fields.
     #[arg(long)]
     json: bool,
-    /// Refresh at this interval until Ctrl-C (default: 2s).
+    /// Refresh at this interval until Ctrl-C [default: 2s].
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "2s", value_parser = interval)]
     watch: Option<Duration>,
 }

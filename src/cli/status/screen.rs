@@ -38,7 +38,7 @@ impl Report {
         let backlog = &self.backlog;
         let about = if backlog.estimated { "about " } else { "" };
         let oldest = backlog.oldest_age_seconds;
-        let oldest = oldest.map(|age| format!(", the oldest {} old", seconds(age))).unwrap_or_default();
+        let oldest = oldest.map(|age| format!(", the oldest is {} old", seconds(age))).unwrap_or_default();
         writeln!(f, "unsent        {about}{}{oldest}", counted(backlog.rows as u64, "row"))?;
         let first = &backlog.first;
         if first.rows > first.free {
@@ -69,7 +69,7 @@ impl Report {
         match (latency.p50_seconds, latency.p95_seconds, latency.p99_seconds, latency.max_seconds) {
             (Some(p50), Some(p95), Some(p99), Some(max)) => writeln!(
                 f,
-                "latency       p50 {}, p95 {}, p99 {}, max {}, ({} latest rows, the last sent {} ago)",
+                "latency       p50 {}, p95 {}, p99 {}, max {} (latest {} rows, the last sent {} ago)",
                 seconds(p50),
                 seconds(p95),
                 seconds(p99),
@@ -115,7 +115,7 @@ impl Report {
         if self.paused.is_empty() {
             return writeln!(f, "paused        nothing");
         }
-        writeln!(f, "paused        {} by operators; events in these scopes wait", self.paused.len())?;
+        writeln!(f, "paused        {}; the events in each scope wait", self.paused.len())?;
         for pause in &self.paused {
             let reason = pause.reason.as_deref().map(|reason| format!(": {}", in_line(reason, TEXT_SHOWN)));
             let reason = reason.unwrap_or_default();

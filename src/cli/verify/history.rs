@@ -8,7 +8,9 @@ use crate::cli::progress::Progress;
 use crate::config::Config;
 use crate::kafka::fingerprint;
 use crate::kafka::reader::ReadError;
-use crate::postgres::operate::history::{Bounds, HistoryRange, HistoryRow, OtherIds, PostgresHistory};
+use crate::postgres::operate::history::{
+    Bounds, HistoryRange, HistoryRow, OtherId, OtherIds, PostgresHistory, Recorded,
+};
 use crate::postgres::operate::sent::SentSelection;
 use crate::relay::event::Event;
 use crate::relay::partition;
@@ -86,7 +88,8 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Reads the event ids of dead letters, also discarded ones, and of replayed events.
+    /// Reads the event ids of dead letters, also discarded ones, and of replayed and copied events. The topics of all rows
+    /// must be known.
     pub(super) async fn read_other_ids(&mut self, history: &PostgresHistory) -> Result<(), Failed> {
         for kind in [OtherIds::DeadLetters, OtherIds::Acts] {
             let mut after = i64::MIN;
@@ -94,9 +97,16 @@ impl<'a> Collector<'a> {
                 let ids = history.other_ids(kind, after).await.map_err(one_shot::fault)?;
                 let Some(last) = ids.last() else { break };
                 after = last.id;
-                for other in &ids {
-                    let known = if other.is_replay { Known::Replay } else { Known::DeadLetter };
-                    other.event_id.map_or(Ok(()), |event_id| self.push(event_id, known))?;
+                for OtherId { event_id, what, .. } in ids {
+                    let known = match what {
+                        Recorded::DeadLetter => Some(Known::DeadLetter),
+                        Recorded::Replay => Some(Known::Replay),
+                        // The records of other topics are not read.
+                        Recorded::Copy(topic) => self.topics.known(&topic).map(Known::Copy),
+                    };
+                    if let (Some(event_id), Some(known)) = (event_id, known) {
+                        self.push(event_id, known)?;
+                    }
                 }
             }
         }

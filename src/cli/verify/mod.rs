@@ -25,16 +25,18 @@ use topics::Topics;
 /// Compare the outbox with the records in Kafka.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Reads the events that were created in the range and sent, and the records of their topics from --since on. Reports:
+Reads the events that were created in the range and have been sent, and the records of their topics, starting at \
+--since. Reports:
 
   lost       an event has no record
   reordered  the first record of an event follows that of a later event of its key
   altered    the topic, partition, key, value or headers of a record differ from its event
   unknown    a record belongs to no event
-  duplicate  an event has a further record; allowed after a failure, so it does not change the exit code
+  duplicate  an event has an additional record; allowed after a failure, so it does not change the exit code
 
-The command changes nothing, delays no insert and no relay, joins no consumer group and commits no offsets. It reads the \
-whole outbox table, and sorts in temporary files of about 100 bytes for each event and record. The Kafka user needs \
+The command changes nothing, delays neither inserts nor relays, joins no consumer group and commits no offsets. It \
+reads the \
+whole outbox table, and sorts in temporary files of about 100 bytes per event and record. The Kafka user needs \
 Read and Describe on the topics. docs/verify-and-replay.md describes what cannot be judged, such as expired records.
 
 Examples:
@@ -46,7 +48,8 @@ Kafka unreachable, 78 invalid configuration or schema, or missing privileges.")]
 pub(crate) struct Verify {
     #[command(flatten)]
     config: ConfigFile,
-    /// Verify events created from this time on: a duration before now, such as 2h, or a time, such as 2026-01-31T12:00:00Z.
+    /// Verify events created at or after this time: a duration before now, such as 2h, or a time, such as
+    /// 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = moment)]
     since: Moment,
     /// Verify events created before this time [default: now].
@@ -55,7 +58,7 @@ pub(crate) struct Verify {
     /// Verify only these topics, separated by commas [default: the topics of all events in the range].
     #[arg(long, value_delimiter = ',')]
     topic: Vec<String>,
-    /// Report unknown records without failing, for topics to which others publish too.
+    /// Report unknown records without failing, for topics to which other producers publish too.
     #[arg(long)]
     allow_unknown: bool,
     /// Show at most this many findings of each kind. All are counted.

@@ -109,12 +109,7 @@ impl Comparison {
         };
         self.records += read.records;
         let partitions: Vec<Partition> = read.partitions.iter().map(partition).collect();
-        let has_gaps = read.partitions.iter().any(|partition| partition.has_gaps);
-        self.scope.topics.push(Topic {
-            name: topic.name.clone(),
-            compacted: compacts.unwrap_or(has_gaps),
-            partitions,
-        });
+        self.scope.topics.push(Topic { name: topic.name.clone(), compacts, partitions });
         Ok(())
     }
 
@@ -132,5 +127,5 @@ impl Comparison {
 fn partition(read: &PartitionRead) -> Partition {
     // Without any record, all may have expired.
     let expired_until_us = read.is_truncated.then(|| read.first_us.unwrap_or(i64::MAX));
-    Partition { expired_until_us }
+    Partition { expired_until_us, has_gaps: read.has_gaps }
 }

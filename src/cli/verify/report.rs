@@ -5,7 +5,7 @@ use super::records::Compared;
 use crate::cli::exit::Failed;
 use crate::cli::output::{counted, thousands, time};
 use crate::config::Config;
-use crate::verify::findings::{Finding, Findings, Kind, Unjudged};
+use crate::verify::findings::{Finding, Findings, Kind};
 use crate::verify::scope::Scope;
 use serde::Serialize;
 use std::fmt;
@@ -41,10 +41,13 @@ struct NotJudged {
     unpublishable: u64,
     expired: u64,
     compacted: u64,
+    may_be_compacted: u64,
     topic_missing: u64,
     reaped: u64,
     dead_letters: u64,
     replayed: u64,
+    copies: u64,
+    order: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -94,22 +97,40 @@ fn at(micros: i64) -> SystemTime {
 
 impl NotJudged {
     fn new(findings: &Findings, unsent: u64, unpublishable: u64) -> NotJudged {
-        let Unjudged { topic_missing, compacted, expired, reaped, replayed, dead_letters } =
-            findings.unjudged;
-        NotJudged { unsent, unpublishable, expired, compacted, topic_missing, reaped, dead_letters, replayed }
+        let found = findings.unjudged;
+        NotJudged {
+            unsent,
+            unpublishable,
+            expired: found.expired,
+            compacted: found.compacted,
+            may_be_compacted: found.may_be_compacted,
+            topic_missing: found.topic_missing,
+            reaped: found.reaped,
+            dead_letters: found.dead_letters,
+            replayed: found.replayed,
+            copies: found.copies,
+            order: found.order,
+        }
     }
 
     /// The counts, each with what was counted and why it is not judged.
-    fn lines(&self) -> [(u64, &'static str, &'static str); 8] {
+    fn lines(&self) -> [(u64, &'static str, &'static str); 11] {
         [
             (self.unsent, "event", "not sent yet"),
             (self.unpublishable, "event", "marked as sent, but cannot be published with this configuration"),
-            (self.expired, "event", "no record, but Kafka has deleted records of that time"),
+            (self.expired, "event", "no record, but Kafka has deleted records from that time"),
             (self.compacted, "event", "no record, but the topic is compacted"),
+            (
+                self.may_be_compacted,
+                "event",
+                "no record, but the topic may be compacted; its settings are not readable",
+            ),
             (self.topic_missing, "event", "the topic does not exist"),
             (self.reaped, "record", "no event, but it may have been reaped"),
-            (self.dead_letters, "record", "of a dead letter"),
-            (self.replayed, "record", "of an event that was replayed"),
+            (self.dead_letters, "record", "belonging to a dead letter"),
+            (self.replayed, "record", "belonging to an event that was replayed"),
+            (self.copies, "record", "belonging to an event that was copied to this topic"),
+            (self.order, "event", "out of order, but its first record may be gone"),
         ]
     }
 }
@@ -139,7 +160,7 @@ impl fmt::Display for FindingJson {
             None => write!(f, ": no event ID")?,
         }
         outbox_id.map_or(Ok(()), |id| write!(f, ", outbox row {id}"))?;
-        if parts.is_empty() { Ok(()) } else { write!(f, ", different {}", parts.join(", ")) }
+        if parts.is_empty() { Ok(()) } else { write!(f, ", differs in {}", parts.join(", ")) }
     }
 }
 

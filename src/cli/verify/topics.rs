@@ -55,7 +55,7 @@ impl Topics {
         }
         if self.found.len() >= TOPICS_MAX {
             return Err(Failed::Usage(format!(
-                "The events of the range belong to more than {TOPICS_MAX} topics. Select some with --topic."
+                "The events in the range belong to more than {TOPICS_MAX} topics. Select some with --topic."
             )));
         }
         let (reader, topic) = (Arc::clone(&self.reader), name.to_owned());
@@ -65,6 +65,11 @@ impl Topics {
         self.found.push(FoundTopic { name: name.to_owned(), partitions });
         self.places.insert(name.to_owned(), place);
         Ok(Some(place))
+    }
+
+    /// The place of a topic if it is verified.
+    pub(super) fn known(&self, name: &str) -> Option<u32> {
+        self.places.get(name).copied()
     }
 
     /// The topic at this place.

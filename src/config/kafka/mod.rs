@@ -154,7 +154,7 @@ fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Prope
         Raw::Variable(text) | Raw::String(text) => text.clone(),
         Raw::Integer(number) => number.to_string(),
         Raw::Boolean(flag) => flag.to_string(),
-        Raw::Other(_) => {
+        Raw::List(_) | Raw::Other(_) => {
             let message = format!("Kafka property `{name}` must be a string, an integer or a boolean");
             return Err(Problem::new(message, "write lists as one string, separated by commas"));
         }

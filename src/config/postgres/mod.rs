@@ -149,11 +149,6 @@ impl Postgres {
         if reader.place(&Postgres::application_name).is_none() && in_url("application_name") {
             postgres.application_name = None;
         }
-        if postgres.password_command.as_ref().is_some_and(|command| command.expose().trim().is_empty()) {
-            let place = reader.place(&Postgres::password_command).unwrap_or_else(|| reader.default_place());
-            let help = "remove it, or set a command that prints the password";
-            reader.findings.error(&place, Problem::new("[postgres] password_command is empty", help));
-        }
         let password = [&Postgres::password, &Postgres::password_file]
             .into_iter()
             .find(|key| reader.place(key).is_some());

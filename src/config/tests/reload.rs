@@ -3,7 +3,7 @@
 use super::{LEAST, with};
 use crate::config::catalogue::SETTINGS;
 use crate::config::reload::COMPARED;
-use crate::config::{Config, Effect, Secret, changes};
+use crate::config::{Config, Effect, PasswordCommand, changes};
 
 const OPERATING: &str = include_str!("../../../docs/operating.md");
 
@@ -67,7 +67,7 @@ fn every_setting_is_compared_and_its_effect_is_documented() {
             || *section == "kafka.oauth";
         assert_eq!(differs(&running, &other), !unchanged, "[{section}] {key}");
         let row = match effect {
-            Effect::Now => "| at once |",
+            Effect::Now => "| immediately |",
             Effect::NextConnection => "| on the next connection |",
             Effect::Restart => "| after a restart |",
         };
@@ -94,10 +94,10 @@ fn a_reload_applies_exactly_the_settings_that_need_no_restart() {
 #[test]
 fn a_password_command_is_applied() {
     let running = loaded(LEAST);
-    let new = loaded(&LEAST.replace("[kafka]", "password_command = 'print-it'\n[kafka]"));
+    let new = loaded(&LEAST.replace("[kafka]", "password_command = ['print-it']\n[kafka]"));
     assert_eq!(changes(&running, &new)[0].effect, Effect::NextConnection);
     let command = running.reloaded(&new).postgres.password_command;
-    assert_eq!(command.as_ref().map(Secret::expose), Some("print-it"));
+    assert_eq!(command.as_ref().map(PasswordCommand::program), Some("print-it"));
 }
 
 #[test]

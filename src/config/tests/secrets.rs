@@ -2,7 +2,7 @@
 
 use super::{Case, LEAST, with};
 use crate::config::secret::Lookup;
-use crate::config::{Property, Secret, SecretSource};
+use crate::config::{Property, SecretSource};
 use crate::kafka::properties::check;
 
 const MARK: &str = "hunter2";
@@ -12,29 +12,41 @@ fn a_password_command_replaces_and_excludes_a_password() {
     let text = |more: &str| LEAST.replace("[kafka]", &format!("{more}\n[kafka]"));
     let command = |case: Case| {
         let command = case.load().unwrap().postgres.password_command;
-        command.map(|command| command.expose().to_owned())
+        command.map(|command| (command.program().to_owned(), command.arguments().join("|")))
     };
-    let printed = text("password_command = 'print-it'");
-    assert_eq!(command(Case::new(&printed)).as_deref(), Some("print-it"));
+    let words = |program: &str, arguments: &str| Some((program.to_owned(), arguments.to_owned()));
+    let printed = text("password_command = ['print-it', '--for', 'a b']");
+    assert_eq!(command(Case::new(&printed)), words("print-it", "--for|a b"));
     assert!(Case::new(&printed).load().unwrap().postgres.password.is_none());
     for other in ["password = 'x'", "password_file = 'pw'"] {
         let key = other.split(' ').next().unwrap();
-        let both = text(&format!("{other}\npassword_command = 'print-it'"));
+        let both = text(&format!("{other}\npassword_command = ['print-it']"));
         let findings = Case::new(&both).file("pw", "x").findings();
         let expected = format!("both password_command and {key} are set in [postgres]");
         assert!(findings.len() == 1 && findings[0].contains(&expected), "{findings:?}");
     }
+    for (value, problem) in [
+        ("'print-it'", "must be an array of strings, not a string"),
+        ("['print-it', 1]", "must be an array of strings, not a list"),
+        ("[]", "names no program"),
+        ("[' ']", "names no program"),
+        ("['a\\u0000b']", "names no program"),
+    ] {
+        let value = value.replace('\'', "\"");
+        let findings = Case::new(&text(&format!("password_command = {value}"))).findings();
+        let expected = format!("[postgres] password_command {problem}");
+        assert!(findings.len() == 1 && findings[0].contains(&expected), "{value}: {findings:?}");
+        assert!(findings[0].contains("for example password_command = [\"aws\", "), "{findings:?}");
+    }
     let empty = Case::new(&text("password = 'x'")).env("OUTBOX_RELAY__POSTGRES__PASSWORD_COMMAND", " ");
-    assert!(empty.findings()[0].contains("[postgres] password_command is empty"));
+    assert!(empty.findings()[0].contains("[postgres] password_command must be an array of strings"));
     // The environment replaces either, and another url needs its own password.
     let in_environment = Case::new(&printed).env("OUTBOX_RELAY__POSTGRES__PASSWORD", "x");
     assert_eq!(command(in_environment), None);
-    let in_file = Case::new(&text("password = 'x'")).env("OUTBOX_RELAY__POSTGRES__PASSWORD_COMMAND", "other");
-    let config = in_file.load().unwrap();
-    assert_eq!(
-        (config.postgres.password_command.as_ref().map(Secret::expose), config.postgres.password),
-        (Some("other"), None)
-    );
+    let in_file = Case::new(&text("password = 'x'"))
+        .env("OUTBOX_RELAY__POSTGRES__PASSWORD_COMMAND", "[\"other\", \"x\"]");
+    assert_eq!(in_file.load().unwrap().postgres.password, None);
+    assert_eq!(command(in_file), words("other", "x"));
     let other_url = Case::new(&printed).env("OUTBOX_RELAY__POSTGRES__URL", "postgres://alice@localhost/app");
     assert_eq!(command(other_url), None);
 }

@@ -64,7 +64,7 @@ fn secrets_are_hidden() {
     assert!(!format!("{shown:?}").contains(MARK), "{shown:#?}");
 
     // A command may contain a secret too.
-    let text = LEAST.replace("[kafka]", &format!("password_command = 'echo {MARK}'\n[kafka]"));
+    let text = LEAST.replace("[kafka]", &format!("password_command = ['echo', '{MARK}']\n[kafka]"));
     let shown = self::shown(&Case::new(&text).load().unwrap());
     assert_eq!(value(&shown, "postgres password_command"), "hidden");
     assert!(!format!("{shown:?}").contains(MARK), "{shown:#?}");

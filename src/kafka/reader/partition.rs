@@ -21,10 +21,12 @@ pub(super) struct Partition {
     is_truncated: bool,
     first_us: Option<i64>,
     has_gaps: bool,
+    /// The partition's leader has confirmed the end, and the rest is read again.
+    end_is_confirmed: bool,
 }
 
 impl TopicReader {
-    /// The records of each partition from this time to its present end.
+    /// The records of each partition from this time to its present end, and the record before them.
     pub(super) fn find_range(
         &self,
         topic: &str,
@@ -46,19 +48,51 @@ impl TopicReader {
             if let Some(start) = &start {
                 start.error().map_err(failed)?;
             }
-            let next = match start.map(|start| start.offset()) {
-                Some(Offset::Offset(offset)) => offset.clamp(low, end),
+            let start = match start.map(|start| start.offset()) {
+                Some(Offset::Offset(offset)) => offset,
                 // No record is that late.
                 _ => end,
             };
-            let is_truncated = low > 0 && next == low;
-            parts.push(Partition { next, end, is_truncated, first_us: None, has_gaps: false });
+            parts.push(Partition::new(low, start, end));
         }
         Ok(parts)
+    }
+
+    /// The client has reached the end of the partition before the offset that was its end. Either the last offsets have no
+    /// records, or the partition has a new leader that does not know yet that they are committed.
+    pub(super) fn check_end(
+        &self,
+        topic: &str,
+        partition: i32,
+        part: &mut Partition,
+    ) -> Result<(), ReadError> {
+        if part.end_is_confirmed {
+            part.skip_rest();
+            return Ok(());
+        }
+        let doing = format!("reading the end of topic {topic}");
+        let failed = |error| kafka(topic, &doing, &error);
+        let (_, end) = self.consumer.fetch_watermarks(topic, partition, METADATA_TIMEOUT).map_err(failed)?;
+        part.end_is_confirmed = end >= part.end;
+        // The client does not report the same end twice.
+        self.consumer.seek(topic, partition, Offset::Offset(part.next), METADATA_TIMEOUT).map_err(failed)
     }
 }
 
 impl Partition {
+    /// From `low`, its first offset, to `end`. The range begins at `start`.
+    fn new(low: i64, start: i64, end: i64) -> Partition {
+        let start = start.clamp(low, end);
+        Partition {
+            next: (start - 1).max(low),
+            end,
+            is_truncated: low > 0 && start == low,
+            first_us: None,
+            has_gaps: false,
+            end_is_confirmed: false,
+        }
+    }
+
     pub(super) fn left(&self) -> u64 {
         (self.end - self.next).unsigned_abs()
     }
@@ -67,18 +101,22 @@ impl Partition {
         self.next >= self.end
     }
 
-    pub(super) fn end(&mut self) {
+    /// No records are left before the end.
+    fn skip_rest(&mut self) {
+        self.has_gaps |= !self.is_done();
         self.next = self.end;
     }
 
     /// Whether the record at this offset belongs to the range.
     pub(super) fn take(&mut self, offset: i64, at_us: i64) -> bool {
         if offset < self.next || offset >= self.end {
-            // A record after the end shows that no more records are left before it.
-            self.next = self.next.max(offset.min(self.end));
+            if offset >= self.end {
+                self.skip_rest();
+            }
             return false;
         }
         self.has_gaps |= offset > self.next;
+        self.end_is_confirmed = false;
         self.first_us.get_or_insert(at_us);
         self.next = offset + 1;
         true
@@ -115,7 +153,22 @@ mod tests {
     use super::*;
 
     fn part(next: i64, end: i64) -> Partition {
-        Partition { next, end, is_truncated: false, first_us: None, has_gaps: false }
+        Partition { next, ..Partition::new(0, 0, end) }
+    }
+
+    #[test]
+    fn record_before_the_range_is_read_too() {
+        let first = |low, start, end| {
+            let part = Partition::new(low, start, end);
+            (part.next, part.is_truncated)
+        };
+        assert_eq!(first(0, 0, 8), (0, false));
+        assert_eq!(first(0, 5, 8), (4, false));
+        assert_eq!(first(0, 8, 8), (7, false), "no record is in the range");
+        assert_eq!(first(3, 3, 8), (3, true));
+        assert_eq!(first(3, 1, 8), (3, true), "records expired meanwhile");
+        assert_eq!(first(3, 4, 8), (3, false));
+        assert_eq!(first(8, 8, 8), (8, true));
     }
 
     #[test]
@@ -132,6 +185,6 @@ mod tests {
     #[test]
     fn record_after_the_end_ends_the_range() {
         let mut part = part(5, 8);
-        assert!(!part.take(9, 1) && part.is_done());
+        assert!(!part.take(9, 1) && part.is_done() && part.has_gaps);
     }
 }

@@ -2,4 +2,5 @@
 
 pub mod grants;
 pub(crate) mod module_grants;
+pub(crate) mod new_roles;
 pub mod roles;

@@ -87,11 +87,13 @@ impl ScoutQueries for PostgresScoutQueries {
         rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(|error| fault(DOING, error))
     }
 
-    async fn oldest(&mut self) -> Result<Oldest, Fault> {
+    async fn oldest(&mut self, lows: &[i64], basis: i64) -> Result<Oldest, Fault> {
         const DOING: &str = "looking for the oldest event";
         let statements = Rc::clone(&self.statements);
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
-        let (_, rows) = self.query(DOING, &statements.oldest, &[(&lanes, Type::INT2_ARRAY)]).await?;
+        let params: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&basis, Type::INT8)];
+        let (_, rows) = self.query(DOING, &statements.oldest, &params).await?;
         let Some(row) = rows.first() else { unreachable!("an aggregate without GROUP BY is one row") };
         let read = || Ok((row.try_get::<_, Option<f64>>(0)?, row.try_get(1)?));
         let (seconds, clock_us) = read().map_err(|error| fault(DOING, error))?;

@@ -26,6 +26,11 @@ pub(crate) fn topic_sql(table: &TableName, topics: &TopicRules) -> String {
     Target { table, topics }.topic()
 }
 
+/// The age of the oldest unsent row, as the scout measures it.
+pub(crate) fn oldest_sql(table: &TableName, topics: &TopicRules) -> String {
+    str::to_owned(&scout::oldest(Target { table, topics }))
+}
+
 /// The statements of the cycle, the scout and the probes.
 #[derive(Clone, Debug)]
 pub struct Statements {
@@ -95,7 +100,7 @@ impl Statements {
             scan: claim::scan(target),
             writers: scout::WRITERS.query(table),
             backlog: scout::BACKLOG.query(table),
-            oldest: scout::OLDEST.query(table),
+            oldest: scout::oldest(target),
             topics,
         }
     }
@@ -128,6 +133,11 @@ impl Statements {
     /// The scout's scan, for tests of its plan.
     pub fn scan(&self) -> &str {
         &self.scan
+    }
+
+    /// The scout's measurements of the backlog, for tests of their plans.
+    pub fn measurements(&self) -> [&str; 2] {
+        [&self.backlog, &self.oldest].map(|query| &**query)
     }
 
     /// Every statement of a running relay: those of the cycle in order, then those of the prober and the reaper.

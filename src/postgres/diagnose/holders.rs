@@ -28,7 +28,7 @@ FROM (
     FROM pg_replication_slots
     WHERE xmin IS NOT NULL
 ) AS held
-ORDER BY transactions DESC
+ORDER BY transactions DESC, seconds DESC NULLS LAST
 LIMIT $1::bigint";
 
 /// A transaction or slot that keeps vacuum from removing dead rows.

@@ -31,18 +31,21 @@ const BOUNDS: &str = "
 SELECT clock_timestamp(), (SELECT min(id) FROM {outbox}), (SELECT max(id) FROM {outbox})";
 
 /// The first columns are those of the claim's read, so that a row becomes the same event. Only selected rows are read whole,
-/// unless they are too large for a record.
+/// unless they are too large for a record. As in the claim's read, the binary form of headers has up to three times as many
+/// bytes as a record, hence the division by 4.
 const ROWS: &str = "
 SELECT 0::bigint, 0::bigint, p.id, 0::smallint, p.event_id,
        CASE WHEN p.is_read THEN p.aggregate_type END,
        CASE WHEN p.is_read THEN p.aggregate_id END,
        CASE WHEN p.is_read THEN p.event_type END,
-       CASE WHEN p.bytes <= $11::bigint THEN p.payload END,
-       CASE WHEN p.bytes > $11::bigint THEN p.bytes END,
-       CASE WHEN p.bytes <= $11::bigint THEN p.headers END,
+       CASE WHEN NOT p.is_too_large THEN p.payload END,
+       CASE WHEN p.is_too_large THEN p.texts + p.headers_bytes END,
+       CASE WHEN NOT p.is_too_large THEN p.headers END,
        p.created_at, p.is_in_range, p.is_read, p.sent_at{p_topic}
 FROM (
-    SELECT s.*, coalesce(sum(s.bytes) OVER (ORDER BY s.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+    SELECT s.*, s.texts > $11::bigint OR s.headers_bytes / 4 > $11::bigint AS is_too_large,
+           coalesce(sum(s.texts + s.headers_bytes)
+                    OVER (ORDER BY s.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
     FROM (
         SELECT o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,{o_topic}
                CASE WHEN isfinite(o.sent_at) THEN o.sent_at END AS sent_at,
@@ -50,8 +53,8 @@ FROM (
                {fits} AS is_read,
                CASE WHEN {fits}
                     THEN coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type)
-                         + octet_length(o.aggregate_type) + coalesce(pg_column_size(o.headers #> '{}'), 0)
-               END AS bytes
+               END AS texts,
+               CASE WHEN {fits} THEN coalesce(pg_column_size(o.headers #> '{}'), 0) END AS headers_bytes
         FROM {outbox} o
         WHERE o.id > $8::bigint AND o.id <= $9::bigint
         ORDER BY o.id
@@ -62,11 +65,11 @@ WHERE p.before < $10::bigint
 ORDER BY p.id";
 
 const DEAD_LETTERS: &str = "
-SELECT d.id, d.event_id, false FROM {dead_letter} d WHERE d.id > $1::bigint ORDER BY d.id LIMIT $2::bigint";
+SELECT d.id, d.event_id, NULL, NULL FROM {dead_letter} d WHERE d.id > $1::bigint ORDER BY d.id LIMIT $2::bigint";
 
 /// A discarded dead letter may have been stored in Kafka after all.
 const ACTS: &str = "
-SELECT a.id, CASE WHEN a.act IN ('discard', 'replay') THEN a.event_id END, a.act = 'replay'
+SELECT a.id, CASE WHEN a.act IN ('discard', 'replay', 'copy') THEN a.event_id END, a.act, a.topic
 FROM {act} a
 WHERE a.id > $1::bigint
 ORDER BY a.id
@@ -121,18 +124,29 @@ pub(crate) struct HistoryRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OtherIds {
     DeadLetters,
-    /// Discarded dead letters and replayed events.
+    /// Discarded dead letters, and replayed and copied events.
     Acts,
 }
 
 /// A record of an event id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OtherId {
     /// Where the next read continues.
     pub id: i64,
     /// `None` if the record is about something else.
     pub event_id: Option<Uuid>,
-    pub is_replay: bool,
+    pub what: Recorded,
+}
+
+/// What is recorded about an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// It is, or was, a dead letter.
+    DeadLetter,
+    /// It was replayed in place.
+    Replay,
+    /// It was copied to this topic.
+    Copy(String),
 }
 
 impl PostgresHistory {
@@ -181,9 +195,17 @@ impl PostgresHistory {
         };
         let params: [(&(dyn ToSql + Sync), Type); 2] = [(&after, Type::INT8), (&BATCH_IDS, Type::INT8)];
         let rows = self.reading.query(doing, &self.table.render(sql), &params).await?;
-        let other = |row: &Row| OtherId { id: row.get(0), event_id: row.get(1), is_replay: row.get(2) };
-        Ok(rows.iter().map(other).collect())
+        Ok(rows.iter().map(other_id).collect())
     }
+}
+
+fn other_id(row: &Row) -> OtherId {
+    let what = match (row.get::<_, Option<&str>>(2), row.get::<_, Option<String>>(3)) {
+        (Some("replay"), _) => Recorded::Replay,
+        (Some("copy"), Some(topic)) => Recorded::Copy(topic),
+        _ => Recorded::DeadLetter,
+    };
+    OtherId { id: row.get(0), event_id: row.get(1), what }
 }
 
 fn history_row(row: Row) -> Result<HistoryRow, Error> {

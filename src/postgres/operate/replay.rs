@@ -2,7 +2,7 @@
 //!
 //! The rows are below the low-water marks of the relays. The statement therefore fires the trigger that counts ended holds.
 //! The marks become invalid in the same snapshot in which the rows become visible, and every claim reads the rows of a key in
-//! order.
+//! order. Every time, the relays read their lanes from the first row again, so only batches with selected rows run it.
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::{Params, ShortTransaction};
@@ -11,7 +11,7 @@ use crate::postgres::table::TableName;
 use crate::relay::failure::Fault;
 use crate::relay::topic::TopicRules;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 /// The next rows by id, and those of them that are selected.
 const PICKED: &str = "
@@ -34,22 +34,24 @@ SELECT topic, count(*), NULL::bigint FROM picked GROUP BY topic
 UNION ALL
 SELECT NULL, 0, id FROM reached";
 
+const PICK: &str = "
+WITH {picked}
+SELECT ARRAY(SELECT id FROM picked ORDER BY id), id FROM reached";
+
 /// The UPDATE checks the selection again under the row's lock: the reaper may have deleted the row. Statement triggers fire
 /// for a DELETE of no rows too.
 const REPLAY: &str = "
-WITH {picked}, replayed AS (
+WITH replayed AS (
     UPDATE {outbox} o SET sent_at = NULL
-    WHERE o.id = ANY (ARRAY(SELECT id FROM picked)) AND {fits}
+    WHERE o.id = ANY ($8::bigint[]) AND {fits}
     RETURNING o.id, o.event_id, o.aggregate_type, {topic} AS topic
 ), recorded AS (
     INSERT INTO {act} (act, outbox_id, event_id, aggregate_type, topic, reason)
-    SELECT 'replay', id, event_id, aggregate_type, topic, $12::text FROM replayed ORDER BY id
+    SELECT 'replay', id, event_id, aggregate_type, topic, $9::text FROM replayed ORDER BY id
 ), marks_invalidated AS (
     DELETE FROM {hold} WHERE false
 )
-SELECT topic, count(*), NULL::bigint FROM replayed GROUP BY topic
-UNION ALL
-SELECT NULL, 0, id FROM reached";
+SELECT topic, count(*) FROM replayed GROUP BY topic";
 
 /// Records that rows were published to another topic.
 const RECORD_COPIES: &str = "
@@ -69,10 +71,18 @@ pub(crate) struct ReplayBatch {
     pub rows: i64,
 }
 
-/// The result of a batch.
+/// The selected rows of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Replayed {
-    /// The number of events of each topic.
+pub(crate) struct Picked {
+    pub ids: Vec<i64>,
+    /// Where the next batch continues; `None` if no rows are left.
+    pub reached: Option<i64>,
+}
+
+/// The number of selected rows of a batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    /// By topic.
     pub topics: Vec<(String, u64)>,
     /// Where the next batch continues; `None` if no rows are left.
     pub reached: Option<i64>,
@@ -106,43 +116,59 @@ impl PostgresReplay {
         &self,
         selection: &SentSelection,
         batch: ReplayBatch,
-    ) -> Result<Replayed, Fault> {
-        self.run(&self.reading, "counting sent events", COUNT, selection, batch, None).await
+    ) -> Result<Counted, Fault> {
+        let mut counted = Counted::default();
+        for row in self.read(COUNT, selection, batch).await? {
+            match row.get::<_, Option<String>>(0) {
+                Some(topic) => counted.topics.push((topic, row.get::<_, i64>(1).unsigned_abs())),
+                None => counted.reached = row.get(2),
+            }
+        }
+        Ok(counted)
     }
 
-    /// Sets the selected rows of a batch back to unsent, and records each. If the future is dropped, the outcome is unknown.
-    pub(crate) async fn replay(
-        &self,
-        selection: &SentSelection,
-        batch: ReplayBatch,
-        reason: &str,
-    ) -> Result<Replayed, Fault> {
-        self.run(&self.operating, "replaying events", REPLAY, selection, batch, Some(reason)).await
+    /// Finds the selected rows of a batch.
+    pub(crate) async fn pick(&self, selection: &SentSelection, batch: ReplayBatch) -> Result<Picked, Fault> {
+        let rows = self.read(PICK, selection, batch).await?;
+        Ok(rows.first().map_or_else(Picked::default, |row| Picked { ids: row.get(0), reached: row.get(1) }))
     }
 
-    async fn run(
+    async fn read(
         &self,
-        transaction: &ShortTransaction,
-        doing: &'static str,
         sql: &str,
         selection: &SentSelection,
         batch: ReplayBatch,
-        reason: Option<&str>,
-    ) -> Result<Replayed, Fault> {
+    ) -> Result<Vec<Row>, Fault> {
         let ReplayBatch { after, up_to, rows } = batch;
-        let scanned = SCANNED_ROWS;
         let mut params = selection.params();
         debug_assert_eq!(params.len(), SELECTION_PARAMS);
-        params.push((&after, Type::INT8));
-        params.push((&up_to, Type::INT8));
-        params.push((&scanned, Type::INT8));
-        params.push((&rows, Type::INT8));
-        if reason.is_some() {
-            params.push((&reason, Type::TEXT));
-        }
-        let sql = sql.replace("{picked}", PICKED);
-        let sql = self.table.render(&selection.render(&sql, &self.table, &self.topics));
-        Ok(replayed(&transaction.query(doing, &sql, &params).await?))
+        params.extend::<[(&(dyn ToSql + Sync), Type); 4]>([
+            (&after, Type::INT8),
+            (&up_to, Type::INT8),
+            (&SCANNED_ROWS, Type::INT8),
+            (&rows, Type::INT8),
+        ]);
+        let sql = self.render(&sql.replace("{picked}", PICKED), selection);
+        self.reading.query("reading sent events", &sql, &params).await
+    }
+
+    /// Sets these rows back to unsent if they are still selected, and records each. Returns the number of events of each
+    /// topic. If the future is dropped, the outcome is unknown.
+    pub(crate) async fn replay(
+        &self,
+        selection: &SentSelection,
+        ids: &[i64],
+        reason: &str,
+    ) -> Result<Vec<(String, u64)>, Fault> {
+        let mut params = selection.params();
+        params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&ids, Type::INT8_ARRAY), (&reason, Type::TEXT)]);
+        let sql = self.render(REPLAY, selection);
+        let rows = self.operating.query("replaying events", &sql, &params).await?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get::<_, i64>(1).unsigned_abs())).collect())
+    }
+
+    fn render(&self, sql: &str, selection: &SentSelection) -> String {
+        self.table.render(&selection.render(sql, &self.table, &self.topics))
     }
 
     /// Records that these events were published to another topic.
@@ -164,15 +190,4 @@ impl PostgresReplay {
         ];
         self.operating.query("recording a replay", &self.table.render(RECORD_COPIES), params).await.map(drop)
     }
-}
-
-fn replayed(rows: &[Row]) -> Replayed {
-    let mut replayed = Replayed::default();
-    for row in rows {
-        match row.get::<_, Option<String>>(0) {
-            Some(topic) => replayed.topics.push((topic, row.get::<_, i64>(1).unsigned_abs())),
-            None => replayed.reached = row.get(2),
-        }
-    }
-    replayed
 }

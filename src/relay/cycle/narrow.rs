@@ -181,7 +181,7 @@ impl Narrowing {
             return false;
         }
         if *before != self.before(lanes) {
-            tracing::debug!("searching for the unreadable row: {fault}");
+            tracing::debug!("reading fewer rows, to find the cause: {fault}");
             give_back_first(board, lanes);
             return true;
         }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 #[derive(Default)]
-struct Answering {
+pub(super) struct Answering {
     probes: Cell<u32>,
 }
 

@@ -45,8 +45,8 @@ pub trait ScoutQueries {
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault>;
     /// Counts the unsent rows above these lows, one per lane: exact up to 10,000, then an estimate from the ids.
     async fn backlog(&mut self, lows: &[i64]) -> Result<i64, Fault>;
-    /// The age of the oldest unsent row, including rows of held topics.
-    async fn oldest(&mut self) -> Result<Oldest, Fault>;
+    /// The age of the oldest unsent row, even of a held topic. The lows apply under this basis, if nothing is held or paused.
+    async fn oldest(&mut self, lows: &[i64], basis: i64) -> Result<Oldest, Fault>;
 }
 
 /// The age of the oldest unsent row, by the database's clock.
@@ -176,9 +176,9 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     async fn measure(&mut self) -> Result<bool, Fault> {
         let begun = Instant::now();
         let asks = begun >= self.backlog_at || begun >= self.oldest_at;
+        let lanes: Vec<Lane> = Lane::all().collect();
         if begun >= self.backlog_at {
             self.backlog_at = begun + MEASURE_EVERY;
-            let lanes: Vec<Lane> = Lane::all().collect();
             let lows = self.relay.marks.borrow().snapshot(&lanes).lows;
             let backlog = self.queries.backlog(&lows).await;
             self.backlog_at = after(&backlog, begun, MEASURE_EVERY);
@@ -189,8 +189,9 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let begun = Instant::now();
         if begun >= self.oldest_at {
             self.oldest_at = begun + MEASURE_EVERY;
-            let oldest = self.queries.oldest().await;
-            // Like a sweep, this walks index entries that vacuum has not removed.
+            let marks = self.relay.marks.borrow().snapshot(&lanes);
+            let oldest = self.queries.oldest(&marks.lows, marks.basis).await;
+            // If something is held, this walks index entries that vacuum has not removed, like a sweep.
             self.oldest_at = after(&oldest, begun, MEASURE_EVERY);
             if let Some(Oldest { age, clock_us }) = self.measured(Measured::Oldest, oldest)? {
                 self.relay.stats.oldest_seconds.set(age.map_or(0.0, |age| age.as_secs_f64()));

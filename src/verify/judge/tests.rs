@@ -1,4 +1,5 @@
 use super::super::entry::Fingerprint;
+use super::super::findings::Unjudged;
 use super::super::scope::{CLOCKS_DIFFER_US, Partition, Topic};
 use super::super::sorter::Sorter;
 use super::*;
@@ -9,7 +10,7 @@ const NOON: i64 = 1_000 * CLOCKS_DIFFER_US;
 fn scope() -> Scope {
     let topic = |name: &str| Topic {
         name: name.to_owned(),
-        compacted: false,
+        compacts: Some(false),
         partitions: vec![Partition::default(); 2],
     };
     Scope {
@@ -119,6 +120,51 @@ fn order_is_that_of_first_records() {
     assert_eq!(early, expected);
 }
 
+/// Only the record at offset 45 is left of event 1, after those of events 2 and 4.
+fn late_remainder() -> Vec<Entry> {
+    let mut entries = delivery();
+    change_record(&mut entries, 1, |record| record.offset = 45);
+    entries
+}
+
+#[test]
+fn order_is_not_judged_if_the_first_record_may_be_gone() {
+    let counts = |scope: &Scope, entries: &[Entry]| {
+        let findings = judged(scope, entries);
+        (findings.count(Kind::Reordered), findings.unjudged.order, findings.broken())
+    };
+    assert_eq!(counts(&scope(), &late_remainder()), (1, 0, 1), "nothing is gone");
+    let with = |change: fn(&mut Topic)| {
+        let mut scope = scope();
+        change(&mut scope.topics[0]);
+        counts(&scope, &late_remainder())
+    };
+    let compacted = |topic: &mut Topic| {
+        topic.compacts = Some(true);
+        topic.partitions[1].has_gaps = true;
+    };
+    assert_eq!(with(compacted), (0, 1, 0));
+    assert_eq!(with(|topic| topic.compacts = Some(true)), (1, 0, 1), "nothing is missing");
+    assert_eq!(with(|topic| topic.partitions[1].expired_until_us = Some(NOON)), (0, 1, 0));
+    let older = with(|topic| topic.partitions[1].expired_until_us = Some(NOON - 2 * CLOCKS_DIFFER_US));
+    assert_eq!(older, (1, 0, 1), "only older records are gone");
+    let replayed = [late_remainder(), vec![entry(1, Known::Replay)]].concat();
+    assert_eq!(counts(&scope(), &replayed), (0, 1, 0), "the record may be that of the replay");
+    let both = [replayed, vec![stored(1, 60)]].concat();
+    assert_eq!(counts(&scope(), &both), (1, 0, 1), "the replay has another record");
+}
+
+/// What is left of event 2 was stored before event 1, so its first record was too.
+#[test]
+fn remaining_record_proves_that_an_earlier_event_came_too_late() {
+    let mut entries = delivery();
+    change_record(&mut entries, 2, |record| record.offset = 5);
+    entries.push(entry(2, Known::Replay));
+    let findings = judged(&scope(), &entries);
+    let found: Vec<_> = findings.shown().map(|finding| (finding.kind, finding.outbox_id)).collect();
+    assert_eq!((found, findings.unjudged.order), (vec![(Kind::Reordered, Some(1))], 0));
+}
+
 #[test]
 fn each_changed_part_is_named() {
     type Change = fn(&mut Record);
@@ -163,8 +209,18 @@ fn lost_event_is_not_judged_if_kafka_may_have_deleted_its_record() {
         let findings = judged(&scope, &[row(1)]);
         (findings.count(Kind::Lost), findings.unjudged)
     };
-    let (lost, unjudged) = without(|topic| topic.compacted = true);
-    assert_eq!((lost, unjudged.compacted), (0, 1));
+    for (compacts, expected) in [(Some(true), (0, 1, 0)), (None, (0, 0, 1)), (Some(false), (1, 0, 0))] {
+        let in_topic = |has_gaps| {
+            let mut scope = scope();
+            scope.topics[0].compacts = compacts;
+            scope.topics[0].partitions[1].has_gaps = has_gaps;
+            let findings = judged(&scope, &[row(1)]);
+            let Unjudged { compacted, may_be_compacted, .. } = findings.unjudged;
+            (findings.count(Kind::Lost), compacted, may_be_compacted)
+        };
+        assert_eq!(in_topic(true), expected, "{compacts:?}");
+        assert_eq!(in_topic(false), (1, 0, 0), "{compacts:?}: no record is missing");
+    }
     let (lost, unjudged) = without(|topic| topic.partitions.clear());
     assert_eq!((lost, unjudged.topic_missing), (0, 1));
     let (lost, unjudged) = without(|topic| topic.partitions[1].expired_until_us = Some(NOON));
@@ -202,6 +258,31 @@ fn replayed_event_may_have_one_more_record_for_each_replay() {
     assert_eq!(after(|entries| entries.extend([replay, stored(1, 50)])), []);
     let twice = after(|entries| entries.extend([replay, stored(1, 50), stored(1, 60)]));
     assert_eq!(twice, [(Kind::Duplicate, Some(1), Some(60))]);
+}
+
+/// A copy is neither altered nor a duplicate, and is no proof that the event was published to its own topic.
+#[test]
+fn copies_in_the_topic_to_which_an_operator_copied_are_not_judged() {
+    let copy = |offset| Record { topic: 1, partition: 0, ..record(1, offset) };
+    let in_other_topic = |offset| entry(1, Known::Record(copy(offset)));
+    let counts = |entries: &[Entry]| {
+        let findings = judged(&scope(), entries);
+        (findings.shown().map(|finding| finding.kind).collect::<Vec<_>>(), findings.unjudged.copies)
+    };
+    let copied = [delivery(), vec![in_other_topic(3), in_other_topic(4)]].concat();
+    let all = [Kind::Altered, Kind::Altered, Kind::Duplicate, Kind::Duplicate];
+    assert_eq!(counts(&copied), (all.to_vec(), 0), "it was not copied");
+    let known = entry(1, Known::Copy(1));
+    assert_eq!(counts(&[copied.clone(), vec![known, known]].concat()), (vec![], 2));
+    let elsewhere = [copied, vec![entry(1, Known::Copy(0))]].concat();
+    assert_eq!(counts(&elsewhere), (all.to_vec(), 0), "it was copied to another topic");
+    let lost = [row(1), known, in_other_topic(3)];
+    assert_eq!(counts(&lost), (vec![Kind::Lost], 1));
+    let mut changed = copy(3);
+    changed.fingerprint.value = [9; 16];
+    let changed = [delivery(), vec![known, entry(1, Known::Record(changed))]].concat();
+    assert_eq!(counts(&changed), (vec![Kind::Altered, Kind::Duplicate], 0));
+    assert_eq!(counts(&[known, in_other_topic(3)]), (vec![], 1), "its row was reaped");
 }
 
 #[test]

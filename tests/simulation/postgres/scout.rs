@@ -59,7 +59,7 @@ impl ScoutQueries for SimConnection {
     }
 
     /// Only displayed to operators.
-    async fn oldest(&mut self) -> Result<Oldest, Fault> {
+    async fn oldest(&mut self, _: &[i64], _: i64) -> Result<Oldest, Fault> {
         Ok(Oldest::default())
     }
 }

@@ -36,10 +36,10 @@ func (a api) payment(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 	orderID, idErr := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil || idErr != nil || key == "" || len(key) > 255 {
-		http.Error(w, "send an order id and an Idempotency-Key of at most 255 characters", http.StatusBadRequest)
+		http.Error(w, "send an order ID and an Idempotency-Key of at most 255 characters", http.StatusBadRequest)
 		return
 	}
-	scope := r.Method + " " + r.URL.Path // with several users, also the user, so that they do not share keys
+	scope := r.Method + " " + r.URL.Path // with several users, add the user, so that they do not share keys
 	fingerprint := sha256.Sum256(body)
 
 	// In a separate transaction, so that other requests see the lock immediately.
@@ -86,7 +86,7 @@ func (a api) first(ctx context.Context, w http.ResponseWriter, orderID int64, sc
 		answer(w, http.StatusCreated, response)
 		return
 	}
-	// The client can then repeat the request at once. A response that was committed after all stays.
+	// The client can then repeat the request at once. If the response was committed after all, it is kept.
 	_, _ = a.db.Exec(context.WithoutCancel(ctx), "SELECT idempotency_release($1, $2, $3)", scope, key, token)
 	if errors.Is(err, shop.ErrRefused) {
 		http.Error(w, err.Error(), http.StatusPaymentRequired)

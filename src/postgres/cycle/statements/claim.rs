@@ -60,7 +60,7 @@ impl Reads<'_> {
     /// Reads rows by id, whatever they wait for: to settle what Kafka has acknowledged, and to find out whether the server can
     /// read a row whole.
     pub(super) fn row(self) -> Query {
-        let which = "(hashtext(o.aggregate_id) & 63) = l.lane
+        let which = "(hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane])
     AND o.sent_at IS NULL
     AND o.id > l.low AND $3::bigint IS NOT NULL
     AND o.id = l.witness";

@@ -1,4 +1,8 @@
 //! Conditions on an unsent row `o` of the outbox, which several statements share.
+//!
+//! Lanes are compared with `= ANY (ARRAY[lane])`. After a plain `=`, the planner knows that an order by lane and id is an
+//! order by id, and could walk the primary key, past every sent row. It did so if the table was empty when its statistics
+//! were collected. Without the equality, the primary key would need a sort, which the settings of transactions disable.
 
 use crate::postgres::table::{TableName, quote_literal};
 use crate::relay::topic::TopicRules;
@@ -71,7 +75,7 @@ impl Target<'_> {
         let pause = self.table.pause();
         let (not_held, not_blocked) = (self.not_held(), self.not_blocked());
         format!(
-            "(hashtext(o.aggregate_id) & 63) = l.lane
+            "(hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane])
     AND o.sent_at IS NULL
     AND o.id > CASE WHEN EXISTS (SELECT FROM {pause} WHERE topic IS NULL AND aggregate_id IS NULL) THEN 9223372036854775807
                     WHEN v.basis = $3::bigint THEN l.low
@@ -100,7 +104,7 @@ impl Target<'_> {
             )
         };
         format!(
-            "(hashtext(o.aggregate_id) & 63) = l.lane
+            "(hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane])
     AND o.sent_at IS NULL
     AND o.id > l.low AND $3::bigint IS NOT NULL
     AND {same_key}

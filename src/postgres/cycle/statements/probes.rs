@@ -22,7 +22,7 @@ CROSS JOIN LATERAL (
     CROSS JOIN LATERAL (
         SELECT o.id, o.aggregate_id
         FROM {outbox} o
-        WHERE (hashtext(o.aggregate_id) & 63) = (hashtext(h.aggregate_id) & 63) AND o.sent_at IS NULL
+        WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[(hashtext(h.aggregate_id) & 63)]) AND o.sent_at IS NULL
           AND o.aggregate_id = h.aggregate_id AND {topic} = d.topic AND {not_blocked}
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
         LIMIT 1
@@ -34,7 +34,7 @@ CROSS JOIN LATERAL (
     CROSS JOIN LATERAL (
         SELECT o.id, o.aggregate_id
         FROM {outbox} o
-        WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL AND {topic} = d.topic AND {not_blocked}
+        WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL AND {topic} = d.topic AND {not_blocked}
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
         LIMIT 1
     ) p

@@ -1,6 +1,7 @@
 //! The scout's statements on the whole table.
 
-use super::query::Template;
+use super::conditions::Target;
+use super::query::{Query, Template};
 
 /// Lists the transactions that may still commit a row. An insert takes this lock before it draws an id, and keeps it until
 /// its transaction ends, even a prepared one.
@@ -38,7 +39,7 @@ FROM (
         CROSS JOIN LATERAL (
             SELECT o.id
             FROM {outbox} o
-            WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL AND o.id > l.low
+            WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL AND o.id > l.low
             ORDER BY (hashtext(o.aggregate_id) & 63), o.id
             LIMIT 10001
         ) p
@@ -50,21 +51,30 @@ FROM (
 /// Returns the age of the oldest row among the first unsent rows of each lane, and the server's time in microseconds. Ids
 /// have about the order of `created_at`.
 ///
+/// Rows that are held, blocked or paused may be below the marks. If there are none, the marks apply. Otherwise the statement
+/// would walk the index entries of all rows that were sent since the last vacuum.
+///
 /// A writer can store an infinite time. It is subtracted as a number of seconds, because subtracting an infinite timestamp
 /// is an error before PostgreSQL 17.
-pub(crate) const OLDEST: Template = Template {
-    name: "oldest",
-    purpose: "returns the age of the oldest unsent row",
-    params: &["the lanes"],
-    sql: "
+pub(super) fn oldest(target: Target<'_>) -> Query {
+    let (outbox, versions) = (target.table.quoted(), target.versions_if_free());
+    let sql = format!(
+        "
 SELECT max(greatest(extract(epoch FROM clock_timestamp()) - extract(epoch FROM p.created_at), 0))::float8,
        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
-FROM unnest($1::smallint[]) AS l(lane)
+FROM {versions}
+CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 CROSS JOIN LATERAL (
     SELECT o.created_at
     FROM {outbox} o
-    WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL
+    WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL
+      AND o.id > CASE WHEN v.version IS NOT NULL AND v.basis = $3::bigint THEN l.low
+                      ELSE -9223372036854775808 END
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id
     LIMIT 1
-) p",
-};
+) p"
+    );
+    let params =
+        &["the lanes", "the low-water mark of each lane", "the basis for which the marks were raised"];
+    Query::new("oldest", "returns the age of the oldest unsent row", params, sql)
+}

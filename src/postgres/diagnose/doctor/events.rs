@@ -42,7 +42,7 @@ CROSS JOIN LATERAL (
                                OR o.headers ?| $5::text[] END
                 ELSE false END AS bad_headers
     FROM {outbox} o
-    WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL
+    WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id
     LIMIT $2::bigint
 ) AS p

@@ -7,10 +7,10 @@ use crate::postgres::connection::fault::{answer, fault};
 use crate::postgres::connection::session::plain_settings;
 use crate::postgres::cycle::statements::Statements;
 use crate::postgres::payload::PayloadType;
+use crate::postgres::table::TableName;
 use crate::relay::failure::Fault;
 use deadpool_postgres::Object;
 use serde_json::Value;
-use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
 const DOING: &str = "running EXPLAIN on the claim";
@@ -36,34 +36,17 @@ pub(super) async fn findings(
         ("the claim", statements.read(), "smallint[], bigint[], bigint, bigint, integer, bigint[]", &read),
         ("the scout", statements.scan(), "smallint[], bigint[], bigint", &scan),
     ] {
-        if let Some(wrong) = wrong_read(&explain(context, sql, types, arguments).await?) {
-            let problem = format!("{who} reads the outbox with {}, not with the pending index", wrong.by);
-            let remedy = remedy(context, wrong.index.as_deref()).await?;
-            findings.push(CLAIM_PLAN.found(context.table.to_string(), problem, remedy));
+        if let Some(by) = wrong_read(&explain(context, sql, types, arguments).await?) {
+            let problem = format!("{who} reads the outbox with {by}, not with the pending index");
+            findings.push(CLAIM_PLAN.found(context.table.to_string(), problem, remedy(context.table)));
         }
     }
     Ok(findings)
 }
 
-/// Whether no constraint needs the index $2.
-const DISPENSABLE: &str = "
-SELECT FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
-WHERE i.indrelid = $1::text::regclass AND c.relname = $2::text AND NOT i.indisunique AND NOT i.indisreplident";
-
-/// If the planner prefers another index, drop that index. If it prefers the primary key, statistics are outdated, or those of
-/// another index on the same expression mislead it.
-async fn remedy(context: &Context<'_>, index: Option<&str>) -> Result<String, Fault> {
-    let table = context.table.quoted();
-    if let Some(index) = index {
-        let found = context.rows(DOING, DISPENSABLE, &[(&table, Type::TEXT), (&index, Type::TEXT)]).await?;
-        if !found.is_empty() {
-            return Ok(format!("DROP INDEX CONCURRENTLY {};", context.table.sibling(index)));
-        }
-    }
-    Ok(format!(
-        "ANALYZE {table}; if that does not help, drop all indexes of the outbox except {} and the primary key",
-        context.table.pending_index_name()
-    ))
+/// Whatever the statistics are, only the pending index has the order of the claim. So it cannot be used as it is.
+fn remedy(table: &TableName) -> String {
+    format!("REINDEX INDEX CONCURRENTLY {};", table.sibling(&table.pending_index_name()))
 }
 
 /// Explains the prepared statement under the settings of the relay's transactions. Does not execute it.
@@ -92,16 +75,9 @@ async fn plan(client: &Client, sql: &str, types: &str, arguments: &str) -> Resul
     Ok(serde_json::from_str(&text.unwrap_or_default()).unwrap_or_default())
 }
 
-/// How a plan reads the outbox without the pending index.
-#[derive(Debug, PartialEq)]
-struct WrongRead {
-    by: String,
-    index: Option<String>,
-}
-
-/// Checks that the plan reads the outbox, whose alias is `o`, with an index condition on the lane and without a sort.
-fn wrong_read(plan: &Value) -> Option<WrongRead> {
-    let no_index = |by: &str| Some(WrongRead { by: by.to_owned(), index: None });
+/// Checks that the plan reads the outbox, whose alias is `o`, with an index condition on the lane and without a sort. Otherwise
+/// returns how it reads it.
+fn wrong_read(plan: &Value) -> Option<String> {
     let mut nodes = vec![&plan[0]["Plan"]];
     let mut reads = false;
     while let Some(node) = nodes.pop() {
@@ -112,17 +88,16 @@ fn wrong_read(plan: &Value) -> Option<WrongRead> {
             if kind != "Index Scan" || !by_lane {
                 let index = node["Index Name"].as_str();
                 let of = index.map(|name| format!(" of {name}")).unwrap_or_default();
-                let by = format!("{}{of}", article(kind));
-                return Some(WrongRead { by, index: index.map(str::to_owned) });
+                return Some(format!("{}{of}", article(kind)));
             }
             reads = true;
         }
         if kind.contains("Sort") {
-            return no_index("a sort");
+            return Some("a sort".to_owned());
         }
         nodes.extend(node["Plans"].as_array().into_iter().flatten());
     }
-    if reads { None } else { no_index("an unknown kind of scan") }
+    if reads { None } else { Some("an unknown kind of scan".to_owned()) }
 }
 
 fn article(kind: &str) -> String {
@@ -147,11 +122,10 @@ mod tests {
             json!({"Node Type": "Index Scan", "Alias": "o", "Index Name": "x", "Index Cond": condition});
         assert_eq!(wrong_read(&plan(&node)), None);
         node["Index Cond"] = "(id > 0)".into();
-        let wrong = wrong_read(&plan(&node)).unwrap();
-        assert_eq!((wrong.by.as_str(), wrong.index.as_deref()), ("an index scan of x", Some("x")));
+        assert_eq!(wrong_read(&plan(&node)).unwrap(), "an index scan of x");
         let node = json!({"Node Type": "Seq Scan", "Alias": "o"});
-        assert_eq!(wrong_read(&plan(&node)).unwrap().by, "a seq scan");
-        assert_eq!(wrong_read(&plan(&json!({"Node Type": "Incremental Sort"}))).unwrap().by, "a sort");
+        assert_eq!(wrong_read(&plan(&node)).unwrap(), "a seq scan");
+        assert_eq!(wrong_read(&plan(&json!({"Node Type": "Incremental Sort"}))).unwrap(), "a sort");
         assert!(wrong_read(&json!([])).is_some());
     }
 }

@@ -19,7 +19,8 @@ pub(crate) use waiting::{
 use crate::config;
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::{Params, ShortTransaction};
-use crate::postgres::cycle::statements::scout::{BACKLOG, OLDEST};
+use crate::postgres::cycle::statements::oldest_sql;
+use crate::postgres::cycle::statements::scout::BACKLOG;
 use crate::postgres::diagnose::holders::{HOLDERS, holder};
 use crate::postgres::operate::pauses::{self, PausedScope};
 use crate::postgres::table::TableName;
@@ -65,6 +66,8 @@ pub(crate) struct PostgresStatus {
     table: TableName,
     /// The statement for [`FirstUnsent`], which depends on the topic template.
     first: String,
+    /// The statement for the oldest unsent row.
+    oldest: String,
     on_sent: config::OnSent,
 }
 
@@ -80,10 +83,12 @@ impl PostgresStatus {
             Some(limit) => ShortTransaction::reading_within(database, limit),
             None => ShortTransaction::reading(database),
         };
+        let topics = TopicRules::from(outbox);
         PostgresStatus {
             transaction,
             table: outbox.table.clone(),
-            first: waiting::first(&outbox.table, &TopicRules::from(outbox)),
+            first: waiting::first(&outbox.table, &topics),
+            oldest: oldest_sql(&outbox.table, &topics),
             on_sent: outbox.on_sent,
         }
     }
@@ -93,7 +98,10 @@ impl PostgresStatus {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let lows = vec![i64::MIN; LANES];
         let backlog = self.one(BACKLOG.sql, &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)]).await?;
-        let oldest = self.one(OLDEST.sql, &[(&lanes, Type::INT2_ARRAY)]).await?;
+        // A basis that no table has, so that no mark applies.
+        let marks: Params<'_> =
+            &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&-1_i64, Type::INT8)];
+        let oldest = self.only(&self.oldest, marks).await?;
         let rows = FIRST_ROWS_A_LANE;
         let first = self.only(&self.first, &[(&lanes, Type::INT2_ARRAY), (&rows, Type::INT8)]).await?;
         let first = FirstUnsent::from(&first);

@@ -40,7 +40,7 @@ FROM unnest($1::smallint[]) AS l(lane)
 CROSS JOIN LATERAL (
     SELECT o.created_at
     FROM {outbox} o
-    WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL
+    WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id
     LIMIT $2::bigint
 ) AS p
@@ -65,7 +65,7 @@ FROM (
     CROSS JOIN LATERAL (
         SELECT o.id, o.created_at, {held} AS held, {blocked} AS blocked, {paused} AS paused
         FROM {outbox} o
-        WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL
+        WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
         LIMIT $2::bigint
     ) AS p

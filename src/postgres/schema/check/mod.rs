@@ -46,6 +46,11 @@ pub async fn check(client: &Client, table: &TableName) -> Result<Facts, CheckErr
     check_for(client, table, RELAY_PRIVILEGES).await
 }
 
+/// The faults of the server and the database, before there are tables.
+pub(crate) async fn server_faults(client: &Client) -> Result<Vec<SchemaFault>, CheckError> {
+    Ok(server::read(client).await?.faults())
+}
+
 /// [`check`], for a role that needs other privileges than the relay.
 pub(crate) async fn check_for(
     client: &Client,

@@ -19,6 +19,7 @@ use tokio_postgres::{Client, IsolationLevel, Transaction};
 
 pub use error::MigrateError;
 pub use list::{MIGRATIONS, Migration};
+pub(crate) use print::print_pending;
 pub use print::{print, print_module};
 pub use series::{Module, Series, UnknownModule};
 pub use status::read as read_status;
@@ -134,17 +135,43 @@ pub(crate) async fn dry_run_series(
     if pending(series, &states, table)?.is_empty() {
         return Ok(Vec::new());
     }
+    let (transaction, applied) = run_pending(client, table, series).await?;
+    roll_back(transaction, table).await?;
+    Ok(applied)
+}
+
+/// [`dry_run`], followed by `more` in the same transaction. `grant` is the statement for a privilege that `more` lacks.
+pub(crate) async fn dry_run_with(
+    client: &mut Client,
+    table: &TableName,
+    more: &str,
+    grant: impl FnOnce() -> String,
+) -> Result<Vec<Applied>, MigrateError> {
+    let (transaction, applied) = run_pending(client, table, Series::Outbox).await?;
+    let done = transaction.batch_execute(more).await;
+    done.map_err(|error| MigrateError::new(&table.to_string(), error.into(), grant))?;
+    roll_back(transaction, table).await?;
+    Ok(applied)
+}
+
+/// Applies every pending migration in a new transaction.
+async fn run_pending<'a>(
+    client: &'a mut Client,
+    table: &TableName,
+    series: Series,
+) -> Result<(Transaction<'a>, Vec<Applied>), MigrateError> {
     let transaction = begin(client, table, series).await?;
     let states = status::read_series(&transaction, table, series).await?;
     let pending = pending(series, &states, table)?;
     for migration in &pending {
         run(&transaction, table, series, migration).await?;
     }
-    transaction
-        .rollback()
-        .await
-        .map_err(|error| MigrateError::new(&table.to_string(), error.into(), String::new))?;
-    Ok(pending.iter().map(|migration| Applied::new(series, migration)).collect())
+    Ok((transaction, pending.iter().map(|migration| Applied::new(series, migration)).collect()))
+}
+
+async fn roll_back(transaction: Transaction<'_>, table: &TableName) -> Result<(), MigrateError> {
+    let done = transaction.rollback().await;
+    done.map_err(|error| MigrateError::new(&table.to_string(), error.into(), String::new))
 }
 
 /// Opens the transaction of a migration, and waits for other migrations.

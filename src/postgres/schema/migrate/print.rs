@@ -1,6 +1,8 @@
 //! The migrations as SQL, for other migration tools.
 
+use super::list::Migration;
 use super::series::{Module, Series};
+use super::status::{MigrationState, State};
 use crate::postgres::table::TableName;
 
 const HEADER: &str = "\
@@ -35,11 +37,28 @@ fn print_series(table: &TableName, series: Series) -> String {
     let mut sql = table.render(&header);
     sql.push('\n');
     sql.push_str(&table.render(series.bookkeeping()));
-    for migration in series.migrations() {
-        sql.push_str(&format!("\n-- {}\n\n", migration.file_name()));
-        sql.push_str(&table.render(migration.template));
-        sql.push('\n');
-        sql.push_str(&series.record_sql(table, migration));
+    series.migrations().iter().for_each(|migration| print_migration(table, series, migration, &mut sql));
+    sql
+}
+
+/// The SQL of the pending migrations of the outbox, as `migrate` runs them; empty if there are none.
+pub(crate) fn print_pending(table: &TableName, states: &[MigrationState]) -> String {
+    let is_pending = |migration: &&Migration| {
+        states.iter().any(|known| known.number == migration.number && known.state == State::Pending)
+    };
+    let mut sql = String::new();
+    for migration in Series::Outbox.migrations().iter().filter(is_pending) {
+        if sql.is_empty() {
+            sql.push_str(&table.render(Series::Outbox.bookkeeping()));
+        }
+        print_migration(table, Series::Outbox, migration, &mut sql);
     }
     sql
+}
+
+fn print_migration(table: &TableName, series: Series, migration: &Migration, sql: &mut String) {
+    sql.push_str(&format!("\n-- {}\n\n", migration.file_name()));
+    sql.push_str(&table.render(migration.template));
+    sql.push('\n');
+    sql.push_str(&series.record_sql(table, migration));
 }

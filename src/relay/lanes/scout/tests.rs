@@ -57,7 +57,7 @@ impl ScoutQueries for Server {
     async fn backlog(&mut self, _: &[i64]) -> Result<i64, Fault> {
         self.answer(0)
     }
-    async fn oldest(&mut self) -> Result<Oldest, Fault> {
+    async fn oldest(&mut self, _: &[i64], _: i64) -> Result<Oldest, Fault> {
         self.answer(Oldest::default())
     }
 }

@@ -7,9 +7,9 @@ import java.util.UUID;
 class Pay {
     private static final ObjectMapper JSON = new ObjectMapper();
 
-    /** Does the work in the transaction of the caller, who commits or rolls back. Returns the id of the event. */
+    /** Pays an order in the caller's transaction. The caller commits or rolls back. Returns the event ID. */
     static UUID pay(Connection connection, long orderId) throws Exception {
-        // First the order. Its lock makes the writers of this key take turns, so its events are in commit order.
+        // Lock the order first, so that the writers of this key take turns and its events are in commit order.
         OrderPaid event;
         try (var update = connection.prepareStatement("""
                 UPDATE customer_order SET status = 'paid' WHERE id = ? AND status = 'placed' RETURNING customer, cents""")) {
@@ -21,7 +21,7 @@ class Pay {
             event = new OrderPaid(orderId, order.getString("customer"), order.getLong("cents"));
         }
 
-        // Then the event, in the same transaction. The cast tells PostgreSQL that the string is JSON.
+        // Then insert the event in the same transaction. The cast tells PostgreSQL that the string is JSON.
         UUID eventId;
         try (var enqueue = connection.prepareStatement("SELECT outbox_enqueue('order', ?, 'OrderPaid', ?::json)")) {
             enqueue.setString(1, Long.toString(orderId));
@@ -31,7 +31,7 @@ class Pay {
             eventId = id.getObject(1, UUID.class);
         }
 
-        // If the account is too low, its CHECK constraint fails. Then the order and the event are rolled back too.
+        // If the balance is too low, the CHECK constraint fails, and the order and the event are rolled back too.
         try (var debit = connection.prepareStatement("UPDATE account SET cents = cents - ? WHERE customer = ?")) {
             debit.setLong(1, event.cents());
             debit.setString(2, event.customer());

@@ -16,7 +16,7 @@ class PaySpring {
     }
 
     UUID pay(long orderId) {
-        // First the order. Its lock makes the writers of this key take turns, so its events are in commit order.
+        // Lock the order first, so that the writers of this key take turns and its events are in commit order.
         var event = jdbc.sql("""
                         UPDATE customer_order SET status = 'paid' WHERE id = ? AND status = 'placed'
                         RETURNING customer, cents""")
@@ -25,13 +25,13 @@ class PaySpring {
                 .optional()
                 .orElseThrow(() -> new IllegalStateException("order " + orderId + " does not exist or is already paid"));
 
-        // Then the event, in the same transaction.
+        // Then insert the event in the same transaction.
         var eventId = jdbc.sql("SELECT outbox_enqueue('order', ?, 'OrderPaid', ?::json)")
                 .params(Long.toString(orderId), json(event))
                 .query(UUID.class)
                 .single();
 
-        // If the account is too low, its CHECK constraint fails. Then the order and the event are rolled back too.
+        // If the balance is too low, the CHECK constraint fails, and the order and the event are rolled back too.
         jdbc.sql("UPDATE account SET cents = cents - ? WHERE customer = ?")
                 .params(event.cents(), event.customer())
                 .update();

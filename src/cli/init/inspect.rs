@@ -1,0 +1,234 @@
+//! Finds out what exists, and every fault that can be found before the first change. Changes nothing.
+
+use super::files::{self, ConfigFileState};
+use super::plan::{Password, Plan};
+use super::{Wanted, unusable};
+use crate::cli::exit::Failed;
+use crate::cli::{migrate::failed, one_shot};
+use crate::config::{self, Config, Draft, DraftPassword, Secret, environment};
+use crate::kafka::cluster::KafkaCluster;
+use crate::kafka::new_topic::{Mode, Topics};
+use crate::kafka::properties::check;
+use crate::postgres::access::new_roles::{self, Creator, NewRoles};
+use crate::postgres::connection::server_error::ServerError;
+use crate::postgres::schema::check::{CheckError, server_faults};
+use crate::postgres::schema::migrate;
+use crate::relay::failure::{Failure, FailureKind};
+use crate::relay::publisher::Publisher;
+use deadpool_postgres::Object;
+use std::path::Path;
+
+/// More than enough for a random password.
+const PASSWORD_BYTES: usize = 24;
+
+/// The connections to both servers.
+pub(super) struct Servers {
+    pub(super) connection: Object,
+    /// If topics are wanted.
+    pub(super) topics: Option<Topics>,
+}
+
+pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Failed> {
+    let Wanted { file, table, role, .. } = wanted;
+    files::check_writable(files::folder(file))?;
+    let config = files::config_state(file)?;
+    let password_file = files::password_file(file);
+    let password = files::existing_password(&password_file)?;
+    let relay_url = wanted.owner.of_role(role.relay());
+    let of_relay = settings(wanted, &relay_url, DraftPassword::None)?;
+    if config == ConfigFileState::Existing {
+        compare(file, &of_relay)?;
+    }
+    let of_owner = wanted.owner_password.as_ref().map_or(DraftPassword::None, DraftPassword::Inline);
+    let of_owner = settings(wanted, wanted.owner.text(), of_owner)?;
+
+    let mut connection = connect(wanted, &of_owner).await?;
+    check_server(&connection).await?;
+    let migrations = migrate::read_status(&**connection, table).await.map_err(|error| failed(&error))?;
+    let creator = Creator::read(&**connection).await.map_err(server)?;
+    let existing_roles = new_roles::existing(&**connection, role).await.map_err(server)?;
+    let role_exists = existing_roles.iter().any(|name| name == role.relay());
+    let password = decide(wanted, config, password, role_exists)?;
+    let secret = password.secret().filter(|_| !role_exists);
+    let roles = NewRoles::new(table, role, secret);
+    let draft = draft(wanted, &relay_url, DraftPassword::File(files::PASSWORD_FILE));
+    let mut plan = Plan {
+        wanted,
+        config,
+        config_text: draft.text(),
+        password,
+        password_file,
+        migrations,
+        existing_roles,
+        roles,
+        topics: Vec::new(),
+    };
+    if plan.grants() {
+        let grant = || creator.missing_grant(table);
+        let rehearsed = migrate::dry_run_with(&mut connection, table, plan.roles.sql(), grant).await;
+        rehearsed.map_err(|error| failed(&error))?;
+    }
+    let topics = inspect_topics(wanted, &of_owner, &mut plan).await?;
+    Ok((plan, Servers { connection, topics }))
+}
+
+/// The settings of the configuration that `init` writes.
+fn draft<'a>(wanted: &'a Wanted, url: &'a str, password: DraftPassword<'a>) -> Draft<'a> {
+    let Wanted { brokers, properties, table, .. } = wanted;
+    Draft { url, password, brokers, properties, table }
+}
+
+/// The configuration as it will be read. The variables of `[postgres]` are for another role.
+fn settings(wanted: &Wanted, url: &str, password: DraftPassword<'_>) -> Result<Config, Failed> {
+    let text = draft(wanted, url, password).text();
+    config::load_text(&wanted.file, &text, variables(), check).map_err(|findings| {
+        let errors = findings.iter().filter(|finding| finding.severity == config::Severity::Error);
+        let texts: Vec<_> = errors
+            .map(|error| match error.help.as_str() {
+                "" => error.message.clone(),
+                question if question.ends_with('?') => format!("{}: {question}", error.message),
+                help => format!("{}. Fix: {help}", error.message),
+            })
+            .collect();
+        unusable(&texts.join("\n"))
+    })
+}
+
+fn variables() -> impl Iterator<Item = (String, String)> {
+    environment().filter(|(name, _)| !name.starts_with("OUTBOX_RELAY__POSTGRES__"))
+}
+
+/// Checks that an existing configuration is for the same outbox, so that it can be kept.
+fn compare(file: &Path, wanted: &Config) -> Result<(), Failed> {
+    let existing = config::load(Some(file), variables(), check).map_err(|findings| {
+        Failed::Configuration(anyhow::anyhow!(
+            "{} exists, but is invalid. `init` does not overwrite it, and nothing was changed. Fix: correct it, or name \
+             another file with --config.\n{findings}",
+            file.display()
+        ))
+    })?;
+    let mut different = Vec::new();
+    match (existing.postgres.connection(), wanted.postgres.connection()) {
+        (Ok(one), Ok(other)) => {
+            let (one, other) = (one.config, other.config);
+            let same_server = one.get_hosts() == other.get_hosts() && one.get_ports() == other.get_ports();
+            if !same_server || one.get_dbname() != other.get_dbname() || one.get_user() != other.get_user() {
+                different.push("database or role");
+            }
+        }
+        _ => different.push("database or role"),
+    }
+    if existing.kafka.bootstrap_servers != wanted.kafka.bootstrap_servers {
+        different.push("brokers");
+    }
+    if existing.outbox.table != wanted.outbox.table {
+        different.push("table");
+    }
+    if different.is_empty() {
+        return Ok(());
+    }
+    Err(unusable(&format!(
+        "{} exists, for another {}. `init` does not overwrite it. Fix: name another file with --config, or move this one \
+         away",
+        file.display(),
+        different.join(" and ")
+    )))
+}
+
+async fn connect(wanted: &Wanted, config: &Config) -> Result<Object, Failed> {
+    let connected = one_shot::database(config)?.get().await;
+    connected.map_err(|fault| {
+        let hint = match wanted.owner_password {
+            None if fault.message.contains("password") => {
+                ". If the role needs a password, set the environment variable PGPASSWORD"
+            }
+            _ => "",
+        };
+        Failed::Unavailable(anyhow::anyhow!("{fault}{hint}. Nothing was changed."))
+    })
+}
+
+async fn check_server(connection: &Object) -> Result<(), Failed> {
+    let faults = server_faults(connection).await.map_err(|error| match error {
+        CheckError::Server(error) => server(error),
+        faults @ CheckError::Faults(_) => Failed::Configuration(faults.into()),
+    })?;
+    if faults.is_empty() { Ok(()) } else { Err(Failed::Configuration(CheckError::Faults(faults).into())) }
+}
+
+fn server(error: ServerError) -> Failed {
+    let failed = anyhow::Error::new(error).context("Cannot examine the database, so nothing was changed");
+    Failed::Failure(failed)
+}
+
+/// The password that the relay will use. An existing role keeps its password, which must then be known.
+fn decide(
+    wanted: &Wanted,
+    config: ConfigFileState,
+    found: Option<Secret>,
+    role_exists: bool,
+) -> Result<Password, Failed> {
+    let (role, file) = (&wanted.role, files::password_file(&wanted.file));
+    match (found, role_exists, config) {
+        (Some(password), ..) => Ok(Password::Kept(password)),
+        (None, true, ConfigFileState::Existing) => Ok(Password::Unknown),
+        (None, true, _) => Err(unusable(&format!(
+            "The role {role} exists, but {} does not, and `init` does not change the password of an existing role. \
+             Fix: write its password to that file, with mode {:o}, or create another role with --role NAME",
+            file.display(),
+            files::SECRET_MODE
+        ))),
+        (None, false, ConfigFileState::Existing) => Err(unusable(&format!(
+            "{} exists, but neither the role {role} nor {} does. Fix: move the configuration away, so that `init` \
+             writes it again with a new password",
+            wanted.file.display(),
+            file.display()
+        ))),
+        (None, false, _) => Ok(Password::Generated(generate()?)),
+    }
+}
+
+fn generate() -> Result<Secret, Failed> {
+    let mut bytes = [0; PASSWORD_BYTES];
+    openssl::rand::rand_bytes(&mut bytes)
+        .map_err(|error| Failed::Failure(anyhow::Error::new(error).context("generating a password")))?;
+    Ok(Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
+}
+
+/// Checks that the brokers answer, and that they would create the missing topics.
+async fn inspect_topics(
+    wanted: &Wanted,
+    config: &Config,
+    plan: &mut Plan<'_>,
+) -> Result<Option<Topics>, Failed> {
+    let kafka = |failure| one_shot::kafka(&failure);
+    let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).map_err(kafka)?;
+    cluster.check_settings().map_err(kafka)?;
+    cluster.probe().await.map_err(kafka)?;
+    if wanted.topics.is_empty() {
+        return Ok(None);
+    }
+    let topics = Topics::new(&config.kafka, &cluster).await.map_err(kafka)?;
+    for topic in &wanted.topics {
+        let exists = topics.has(topic).await.map_err(kafka)?;
+        if !exists {
+            topics
+                .create(topic, wanted.shape, Mode::Validate)
+                .await
+                .map_err(|failure| topic_failed(&failure))?;
+        }
+        plan.topics.push((topic.clone(), exists));
+    }
+    Ok(Some(topics))
+}
+
+/// A topic that the brokers do not create is not an outage, unless the whole cluster is unavailable.
+pub(super) fn topic_failed(failure: &Failure) -> Failed {
+    match failure.kind {
+        FailureKind::Cluster => one_shot::kafka(failure),
+        _ => Failed::Configuration(anyhow::anyhow!(
+            "Kafka refused a topic: {failure}. Fix: choose other --partitions or another --replication-factor, or create \
+             the topic with kafka-topics.sh and leave it out of --topic"
+        )),
+    }
+}
