@@ -25,7 +25,6 @@ use crate::relay::reaper;
 use crate::relay::reaper::Pace;
 use crate::relay::reason::{fix, remedy};
 use crate::relay::settings::Limits;
-use crate::relay::topic::TopicRules;
 use deadpool_postgres::Object;
 use std::cell::RefCell;
 use std::pin::pin;
@@ -96,8 +95,8 @@ pub fn connections(config: &Config) -> usize {
 
 /// Checks the schema for the relay.
 pub async fn check_schema(config: &Config, database: &Database) -> Result<Facts, StartError> {
-    let facts = checking(database, async |client| check::check(client, &config.outbox.table).await).await?;
-    with_topics(config, facts)
+    let outbox = &config.outbox;
+    checking(database, async |client| check::check(client, &outbox.table, outbox.into()).await).await
 }
 
 /// Checks the schema for a command that needs these privileges instead of the relay's.
@@ -106,17 +105,11 @@ pub(crate) async fn check_schema_for(
     database: &Database,
     privileges: &[Privilege],
 ) -> Result<Facts, StartError> {
-    let checked =
-        checking(database, async |client| check::check_for(client, &config.outbox.table, privileges).await);
-    with_topics(config, checked.await?)
-}
-
-/// Checks that the outbox has the column that the configuration requires.
-fn with_topics(config: &Config, facts: Facts) -> Result<Facts, StartError> {
-    match check::topic_fault(&config.outbox, &facts) {
-        Some(fault) => Err(StartError::Unfit(CheckError::Faults(vec![fault]).to_string())),
-        None => Ok(facts),
-    }
+    let outbox = &config.outbox;
+    checking(database, async |client| {
+        check::check_for(client, &outbox.table, outbox.into(), privileges).await
+    })
+    .await
 }
 
 async fn checking<T>(
@@ -242,7 +235,7 @@ impl<'a> Start<'a> {
         stats: Arc<Stats>,
     ) -> Start<'a> {
         let marks = Rc::new(RefCell::new(Marks::new()));
-        let topics = TopicRules::from(&config.outbox).with_column(facts.has_topic);
+        let topics = facts.topics(&config.outbox);
         let relay = Rc::new(Relay::new(kafka, topics, limits(config), marks, Arc::clone(&stats)));
         let record_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
         let statements = Rc::new(Statements::new(

@@ -193,9 +193,21 @@ async fn verify_and_replay_select_named_topics() {
     let billing = outbox.topic("billing");
     let replayed = json(&["replay", "--json", "--topic", &billing, "--since", "1h"]);
     assert_eq!(replayed["topics"], json!({ &billing: 50 }), "{replayed}");
-    assert_eq!(unsent_topics(&outbox).await, [Some(billing)]);
+    assert_eq!(unsent_topics(&outbox).await, [Some(billing.clone())]);
     once().succeeds();
     let stored = |topic: &str| outbox.cluster.stored(&outbox.topic(topic));
     assert_eq!((stored("order"), stored("billing")), (50, 100));
+
+    let copy = ["replay", "--since", "1h", "--to-topic", &billing];
+    operator(&outbox, &allowed, &copy).fails(2, &["cannot be copied to it"]);
+    let order = outbox.topic("order");
+    let copied = json(&[&copy[..], &["--json", "--topic", &order]].concat());
+    assert_eq!(copied["topics"], json!({ &order: 50 }), "{copied}");
+    assert_eq!((stored("order"), stored("billing")), (50, 150));
+
+    // Without the setting, the events that name a topic are not judged by the topic of the template.
+    let verified = outbox.operator().command(&["verify", "--json"]);
+    let verified: Value = serde_json::from_str(verified.succeeds()).unwrap();
+    assert_eq!((&verified["broken"], &verified["not_judged"]["unpublishable"]), (&json!(0), &json!(50)), "{verified:#}");
     outbox.drop().await;
 }

@@ -194,11 +194,11 @@ impl Replay {
     async fn replay(&self, config: &Config) -> Result<(Counts, SystemTime), Failed> {
         let database = one_shot::database(config)?;
         let facts = one_shot::allowed(config, &database, REPLAY_PRIVILEGES).await?;
-        let history = PostgresHistory::new(database.clone(), &config.outbox, facts.payload);
+        let history = PostgresHistory::new(database.clone(), &config.outbox, &facts);
         let bounds = history.bounds().await.map_err(one_shot::fault)?;
         let sent_before = self.sent_before.map_or(Ok(bounds.now), |before| before.at(bounds.now))?;
         let selection = self.filters.selection(bounds.now, sent_before)?;
-        let (table, topics) = (config.outbox.table.clone(), TopicRules::from(&config.outbox));
+        let (table, topics) = (config.outbox.table.clone(), facts.topics(&config.outbox));
         let plan = Plan {
             config,
             replay: PostgresReplay::new(database, table, topics.clone()),

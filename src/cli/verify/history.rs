@@ -40,13 +40,14 @@ pub(super) struct Collector<'a> {
 impl<'a> Collector<'a> {
     pub(super) fn new(
         config: &'a Config,
+        rules: TopicRules,
         record_bytes_max: usize,
         topics: Topics,
         folder: &Path,
     ) -> Collector<'a> {
         Collector {
             config,
-            rules: TopicRules::from(&config.outbox),
+            rules,
             record_bytes_max,
             topics,
             entries: Sorter::new(folder),

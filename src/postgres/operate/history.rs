@@ -10,6 +10,7 @@ use crate::postgres::connection::transaction::ShortTransaction;
 use crate::postgres::cycle::event::OutboxRow;
 use crate::postgres::operate::sent::{SELECTION_PARAMS, SentSelection};
 use crate::postgres::payload::PayloadType;
+use crate::postgres::schema::check::Facts;
 use crate::postgres::table::TableName;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
@@ -150,9 +151,9 @@ pub(crate) enum Recorded {
 }
 
 impl PostgresHistory {
-    /// For this outbox, with this type of the payload column. Connects on first use.
-    pub(crate) fn new(database: Database, outbox: &config::Outbox, payload: PayloadType) -> PostgresHistory {
-        let (table, topics) = (outbox.table.clone(), TopicRules::from(outbox));
+    /// For this outbox. Connects on first use.
+    pub(crate) fn new(database: Database, outbox: &config::Outbox, facts: &Facts) -> PostgresHistory {
+        let (table, topics, payload) = (outbox.table.clone(), facts.topics(outbox), facts.payload);
         PostgresHistory { reading: ShortTransaction::reading(database), table, topics, payload }
     }
 
@@ -176,7 +177,7 @@ impl PostgresHistory {
         ]);
         let (o_topic, p_topic) = match self.topics.column {
             true => {
-                (" o.topic AS row_topic,", ", CASE WHEN p.is_read THEN p.row_topic END AS outbox_relay_topic")
+                (" left(o.topic, 300) AS row_topic,", ", CASE WHEN p.is_read THEN p.row_topic END AS outbox_relay_topic")
             }
             false => ("", ""),
         };

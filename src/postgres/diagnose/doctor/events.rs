@@ -1,10 +1,11 @@
 //! Finds unsent events that can never be sent, and lists the topics of the others.
 
 use super::Context;
+use super::schema::Schema;
 use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVENT_TOPIC_NOT_ALLOWED};
 use crate::doctor::{Code, Finding, TopicInUse};
+use crate::postgres::connection::transaction::Params;
 use crate::postgres::cycle::statements::topic_sql;
-use crate::postgres::payload::PayloadType;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::reason::remedy;
@@ -58,71 +59,24 @@ LIMIT $2::bigint";
 
 pub(super) async fn examine(
     context: &Context<'_>,
-    payload: PayloadType,
+    schema: &Schema,
     record_bytes_max: usize,
 ) -> Result<(Vec<Finding>, Vec<TopicInUse>), Fault> {
-    let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
-    let most = record_bytes_max as i64;
-    let topics = TopicRules::from(&context.config.outbox);
-    let topic_sql = topic_sql(context.table, &topics);
-    let sql = WAITING.replace("{length}", &payload.length_sql("o.payload")).replace("{topic}", &topic_sql);
-    let sql = sql.replace("{is_named}", if topics.column { "o.topic IS NOT NULL" } else { "false" });
-    let reserved = context.config.outbox.headers.iter().filter(|header| header.is_reserved());
-    let reserved: Vec<&str> = reserved.map(|header| header.name.as_str()).collect();
-    let waiting = context
-        .rows(
-            DOING,
-            &sql,
-            &[
-                (&lanes, Type::INT2_ARRAY),
-                (&ROWS_PER_LANE, Type::INT8),
-                (&most, Type::INT8),
-                (&TOPICS_MAX, Type::INT8),
-                (&reserved, Type::TEXT_ARRAY),
-            ],
-        )
-        .await?;
-    let columns =
-        if topics.column { "aggregate_type, event_type, topic" } else { "aggregate_type, event_type" };
-    let sql = LATEST.replace("{topic}", &topic_sql).replace("{columns}", columns);
-    let latest = context.rows(DOING, &sql, &[(&LATEST_ROWS, Type::INT8), (&TOPICS_MAX, Type::INT8)]).await?;
-
+    let topics = &schema.topics;
     let mut findings = Vec::new();
     let mut found: BTreeMap<String, TopicInUse> = BTreeMap::new();
-    for row in &waiting {
+    for row in waiting(context, schema, record_bytes_max).await? {
         let topic: String = row.get(0);
-        findings.extend(unsendable(context, row, record_bytes_max));
-        if let Err(error) = check_topic(&topic) {
-            let problem = format!("the topic name {topic:?} is invalid: {error}");
-            findings.push(about(
-                context,
-                &EVENT_TOPIC_NAME,
-                row.get(1),
-                row.get(3),
-                &problem,
-                "invalid-topic-name",
-            ));
-            continue;
-        }
-        if row.get::<_, bool>(8) && !topics.allows(&topic) {
-            let problem =
-                format!("the event names the topic {topic}, which [outbox] topic_allow does not contain");
-            let (count, ids) = (row.get(1), row.get(3));
-            findings.push(about(
-                context,
-                &EVENT_TOPIC_NOT_ALLOWED,
-                count,
-                ids,
-                &problem,
-                "topic-not-allowed",
-            ));
+        findings.extend(unsendable(context, &row, record_bytes_max));
+        if let Some(finding) = without_topic(context, topics, &row, &topic) {
+            findings.push(finding);
             continue;
         }
         let used = in_use(&mut found, topic);
         used.waiting += row.get::<_, i64>(1);
         used.largest_bytes = used.largest_bytes.max(row.get(2));
     }
-    for row in &latest {
+    for row in latest(context, topics).await? {
         let topic: String = row.get(0);
         let is_rejected = topics.column && !topics.matches(&topic);
         if check_topic(&topic).is_ok() && !is_rejected {
@@ -130,6 +84,52 @@ pub(super) async fn examine(
         }
     }
     Ok((findings, found.into_values().collect()))
+}
+
+async fn waiting(
+    context: &Context<'_>,
+    Schema { payload, topics, .. }: &Schema,
+    record_bytes_max: usize,
+) -> Result<Vec<Row>, Fault> {
+    let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
+    let most = record_bytes_max as i64;
+    let sql = WAITING
+        .replace("{length}", &payload.length_sql("o.payload"))
+        .replace("{topic}", &topic_sql(context.table, topics))
+        .replace("{is_named}", if topics.column { "o.topic IS NOT NULL" } else { "false" });
+    let reserved = context.config.outbox.headers.iter().filter(|header| header.is_reserved());
+    let reserved: Vec<&str> = reserved.map(|header| header.name.as_str()).collect();
+    let params: Params<'_> = &[
+        (&lanes, Type::INT2_ARRAY),
+        (&ROWS_PER_LANE, Type::INT8),
+        (&most, Type::INT8),
+        (&TOPICS_MAX, Type::INT8),
+        (&reserved, Type::TEXT_ARRAY),
+    ];
+    context.rows(DOING, &sql, params).await
+}
+
+async fn latest(context: &Context<'_>, topics: &TopicRules) -> Result<Vec<Row>, Fault> {
+    let columns =
+        if topics.column { "aggregate_type, event_type, topic" } else { "aggregate_type, event_type" };
+    let sql = LATEST.replace("{topic}", &topic_sql(context.table, topics)).replace("{columns}", columns);
+    context.rows(DOING, &sql, &[(&LATEST_ROWS, Type::INT8), (&TOPICS_MAX, Type::INT8)]).await
+}
+
+/// Rows that the relay cannot send to their topic.
+fn without_topic(context: &Context<'_>, topics: &TopicRules, row: &Row, topic: &str) -> Option<Finding> {
+    let is_named: bool = row.get(8);
+    let (code, problem, reason) = if let Err(error) = check_topic(topic) {
+        let problem = format!("the topic name {topic:?} is invalid: {error}");
+        (&EVENT_TOPIC_NAME, problem, "invalid-topic-name")
+    } else if is_named && !topics.allows(topic) {
+        let problem =
+            format!("the event names the topic {topic}, which [outbox] topic_allow does not contain");
+        (&EVENT_TOPIC_NOT_ALLOWED, problem, "topic-not-allowed")
+    } else {
+        return None;
+    };
+    Some(about(context, code, row.get(1), row.get(3), &problem, reason))
 }
 
 fn in_use(topics: &mut BTreeMap<String, TopicInUse>, topic: String) -> &mut TopicInUse {

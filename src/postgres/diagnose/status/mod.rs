@@ -93,6 +93,11 @@ impl PostgresStatus {
         }
     }
 
+    /// Sets how topics are determined, once it is known whether the outbox has the column `topic`.
+    pub(crate) fn set_topics(&mut self, topics: &TopicRules) {
+        self.first = waiting::first(&self.table, topics);
+    }
+
     /// Reads everything. Relays are identified by their application name, or by the lanes that they have locked.
     pub(crate) async fn read(&self, relay_name: &str) -> Result<OutboxStatus, Fault> {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();

@@ -7,6 +7,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::fault::{SchemaFault, SchemaFaultKind};
+use crate::config;
 use crate::postgres::table::TableName;
 
 /// The type of the payload column.
@@ -77,15 +78,22 @@ const WANTED: [Wanted; 9] = [
     wanted("sent_at", &["timestamp with time zone"], false),
 ];
 
-/// The optional column whose value wins over the topic template.
+/// The column whose value wins over the topic template.
 const TOPIC: &str = "topic";
 
-/// The fault of an outbox that needs the column `topic` and does not have it.
-pub(super) fn missing_topic(table: &TableName) -> SchemaFault {
-    let alter = format!("ALTER TABLE {} ADD COLUMN {TOPIC} text;", table.quoted());
-    let place = format!("{table}, column {TOPIC}");
-    let problem = "[outbox] topic_allow is set, but the column is missing";
-    SchemaFault::new(SchemaFaultKind::Column, place, problem, alter)
+/// Whether the outbox must have the column `topic`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopicColumn {
+    /// It may be missing.
+    Optional,
+    /// `[outbox] topic_allow` is set.
+    Required,
+}
+
+impl From<&config::Outbox> for TopicColumn {
+    fn from(outbox: &config::Outbox) -> TopicColumn {
+        if outbox.topic_allow.is_some() { TopicColumn::Required } else { TopicColumn::Optional }
+    }
 }
 
 const READ: &str = "
@@ -139,19 +147,27 @@ impl Columns {
         self.get(TOPIC).is_some()
     }
 
-    pub(super) fn faults(&self, table: &TableName) -> Vec<SchemaFault> {
-        let mut faults = Vec::new();
-        if let Some(topic) = self.get(TOPIC).filter(|topic| !TEXT.contains(&topic.type_name.as_str())) {
-            faults.push(SchemaFault::new(
-                SchemaFaultKind::Column,
-                format!("{table}, column {TOPIC}"),
+    /// The fault of the column `topic`.
+    fn topic_fault(&self, table: &TableName, wanted: TopicColumn) -> Option<SchemaFault> {
+        let outbox = table.quoted();
+        let (problem, remedy) = match self.get(TOPIC) {
+            None if wanted == TopicColumn::Optional => return None,
+            None => (
+                "[outbox] topic_allow is set, but the column is missing".to_owned(),
+                format!("ALTER TABLE {outbox} ADD COLUMN {TOPIC} text;"),
+            ),
+            Some(topic) if TEXT.contains(&topic.type_name.as_str()) => return None,
+            Some(topic) => (
                 format!("the type is {}, not {}", topic.type_name, TEXT.join(" or ")),
-                format!(
-                    "ALTER TABLE {0} ALTER COLUMN {TOPIC} TYPE text USING {TOPIC}::text;",
-                    table.quoted()
-                ),
-            ));
-        }
+                format!("ALTER TABLE {outbox} ALTER COLUMN {TOPIC} TYPE text USING {TOPIC}::text;"),
+            ),
+        };
+        let place = format!("{table}, column {TOPIC}");
+        Some(SchemaFault::new(SchemaFaultKind::Column, place, problem, remedy))
+    }
+
+    pub(super) fn faults(&self, table: &TableName, topic: TopicColumn) -> Vec<SchemaFault> {
+        let mut faults = Vec::from_iter(self.topic_fault(table, topic));
         for wanted in WANTED {
             let place = format!("{table}, column {}", wanted.name);
             let alter = format!("ALTER TABLE {} ALTER COLUMN {}", table.quoted(), wanted.name);

@@ -13,7 +13,7 @@ mod server;
 
 use tokio_postgres::Client;
 
-pub use columns::PayloadType;
+pub use columns::{PayloadType, TopicColumn};
 pub(crate) use columns::payload_type;
 pub use fault::{CheckError, SchemaFault, SchemaFaultKind};
 
@@ -23,6 +23,7 @@ use crate::postgres::access::grants::{
 };
 use crate::postgres::schema::migrate::{self, MigrateError, State};
 use crate::postgres::table::TableName;
+use crate::relay::topic::TopicRules;
 
 /// Properties of a database that passed the checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +42,16 @@ pub struct Facts {
     pub is_superuser: bool,
 }
 
+impl Facts {
+    /// How the topics of this outbox are determined.
+    pub fn topics(&self, outbox: &config::Outbox) -> TopicRules {
+        TopicRules::from(outbox).with_column(self.has_topic)
+    }
+}
+
 /// Checks that the schema meets the needs of the relay. Changes nothing, and needs no transaction.
-pub async fn check(client: &Client, table: &TableName) -> Result<Facts, CheckError> {
-    check_for(client, table, RELAY_PRIVILEGES).await
+pub async fn check(client: &Client, table: &TableName, topic: TopicColumn) -> Result<Facts, CheckError> {
+    check_for(client, table, topic, RELAY_PRIVILEGES).await
 }
 
 /// The faults of the server and the database, before there are tables.
@@ -55,6 +63,7 @@ pub(crate) async fn server_faults(client: &Client) -> Result<Vec<SchemaFault>, C
 pub(crate) async fn check_for(
     client: &Client,
     table: &TableName,
+    topic: TopicColumn,
     privileges: &[Privilege],
 ) -> Result<Facts, CheckError> {
     let server = server::read(client).await?;
@@ -81,7 +90,7 @@ pub(crate) async fn check_for(
     let (mut payload, mut has_topic) = (None, false);
     if let Some(outbox) = relations.oid("{outbox}") {
         let columns = columns::read(client, outbox).await?;
-        faults.extend(columns.faults(table));
+        faults.extend(columns.faults(table, topic));
         (payload, has_topic) = (columns.payload(), columns.has_topic());
         faults.extend(index::faults(client, table, outbox).await?);
         faults.extend(sequence::faults(client, table, outbox).await?);
@@ -109,12 +118,6 @@ pub(crate) async fn check_for(
         }),
         _ => Err(CheckError::Faults(faults)),
     }
-}
-
-/// The fault of an outbox without the column `topic`, if the configuration requires it.
-pub(crate) fn topic_fault(outbox: &config::Outbox, facts: &Facts) -> Option<SchemaFault> {
-    let is_missing = outbox.topic_allow.is_some() && !facts.has_topic;
-    is_missing.then(|| columns::missing_topic(&outbox.table))
 }
 
 const MIGRATE: &str = "run `outbox-relay migrate --config FILE`";
