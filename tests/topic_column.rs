@@ -208,6 +208,10 @@ async fn verify_and_replay_select_named_topics() {
     // Without the setting, the events that name a topic are not judged by the topic of the template.
     let verified = outbox.operator().command(&["verify", "--json"]);
     let verified: Value = serde_json::from_str(verified.succeeds()).unwrap();
-    assert_eq!((&verified["broken"], &verified["not_judged"]["unpublishable"]), (&json!(0), &json!(50)), "{verified:#}");
+    assert_eq!(
+        (&verified["broken"], &verified["not_judged"]["unpublishable"]),
+        (&json!(0), &json!(50)),
+        "{verified:#}"
+    );
     outbox.drop().await;
 }

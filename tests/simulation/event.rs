@@ -38,17 +38,17 @@ pub struct SimEvent {
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Keys {
     /// The aggregate type determines the topic: those of the topic and key.
-    OfTopic,
+    PerTopic,
     /// Something else determines the topic: those of the key.
-    OfAllTopics,
+    AcrossTopics,
     /// Something else determines the topic, but only those of the aggregate type are covered. Only in sabotaged worlds.
-    OfType,
+    PerType,
 }
 
 impl SimEvent {
     pub fn new(id: i64, identity: u32, topic: u8, key: u8, lanes: u64, by_id_alone: bool) -> SimEvent {
         let lane = (u64::from(key) % lanes * 21) as u8;
-        let keys = Keys::OfTopic;
+        let keys = Keys::PerTopic;
         SimEvent { id, identity, topic, key, lane, bytes: BYTES, by_id_alone, kind: 0, keys, is_named: false }
     }
 
@@ -60,16 +60,16 @@ impl SimEvent {
     /// Whether a block or pause of this key covers it. `of` is a topic or an aggregate type.
     pub fn has_key(&self, of: u8, key: u8) -> bool {
         let same = match self.keys {
-            Keys::OfTopic => of == self.topic,
-            Keys::OfAllTopics => true,
-            Keys::OfType => of == self.kind,
+            Keys::PerTopic => of == self.topic,
+            Keys::AcrossTopics => true,
+            Keys::PerType => of == self.kind,
         };
         same && key == self.key
     }
 
     /// Whether a block of this other event's key covers it.
     pub fn has_key_of(&self, other: &SimEvent) -> bool {
-        let of = if self.keys == Keys::OfTopic { other.topic } else { other.kind };
+        let of = if self.keys == Keys::PerTopic { other.topic } else { other.kind };
         self.has_key(of, other.key)
     }
 
@@ -100,7 +100,7 @@ impl SimEvent {
         let identity = event.created_at_us() as u32;
         let bytes = event.size() as u16;
         let kind = KINDS.iter().position(|kind| kind.as_bytes() == event.aggregate_type());
-        let keys = if kind.is_some() { Keys::OfAllTopics } else { Keys::OfTopic };
+        let keys = if kind.is_some() { Keys::AcrossTopics } else { Keys::PerTopic };
         let kind = kind.unwrap_or_default() as u8;
         let (id, by_id_alone, is_named) = (event.id(), false, false);
         SimEvent { id, identity, topic, key, lane, bytes, by_id_alone, kind, keys, is_named }
@@ -124,8 +124,8 @@ impl Event for SimEvent {
     }
     fn aggregate_type(&self) -> &[u8] {
         match self.keys {
-            Keys::OfTopic => TOPICS[self.topic as usize].as_bytes(),
-            Keys::OfAllTopics | Keys::OfType => KINDS[self.kind as usize].as_bytes(),
+            Keys::PerTopic => TOPICS[self.topic as usize].as_bytes(),
+            Keys::AcrossTopics | Keys::PerType => KINDS[self.kind as usize].as_bytes(),
         }
     }
     fn key(&self) -> &[u8] {
@@ -133,7 +133,7 @@ impl Event for SimEvent {
     }
     fn event_type(&self) -> &[u8] {
         match self.keys {
-            Keys::OfAllTopics | Keys::OfType if !self.is_named => TOPICS[self.topic as usize].as_bytes(),
+            Keys::AcrossTopics | Keys::PerType if !self.is_named => TOPICS[self.topic as usize].as_bytes(),
             _ => EVENT_TYPE.as_bytes(),
         }
     }

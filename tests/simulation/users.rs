@@ -68,7 +68,7 @@ impl Users {
         let by_id_alone = self.world.breaks(Sabotage::RecognizedByIdAlone);
         let event = SimEvent::new(id, identity, topic, key, self.world.plan.lanes, by_id_alone);
         let by_type = self.world.breaks(Sabotage::KeysByTypeAlone);
-        let keys = if by_type { Keys::OfType } else { Keys::OfAllTopics };
+        let keys = if by_type { Keys::PerType } else { Keys::AcrossTopics };
         match self.world.plan.topics_by {
             TopicsBy::AggregateType => event,
             TopicsBy::EventType => event.of_any_kind(keys, false),

@@ -176,9 +176,10 @@ impl PostgresHistory {
             (&BATCH_ROWS, Type::INT8),
         ]);
         let (o_topic, p_topic) = match self.topics.column {
-            true => {
-                (" left(o.topic, 300) AS row_topic,", ", CASE WHEN p.is_read THEN p.row_topic END AS outbox_relay_topic")
-            }
+            true => (
+                " left(o.topic, 300) AS row_topic,",
+                ", CASE WHEN p.is_read THEN p.row_topic END AS outbox_relay_topic",
+            ),
             false => ("", ""),
         };
         let sql = ROWS.replace("{length}", &self.payload.length_sql("o.payload"));

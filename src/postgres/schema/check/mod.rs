@@ -13,8 +13,8 @@ mod server;
 
 use tokio_postgres::Client;
 
-pub use columns::{PayloadType, TopicColumn};
 pub(crate) use columns::payload_type;
+pub use columns::{PayloadType, TopicColumn};
 pub use fault::{CheckError, SchemaFault, SchemaFaultKind};
 
 use crate::config;
