@@ -12,7 +12,7 @@ use outbox_relay::postgres::cycle::claim::PostgresOutbox;
 use outbox_relay::postgres::cycle::event::OutboxRow;
 use outbox_relay::postgres::cycle::statements::Statements;
 use outbox_relay::postgres::schema::check::PayloadType;
-use outbox_relay::relay::event::Event;
+use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::outbox::{
@@ -205,6 +205,54 @@ async fn flow_finds_new_rows_and_gaps_and_publishes_those_of_its_lanes() {
         assert_eq!((mine, found.ids.len()), (vec![first, next], 4), "the other topic is paused");
         claim.release().await.unwrap();
     }
+    outbox.drop().await;
+}
+
+/// The cheap read of a flow returns no contents of large rows, so another one reads them.
+#[tokio::test]
+async fn flow_reads_large_rows_like_a_claim_and_finds_gaps_at_any_distance() {
+    let outbox = Outbox::without_topics("flow_large").await;
+    run(
+        &outbox.client,
+        "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload, headers)
+         SELECT 'order', 'order-' || n, 'x',
+                CASE n WHEN 300 THEN to_json(repeat('x', 1100000)) WHEN 301 THEN to_json(repeat('y', 10000)) END,
+                CASE n WHEN 302 THEN jsonb_build_object('long', repeat('z', 9000)) WHEN 303 THEN '{\"a\": \"b\"}' END
+         FROM generate_series(1, 305) AS n",
+    )
+    .await;
+    let lanes: Vec<Lane> = Lane::all().collect();
+    let mut worker = worker(&outbox, true);
+    let mut claim = worker.claim(&lanes, Some(&everything(&lanes))).await.unwrap();
+    let slice = claim.next_slice(1_000, usize::MAX, &mut Vec::new()).await.unwrap();
+    let mut seen = Vec::new();
+    for (expects_free, gaps) in [(true, vec![2, 290]), (false, vec![290]), (true, vec![290]), (true, vec![])]
+    {
+        let search = Search {
+            above: 299,
+            gaps: gaps.clone(),
+            hold_version: slice.hold_version,
+            basis: slice.basis,
+            rows_max: 100,
+            bytes_max: usize::MAX,
+            expects_rows: true,
+            expects_free,
+        };
+        let mut rows = Vec::new();
+        let found = claim.read_on(&search, &mut rows).await.unwrap();
+        assert_eq!(found.ids, gaps.into_iter().chain(300..=305).collect::<Vec<_>>());
+        assert_eq!(found.ids, rows.iter().map(Event::id).collect::<Vec<_>>());
+        let is_large = |row: &OutboxRow| matches!(row.payload(), Payload::TooLarge { .. });
+        let shape = |row: &OutboxRow| (row.id(), is_large(row), row.size(), row.headers().map(<[u8]>::len));
+        seen.push(rows.iter().filter(|row| row.id() >= 300).map(shape).collect::<Vec<_>>());
+    }
+    assert_eq!(
+        seen[0].iter().map(|row| row.1).collect::<Vec<_>>(),
+        [true, false, false, false, false, false]
+    );
+    assert_eq!((seen[0][2].3, seen[0][3].3), (Some(9_012), Some(10)));
+    assert!(seen.iter().all(|rows| *rows == seen[0]), "{seen:?}");
+    claim.release().await.unwrap();
     outbox.drop().await;
 }
 

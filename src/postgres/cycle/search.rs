@@ -1,13 +1,13 @@
 //! The read of a flow: the rows that are new since the claim's last read, in a snapshot of its own.
 //!
-//! A read that probably finds nothing begins with a cheap peek, and while nothing is held, blocked or paused a cheaper statement
-//! is used. Both check in their own snapshot what they assume, so a wrong guess costs only another statement.
+//! While nothing is held, blocked or paused and no row is large, a cheap statement is used. Otherwise, a read that probably finds
+//! nothing begins with a peek. Both check in their own snapshot what they assume, so a wrong guess costs only another statement.
 
 use crate::postgres::connection::fault::answer;
 use crate::postgres::cycle::event::{OutboxRow, column};
 use crate::postgres::cycle::open::ClaimTransaction;
 use crate::postgres::cycle::statements::{Query, Statements};
-use crate::relay::event::Event;
+use crate::relay::event::{Event, Payload};
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::outbox::{Search, SearchResult};
@@ -20,6 +20,9 @@ const DOING: &str = "reading new events";
 /// The column of the peek that says whether there is something to read.
 const HAS_ROWS: usize = 2;
 
+/// Gaps are close if the lowest is at most this far below the highest id. The cheap read passes the rows in between again.
+const CLOSE: i64 = 256;
+
 /// Appends the new rows of `lanes` to `rows`, by id.
 pub(crate) async fn read(
     transaction: &ClaimTransaction<'_>,
@@ -28,19 +31,23 @@ pub(crate) async fn read(
     search: &Search,
     rows: &mut Vec<OutboxRow>,
 ) -> Result<SearchResult, Fault> {
-    if !search.expects_rows {
-        let peeked = peek(transaction, statements, search).await?;
-        if let Some(none) = peeked {
-            return Ok(none);
-        }
-    }
-    if search.expects_free {
+    let low = search.gaps.first().map_or(search.above, |gap| gap - 1);
+    if search.expects_free && search.above.saturating_sub(low) <= CLOSE {
         let query = &statements.read_new_if_free;
-        if let Some(found) = read_with(transaction, statements, query, lanes, search, rows).await? {
+        let before = rows.len();
+        if let Some(found) =
+            read_with(transaction, query, statements, lanes, (search, Some(low)), rows).await?
+        {
             return Ok(found);
         }
+        rows.truncate(before);
+    } else if !search.expects_rows
+        && let Some(none) = peek(transaction, statements, search).await?
+    {
+        return Ok(none);
     }
-    let found = read_with(transaction, statements, &statements.read_new, lanes, search, rows).await?;
+    let query = &statements.read_new;
+    let found = read_with(transaction, query, statements, lanes, (search, None), rows).await?;
     Ok(found.unwrap_or_default())
 }
 
@@ -58,19 +65,20 @@ async fn peek(
     Ok((!has_rows).then(|| SearchResult { hold_version, basis, ..SearchResult::default() }))
 }
 
-/// Runs one of the reads. Returns `None` if it has no version, because something is held, blocked or paused.
+/// Runs one of the reads: the cheap one, if there is an id below the first gap. Returns `None` if the cheap one does not
+/// apply, because something is held, blocked or paused, or a row is large.
 async fn read_with(
     transaction: &ClaimTransaction<'_>,
-    statements: &Statements,
     query: &Query,
+    statements: &Statements,
     lanes: &[Lane],
-    search: &Search,
+    (search, low): (&Search, Option<i64>),
     rows: &mut Vec<OutboxRow>,
 ) -> Result<Option<SearchResult>, Fault> {
     let statement = answer(DOING, transaction.prepare_cached(query)).await?;
     let lanes: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
     let rows_max = search.rows_max as i64;
-    let values: [&(dyn ToSql + Sync); 7] = [
+    let mut values: Vec<&(dyn ToSql + Sync)> = vec![
         &search.above,
         &search.gaps,
         &search.hold_version,
@@ -79,9 +87,10 @@ async fn read_with(
         &rows_max,
         &lanes,
     ];
+    values.extend(low.as_ref().map(|low| low as &(dyn ToSql + Sync)));
     let stream = async {
         let stream = transaction.client().query_raw(&statement, values).await?;
-        found(stream, search, rows).await
+        found(stream, search, low.is_some(), rows).await
     };
     answer(DOING, stream).await
 }
@@ -89,6 +98,7 @@ async fn read_with(
 async fn found(
     stream: tokio_postgres::RowStream,
     search: &Search,
+    is_cheap: bool,
     rows: &mut Vec<OutboxRow>,
 ) -> Result<Option<SearchResult>, Error> {
     let mut found = SearchResult::default();
@@ -107,6 +117,9 @@ async fn found(
         found.ids.push(id);
         if row.try_get::<_, Option<i16>>(column::LANE)?.is_some() {
             let row = OutboxRow::new(row)?;
+            if is_cheap && matches!(row.payload(), Payload::TooLarge { .. }) {
+                return Ok(None);
+            }
             bytes += row.size();
             rows.push(row);
         }

@@ -28,8 +28,11 @@ const SHARES: &str = "the most rows to read of each lane";
 const WITNESSES: &str = "the id of a row of each key";
 const HIGHEST: &str = "the highest id seen";
 const GAPS: &str = "lower ids that were not seen";
-const NEW_ROWS: &[&str] =
-    &[HIGHEST, GAPS, "the version of the holds of the flow", "the basis of the flow", BYTES, ROWS, LANES];
+const FLOW_VERSION: &str = "the version of the holds of the flow";
+const FLOW_BASIS: &str = "the basis of the flow";
+const NEW_ROWS: &[&str] = &[HIGHEST, GAPS, FLOW_VERSION, FLOW_BASIS, BYTES, ROWS, LANES];
+const NEW_ROWS_IF_FREE: &[&str] =
+    &[HIGHEST, GAPS, FLOW_VERSION, FLOW_BASIS, BYTES, ROWS, LANES, "an id below the first gap"];
 
 /// The reads of a claim, for one outbox.
 #[derive(Clone, Copy)]
@@ -102,12 +105,50 @@ FROM {versions}"
         Query::new("read_new", "reads new rows during a flow", NEW_ROWS, sql)
     }
 
-    /// The same, if nothing is held, blocked or paused. It costs half as much, because the server prepares no conditions
-    /// for each row. Otherwise the version is NULL and no rows are returned.
+    /// The same, if nothing is held, blocked or paused, no row is large, and the gaps are close to the highest id. It adds
+    /// a third as much to the cost of a round trip, because the server prepares fewer conditions and scans one index range.
+    ///
+    /// If something is held, blocked or paused, the version is NULL and no rows are returned. A large row has a lane and a
+    /// size, but no contents.
     pub(super) fn new_rows_if_free(self) -> Query {
-        let sql = self.new_rows_with(&self.target.versions_if_free(), "");
-        let purpose = "reads new rows during a flow if nothing is held, blocked or paused";
-        Query::new("read_new_if_free", purpose, NEW_ROWS, sql)
+        let (outbox, versions) = (self.target.table.quoted(), self.target.versions_if_free());
+        let ctid = if self.on_sent == OnSent::Delete { ", i.ctid" } else { "" };
+        let topic = if self.target.topics.column { ", left(i.topic, 300) AS outbox_relay_topic" } else { "" };
+        let length = self.payload.length_sql("i.payload");
+        let is_ours = "i.sent_at IS NULL AND (hashtext(i.aggregate_id) & 63) = ANY($7::smallint[])";
+        let sql = format!(
+            "
+SELECT v.version, v.basis, r.id, r.lane, r.event_id,
+       CASE WHEN r.is_small THEN r.aggregate_type END,
+       CASE WHEN r.is_small THEN r.aggregate_id END,
+       CASE WHEN r.is_small THEN r.event_type END,
+       CASE WHEN r.is_small THEN r.payload END,
+       CASE WHEN NOT r.is_small THEN 0::bigint END,
+       CASE WHEN r.is_small THEN r.headers END,
+       r.created_at{r_ctid}{r_topic}
+FROM {versions}
+LEFT JOIN LATERAL (
+    SELECT i.id, i.event_id, i.aggregate_type, i.aggregate_id, i.event_type, i.payload, i.headers, i.created_at{ctid}{topic},
+           CASE WHEN {is_ours} THEN (hashtext(i.aggregate_id) & 63)::smallint END AS lane,
+           CASE WHEN {is_ours}
+                THEN coalesce({length}, 0)::bigint + octet_length(i.aggregate_id) + octet_length(i.event_type)
+                        + octet_length(i.aggregate_type) <= $5::integer
+                    AND (i.headers IS NULL
+                        OR pg_column_size(i.headers) <= 2000 AND pg_column_compression(i.headers) IS NULL)
+           END AS is_small
+    FROM {outbox} i
+    WHERE i.id > $8::bigint
+        AND (i.id > $1::bigint OR i.id = ANY($2::bigint[]))
+        AND v.version = $3::bigint AND v.basis = $4::bigint
+    ORDER BY i.id
+    LIMIT $6::bigint
+) r ON true",
+            r_ctid = if ctid.is_empty() { "" } else { ", r.ctid" },
+            r_topic = if topic.is_empty() { "" } else { ", r.outbox_relay_topic" },
+        );
+        let purpose =
+            "reads new rows during a flow if nothing is held, blocked or paused, and no row is large";
+        Query::new("read_new_if_free", purpose, NEW_ROWS_IF_FREE, sql)
     }
 
     fn new_rows_with(self, versions: &str, waits: &str) -> String {
