@@ -71,7 +71,7 @@ async fn statements_read_the_column_topic_only_if_it_is_configured() {
         // Every statement that reads events.
         for name in ["read", "read_new", "read_new_if_free", "read_head", "read_row", "read_first"] {
             let (_, statement) =
-                script.split_once(&format!(" {name} ")).unwrap_or_else(|| panic!("{name}: {script}"));
+                script.split_once(&format!("PREPARE {name} (")).unwrap_or_else(|| panic!("{name}: {script}"));
             let statement = statement.split("PREPARE").next().unwrap();
             assert!(statement.contains("outbox_relay_topic"), "{name}: {statement}");
         }
