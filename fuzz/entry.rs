@@ -66,17 +66,21 @@ pub fn connection(data: &[u8]) {
     }
 }
 
-/// A topic template in the first line, and an aggregate type in the rest.
+/// A topic template in the first line, an aggregate type in the second, and an event type in the rest.
 pub fn topic(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let (template, aggregate_type) = text.split_once('\n').unwrap_or((text, ""));
+    let (template, types) = text.split_once('\n').unwrap_or((text, ""));
+    let (aggregate_type, event_type) = types.split_once('\n').unwrap_or((types, ""));
     let Ok(template) = TopicTemplate::parse(template) else { return };
-    let topic = template.topic(aggregate_type);
+    let topic = template.topic(aggregate_type, event_type);
     assert!(topic.starts_with(template.prefix()) && topic.ends_with(template.suffix()), "{topic:?}");
     let mut rendered = "previous content".to_owned();
-    template.render(aggregate_type, &mut rendered);
+    template.render(aggregate_type, event_type, &mut rendered);
     assert_eq!(rendered, topic);
+    assert_eq!(template.to_string().parse().as_ref(), Ok(&template));
     if check_topic(&topic).is_ok() {
+        let has_values = ![aggregate_type, event_type].contains(&"");
+        assert!(template.matches(&topic) || !has_values, "{template} {topic:?}");
         let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         assert!(topic.chars().all(legal) && (1..=TOPIC_LENGTH_MAX).contains(&topic.len()), "{topic:?}");
     }

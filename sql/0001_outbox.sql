@@ -33,6 +33,7 @@ CREATE TABLE {dead_letter} (
     headers        jsonb,
     created_at     timestamptz NOT NULL,
     topic          text        NOT NULL,
+    row_topic      text,                                                      -- the optional column topic of the event
     reason         text        NOT NULL,                                      -- a code to filter by, such as record-too-large
     error          text        NOT NULL,                                      -- the message for an operator
     rejected_at    timestamptz NOT NULL DEFAULT now(),

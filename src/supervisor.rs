@@ -95,7 +95,8 @@ pub fn connections(config: &Config) -> usize {
 
 /// Checks the schema for the relay.
 pub async fn check_schema(config: &Config, database: &Database) -> Result<Facts, StartError> {
-    checking(database, async |client| check::check(client, &config.outbox.table).await).await
+    let outbox = &config.outbox;
+    checking(database, async |client| check::check(client, &outbox.table, outbox.into()).await).await
 }
 
 /// Checks the schema for a command that needs these privileges instead of the relay's.
@@ -104,7 +105,11 @@ pub(crate) async fn check_schema_for(
     database: &Database,
     privileges: &[Privilege],
 ) -> Result<Facts, StartError> {
-    checking(database, async |client| check::check_for(client, &config.outbox.table, privileges).await).await
+    let outbox = &config.outbox;
+    checking(database, async |client| {
+        check::check_for(client, &outbox.table, outbox.into(), privileges).await
+    })
+    .await
 }
 
 async fn checking<T>(
@@ -230,14 +235,14 @@ impl<'a> Start<'a> {
         stats: Arc<Stats>,
     ) -> Start<'a> {
         let marks = Rc::new(RefCell::new(Marks::new()));
-        let template = config.outbox.topic.clone();
-        let relay = Rc::new(Relay::new(kafka, template, limits(config), marks, Arc::clone(&stats)));
+        let topics = facts.topics(&config.outbox);
+        let relay = Rc::new(Relay::new(kafka, topics, limits(config), marks, Arc::clone(&stats)));
         let record_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
         let statements = Rc::new(Statements::new(
             &config.outbox.table,
             facts.payload,
             config.outbox.on_sent,
-            &relay.template,
+            &relay.topics,
             record_bytes_max,
         ));
         Start { config, database, server_version_num: facts.server_version_num, statements, relay, stats }

@@ -2,7 +2,9 @@
 //! remedy.
 
 use outbox_relay::postgres::access::grants::{relay_grants, writer_grants};
-use outbox_relay::postgres::schema::check::{CheckError, PayloadType, SchemaFault, SchemaFaultKind, check};
+use outbox_relay::postgres::schema::check::{
+    CheckError, PayloadType, SchemaFault, SchemaFaultKind, TopicColumn, check,
+};
 use outbox_relay::postgres::schema::migrate;
 use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
@@ -18,7 +20,7 @@ async fn migrated(test: &str) -> (Database, Client, TableName) {
 }
 
 async fn faults(client: &Client, table: &TableName) -> Vec<SchemaFault> {
-    match check(client, table).await {
+    match check(client, table, TopicColumn::Optional).await {
         Ok(_) => Vec::new(),
         Err(CheckError::Faults(faults)) => faults,
         Err(error) => panic!("{error}"),
@@ -50,7 +52,7 @@ async fn found_and_fixed(
 #[tokio::test]
 async fn a_migrated_schema_passes() {
     let (database, client, outbox) = migrated("passes").await;
-    let facts = check(&client, &outbox).await.unwrap();
+    let facts = check(&client, &outbox, TopicColumn::Optional).await.unwrap();
     assert!(facts.server_version_num >= 140_000 && facts.is_superuser, "{facts:?}");
     assert_eq!(facts.payload, PayloadType::Json);
     let sql = "SELECT 'app.outbox'::regclass::oid, (SELECT oid FROM pg_database WHERE datname = current_database())";
@@ -60,15 +62,15 @@ async fn a_migrated_schema_passes() {
     for (name, payload) in [("jsonb", PayloadType::Jsonb), ("text", PayloadType::Text)] {
         run(&client, &format!("ALTER TABLE app.outbox ALTER payload TYPE {name} USING payload::{name}"))
             .await;
-        assert_eq!(check(&client, &outbox).await.unwrap().payload, payload);
+        assert_eq!(check(&client, &outbox, TopicColumn::Optional).await.unwrap().payload, payload);
     }
     run(&client, "ALTER TABLE app.outbox ALTER payload TYPE bytea USING payload::bytea").await;
-    assert_eq!(check(&client, &outbox).await.unwrap().payload, PayloadType::Bytea);
+    assert_eq!(check(&client, &outbox, TopicColumn::Optional).await.unwrap().payload, PayloadType::Bytea);
     run(&client, "ALTER TABLE app.outbox ALTER aggregate_id TYPE varchar(99)").await;
     run(&client, "ALTER INDEX app.outbox_pending RENAME TO x").await;
-    check(&client, &outbox).await.unwrap();
+    check(&client, &outbox, TopicColumn::Optional).await.unwrap();
     run(&client, "SET default_transaction_read_only = on").await;
-    check(&client, &outbox).await.unwrap();
+    check(&client, &outbox, TopicColumn::Optional).await.unwrap();
     database.drop(&[]).await;
 }
 
@@ -151,6 +153,23 @@ async fn damaged_rows_of_the_schema_are_found() {
     database.drop(&[]).await;
 }
 
+/// Without the setting, the column may be missing. It is reported together with the other faults.
+#[tokio::test]
+async fn missing_topic_column_is_found_only_if_it_is_required() {
+    let (database, client, outbox) = migrated("topic_column").await;
+    run(&client, "ALTER TABLE app.outbox ALTER event_id DROP NOT NULL").await;
+    let Err(CheckError::Faults(found)) = check(&client, &outbox, TopicColumn::Required).await else {
+        panic!("no faults")
+    };
+    let kinds: Vec<_> = found.iter().map(|fault| fault.kind).collect();
+    assert_eq!(kinds, [SchemaFaultKind::Column; 2], "{found:#?}");
+    run(&client, "ALTER TABLE app.outbox ALTER event_id SET NOT NULL").await;
+    assert!(!check(&client, &outbox, TopicColumn::Optional).await.unwrap().has_topic);
+    run(&client, &found[0].remedy).await;
+    assert!(check(&client, &outbox, TopicColumn::Required).await.unwrap().has_topic);
+    database.drop(&[]).await;
+}
+
 #[tokio::test]
 async fn damaged_table_is_found() {
     let (database, client, outbox) = migrated("table").await;
@@ -164,6 +183,7 @@ async fn damaged_table_is_found() {
     alter("ALTER payload TYPE varchar", "the type is character varying, not json").await;
     alter("ALTER headers TYPE json", "the type is json, not jsonb").await;
     alter("ALTER event_id DROP NOT NULL", "allows NULL").await;
+    alter("ADD COLUMN topic json", "the type is json, not text").await;
     alter("ALTER sent_at SET DEFAULT now()", "would count as sent").await;
     alter("ALTER sent_at SET NOT NULL", "would count as sent").await;
 
@@ -205,11 +225,13 @@ async fn row_level_security_that_could_hide_rows_is_found() {
     let (role, client) = database.connect_as_new_role().await;
     run(&admin, &relay_grants(&outbox, &role)).await;
     run(&admin, "ALTER TABLE app.outbox ENABLE ROW LEVEL SECURITY").await;
-    check(&admin, &outbox).await.expect("row-level security does not apply to a superuser");
+    check(&admin, &outbox, TopicColumn::Optional)
+        .await
+        .expect("row-level security does not apply to a superuser");
     let found = faults(&client, &outbox).await;
     assert!(found.len() == 1 && found[0].kind == SchemaFaultKind::RowSecurity, "{found:#?}");
     run(&admin, found[0].remedy.split_inclusive(';').next().unwrap()).await;
-    check(&client, &outbox).await.unwrap();
+    check(&client, &outbox, TopicColumn::Optional).await.unwrap();
     database.drop(&[&role]).await;
 }
 
@@ -230,7 +252,7 @@ async fn missing_privileges_are_reported_with_their_grant() {
     for remedy in &remedies {
         run(&admin, remedy).await;
     }
-    let facts = check(&client, &outbox).await.unwrap();
+    let facts = check(&client, &outbox, TopicColumn::Optional).await.unwrap();
     assert!(!facts.is_superuser);
     for grant in grants {
         let revoke = grant.replacen("GRANT", "REVOKE", 1).replace(" TO ", " FROM ");

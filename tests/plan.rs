@@ -5,6 +5,7 @@ use outbox_relay::postgres::connection::session::plain_settings;
 use outbox_relay::postgres::cycle::statements::Statements;
 use outbox_relay::postgres::schema::check::PayloadType;
 use outbox_relay::postgres::table::TableName;
+use outbox_relay::relay::topic::TopicRules;
 use pg_outbox::topic::TopicTemplate;
 
 use crate::support::database::run;
@@ -67,8 +68,12 @@ const MODES: [&str; 2] = ["force_generic_plan", "force_custom_plan"];
 const READ_TYPES: &str = "smallint[], bigint[], bigint, bigint, integer, bigint[]";
 
 fn statements(on_sent: OnSent) -> Statements {
+    statements_for(on_sent, TopicTemplate::default().into())
+}
+
+fn statements_for(on_sent: OnSent, topics: TopicRules) -> Statements {
     let table: TableName = "app.outbox".parse().unwrap();
-    Statements::new(&table, PayloadType::Json, on_sent, &TopicTemplate::default(), 1_000_000)
+    Statements::new(&table, PayloadType::Json, on_sent, topics, 1_000_000)
 }
 
 /// The plan of a prepared statement with the settings of the relay.
@@ -93,6 +98,7 @@ async fn claim_scout_and_settlement_use_their_index_whatever_the_statistics() {
         for step in *steps {
             run(&outbox.client, step).await;
         }
+        run(&outbox.client, "ALTER TABLE app.outbox ADD COLUMN topic text").await;
         for on_sent in [OnSent::Mark, OnSent::Delete] {
             claim_and_scout_use_the_pending_index(&outbox, history, on_sent).await;
             flow_finds_rows_by_id(&outbox, history, on_sent).await;
@@ -103,7 +109,17 @@ async fn claim_scout_and_settlement_use_their_index_whatever_the_statistics() {
 }
 
 async fn claim_and_scout_use_the_pending_index(outbox: &Outbox, history: &str, on_sent: OnSent) {
-    let statements = statements(on_sent);
+    for (topics, rules) in [
+        ("by aggregate type", TopicRules::from(TopicTemplate::default())),
+        ("by event type", "{aggregate_type}.{event_type}".parse().unwrap()),
+        ("by column", TopicRules::from(TopicTemplate::default()).with_column(true)),
+    ] {
+        let statements = statements_for(on_sent, rules);
+        reads_use_the_pending_index(outbox, &statements, &format!("{history}, {topics}")).await;
+    }
+}
+
+async fn reads_use_the_pending_index(outbox: &Outbox, statements: &Statements, history: &str) {
     let [backlog, oldest] = statements.measurements();
     let oldest_types = "smallint[], bigint[], bigint";
     for lanes in ["7".to_owned(), (0..16).map(|lane| lane.to_string()).collect::<Vec<_>>().join(",")] {
@@ -129,10 +145,17 @@ async fn claim_and_scout_use_the_pending_index(outbox: &Outbox, history: &str, o
     }
 }
 
+async fn flow_finds_rows_by_id(outbox: &Outbox, history: &str, on_sent: OnSent) {
+    let by_event_type = "{aggregate_type}.{event_type}".parse().unwrap();
+    let by_column = TopicRules::from(TopicTemplate::default()).with_column(true);
+    for topics in [TopicTemplate::default().into(), by_event_type, by_column] {
+        flow_reads_use_the_primary_key(outbox, &statements_for(on_sent, topics), history).await;
+    }
+}
+
 /// Rows above the highest id come from the primary key in its order, and gaps are looked up in it. The cheap read walks the
 /// primary key from the first gap.
-async fn flow_finds_rows_by_id(outbox: &Outbox, history: &str, on_sent: OnSent) {
-    let statements = statements(on_sent);
+async fn flow_reads_use_the_primary_key(outbox: &Outbox, statements: &Statements, history: &str) {
     let arguments = "7, '{3,5}', 0, 0, 1000000, 5000, '{1,2}'";
     let types = "bigint, bigint[], bigint, bigint, integer, bigint, smallint[]";
     let [peek, read, read_if_free] = statements.reads_of_flows();

@@ -26,7 +26,12 @@ async fn every_printed_statement_can_be_prepared_and_explained() {
         let change =
             format!("ALTER TABLE app.outbox ALTER payload TYPE {payload} USING ({using})::{payload}");
         run(&outbox.client, &change).await;
-        for (on_sent, topic) in [("mark", "events.{aggregate_type}"), ("delete", "all-events")] {
+        for (on_sent, topic) in [
+            ("mark", "events.{aggregate_type}"),
+            ("delete", "all-events"),
+            ("mark", "{aggregate_type}.{event_type}"),
+            ("delete", "{event_type}.v1"),
+        ] {
             let relay = outbox.relay().set("outbox", "on_sent", on_sent).set("outbox", "topic", topic);
             let printed = relay.command(&["migrate", "--print-queries", "--payload", payload]);
             let script = printed.succeeds();
@@ -43,6 +48,35 @@ async fn every_printed_statement_can_be_prepared_and_explained() {
             }
             run(&outbox.client, "ROLLBACK; DEALLOCATE ALL").await;
         }
+    }
+    outbox.drop().await;
+}
+
+/// The column is part of the statements only if `topic_allow` is set.
+#[tokio::test]
+async fn statements_read_the_column_topic_only_if_it_is_configured() {
+    let outbox = Outbox::without_topics("queries_topic").await;
+    let print = |relay: crate::support::relay::Relay| {
+        relay.command(&["migrate", "--print-queries"]).succeeds().to_owned()
+    };
+    let plain = print(outbox.relay());
+    assert!(!plain.contains("o.topic") && plain.contains("o.aggregate_type <> ALL (ARRAY("), "{plain}");
+    run(&outbox.client, "ALTER TABLE app.outbox ADD COLUMN topic text").await;
+    assert_eq!(print(outbox.relay()), plain);
+    for (on_sent, topic) in [("mark", "events.{aggregate_type}"), ("delete", "{event_type}"), ("mark", "all")]
+    {
+        let relay = outbox.relay().set("outbox", "topic_allow", "billing").set("outbox", "on_sent", on_sent);
+        let script = print(relay.set("outbox", "topic", topic));
+        assert!(script.contains("coalesce(o.topic, "), "{script}");
+        // Every statement that reads events.
+        for name in ["read", "read_new", "read_new_if_free", "read_head", "read_row", "read_first"] {
+            let (_, statement) =
+                script.split_once(&format!("PREPARE {name} (")).unwrap_or_else(|| panic!("{name}: {script}"));
+            let statement = statement.split("PREPARE").next().unwrap();
+            assert!(statement.contains("outbox_relay_topic"), "{name}: {statement}");
+        }
+        run(&outbox.client, &script).await;
+        run(&outbox.client, "DEALLOCATE ALL").await;
     }
     outbox.drop().await;
 }

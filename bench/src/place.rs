@@ -65,6 +65,7 @@ impl Place {
         let schema = Schema::create(database.clone(), name).await?;
         let settings = settings
             .with("outbox", "table", schema.outbox().to_string())
+            .with("outbox", "topic_allow", "") // the scratch outbox has no column topic
             .with("outbox", "headers__event_id", "{event_id}") // the checker reads it
             .with("outbox", "headers__event_type", "{event_type}")
             .with("postgres", "application_name", "outbox-bench")
@@ -124,7 +125,7 @@ impl Place {
     pub async fn route(&self, shape: &Shape, partitions: i32) -> Result<Route, BenchError> {
         let number = self.routes.replace(self.routes.get() + 1);
         let template = scratch_template(&self.config.outbox.topic, self.schema.name(), number)?;
-        let topics: Vec<String> = shape.kinds().iter().map(|kind| template.topic(kind)).collect();
+        let topics: Vec<String> = shape.kinds().iter().map(|kind| template.topic(kind, "")).collect();
         for topic in &topics {
             self.schema.note_topic(topic, &self.config.kafka.bootstrap_servers).await?;
             self.made.borrow_mut().push(topic.clone());
@@ -220,6 +221,7 @@ fn scratch_template(
     schema: &str,
     number: u32,
 ) -> Result<TopicTemplate, BenchError> {
+    // Scratch topics are by aggregate type, so that their number is known.
     let (prefix, suffix) = (template.prefix(), template.suffix());
     let dot = if template.is_constant() { "." } else { "" };
     let text = format!("{prefix}{dot}{schema}.{number}.{{aggregate_type}}{suffix}");
@@ -236,10 +238,11 @@ mod tests {
     fn scratch_topics_start_like_the_users_topics() {
         let topic = |template: &str| {
             let template = TopicTemplate::parse(template).unwrap();
-            scratch_template(&template, "outbox_bench_0123abcd", 2).unwrap().topic("order")
+            scratch_template(&template, "outbox_bench_0123abcd", 2).unwrap().topic("order", "")
         };
         assert_eq!(topic("events.{aggregate_type}"), "events.outbox_bench_0123abcd.2.order");
         assert_eq!(topic("a-{aggregate_type}.v1"), "a-outbox_bench_0123abcd.2.order.v1");
+        assert_eq!(topic("a.{event_type}.{aggregate_type}"), "a.outbox_bench_0123abcd.2.order");
         assert_eq!(topic("everything"), "everything.outbox_bench_0123abcd.2.order");
     }
 }

@@ -53,9 +53,10 @@ fn check_destination(
     template: &TopicTemplate,
     topic: &mut String,
 ) -> Result<(), InvalidEvent> {
-    template.render(&event.aggregate_type, topic);
+    template.render(&event.aggregate_type, &event.event_type, topic);
     check_topic(topic).map_err(|reason| InvalidEvent::Topic {
         aggregate_type: event.aggregate_type.clone(),
+        event_type: event.event_type.clone(),
         topic: topic.clone(),
         reason,
     })
@@ -109,8 +110,8 @@ mod tests {
         let events = [event().tombstone(), Event::new("my order", 1, "E").tombstone()];
         assert_eq!(
             check(&events, &TopicTemplate::default()).unwrap_err().to_string(),
-            "cannot enqueue event 2 of the call: aggregate_type \"my order\" results in the invalid topic \
-             \"events.my order\": character ' ' at position 10 is not one of a-z A-Z 0-9 . _ -"
+            "cannot enqueue event 2 of the call: aggregate_type \"my order\" and event_type \"E\" result in the invalid \
+             topic \"events.my order\": character ' ' at position 10 is not one of a-z A-Z 0-9 . _ -"
         );
         let topic =
             |length: usize| check_one(Event::new("x".repeat(length), 1, "E"), "events.{aggregate_type}");
@@ -125,10 +126,22 @@ mod tests {
     fn a_topic_name_cannot_be_dots_only() {
         let expected = InvalidEvent::Topic {
             aggregate_type: "..".to_owned(),
+            event_type: "E".to_owned(),
             topic: "..".to_owned(),
             reason: TopicError::Dots(".."),
         };
         assert_eq!(check_one(Event::new("..", 1, "E"), "{aggregate_type}"), Err(expected));
+    }
+
+    #[test]
+    fn the_event_type_is_checked_only_if_it_is_part_of_the_topic() {
+        let event = || Event::new("order", 1, "Order paid");
+        assert_eq!(check_one(event(), "events.{aggregate_type}"), Ok(()));
+        let refused = check_one(event(), "{aggregate_type}.{event_type}").unwrap_err();
+        assert!(
+            matches!(&refused, InvalidEvent::Topic { topic, .. } if topic == "order.Order paid"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -123,10 +123,14 @@ pub enum InvalidEvent {
         name: String,
     },
     /// The topic of the event is not a valid topic name.
-    #[error("aggregate_type {aggregate_type:?} results in the invalid topic {topic:?}: {reason}")]
+    #[error(
+        "aggregate_type {aggregate_type:?} and event_type {event_type:?} result in the invalid topic {topic:?}: {reason}"
+    )]
     Topic {
         /// The aggregate type of the event.
         aggregate_type: String,
+        /// The event type of the event.
+        event_type: String,
         /// The topic, according to the template.
         topic: String,
         /// What is wrong with the topic.

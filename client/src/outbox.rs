@@ -59,7 +59,7 @@ impl Outbox {
         Outbox { insert, template: TopicTemplate::default(), sets_template: false }
     }
 
-    /// The same outbox with other topics.
+    /// The same outbox with other topics: a fixed name, or a name with `{aggregate_type}`, `{event_type}` or both.
     ///
     /// # Errors
     ///

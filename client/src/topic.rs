@@ -7,4 +7,4 @@ mod name;
 mod template;
 
 pub use name::{TOPIC_LENGTH_MAX, TopicError, check_topic};
-pub use template::{TemplateError, TopicTemplate};
+pub use template::{TemplateError, TopicPart, TopicTemplate};

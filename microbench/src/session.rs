@@ -13,7 +13,7 @@ use outbox_relay::relay::outbox::{ReadEnd, ServerId};
 use outbox_relay::relay::publisher::{DeliveryReport, Producer, Refusal};
 use outbox_relay::relay::rows::batch::Batch;
 use outbox_relay::relay::rows::refusals::Refusals;
-use pg_outbox::topic::TopicTemplate;
+use outbox_relay::relay::topic::TopicRules;
 use std::hint::black_box;
 use tokio::runtime::Runtime;
 
@@ -56,7 +56,7 @@ impl Producer for Accepting {
 /// Sends a batch on a session whose partitions are primed, processes the reports, and lists the sent rows.
 pub(super) struct SendBatch {
     runtime: Runtime,
-    template: TopicTemplate,
+    topics: TopicRules,
     refusals: Refusals,
     session: Session<Accepting>,
     batch: Batch<OutboxRow>,
@@ -64,12 +64,12 @@ pub(super) struct SendBatch {
 
 impl SendBatch {
     pub(super) fn new() -> SendBatch {
-        let template = "events.{aggregate_type}".parse();
+        let topics = "events.{aggregate_type}".parse();
         let mut batch = Batch::default();
         *batch.rows_mut() = rows(1, ROWS, Headers::None);
         let mut part = SendBatch {
             runtime: runtime(),
-            template: template.unwrap_or_else(|error| panic!("{error}")),
+            topics: topics.unwrap_or_else(|error| panic!("{error}")),
             refusals: Refusals::new(),
             session: Session::new(Accepting::default()),
             batch,
@@ -87,11 +87,11 @@ impl Part for SendBatch {
     }
 
     fn run(&mut self) {
-        let SendBatch { runtime, template, refusals, session, batch } = self;
+        let SendBatch { runtime, topics, refusals, session, batch } = self;
         let from = batch.appended(ReadEnd::Complete);
         session.begin(refusals);
         runtime.block_on(async {
-            session.send(template, batch, from).await;
+            session.send(topics, batch, from).await;
             session.finish(batch).await;
         });
         let sent: Vec<&OutboxRow> = batch.sent().collect();

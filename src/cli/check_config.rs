@@ -4,7 +4,7 @@ use super::doctor::{self, Diagnosis};
 use super::exit::Failed;
 use super::{ConfigFile, block_on, one_shot, output};
 use crate::config::Config;
-use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME};
+use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVENT_TOPIC_NOT_ALLOWED};
 use crate::doctor::{Finding, Severity};
 use crate::kafka::cluster::KafkaCluster;
 use crate::postgres::connection::tls;
@@ -174,8 +174,8 @@ fn print_findings(diagnosis: &Diagnosis, problems: &mut Problems) {
     for found in &diagnosis.findings {
         let Finding { code, place, problem, remedy } = found;
         // Such an event does not stop the relay.
-        let one_event =
-            [&EVENT_HEADERS, &EVENT_TOO_LARGE, &EVENT_TOPIC_NAME].iter().any(|event| event.word == code.word);
+        let one_event = [&EVENT_HEADERS, &EVENT_TOO_LARGE, &EVENT_TOPIC_NAME, &EVENT_TOPIC_NOT_ALLOWED];
+        let one_event = one_event.iter().any(|event| event.word == code.word);
         match code.severity {
             Severity::Error if !one_event => {
                 errors += 1;

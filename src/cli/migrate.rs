@@ -2,7 +2,7 @@
 
 use super::exit::Failed;
 use super::{ConfigFile, block_on, output};
-use crate::config::{Config, Outbox};
+use crate::config::Config;
 use crate::postgres::access::roles::{self, RelayRole};
 use crate::postgres::connection::connect::Database;
 use crate::postgres::cycle::statements::{self, Statements};
@@ -85,12 +85,16 @@ impl Migrate {
             return output::print(parts.collect::<Vec<_>>().join("\n").as_bytes()).map(|_| ());
         }
         if self.instead.print_roles {
-            return output::print(roles::print(&table, &self.role).as_bytes()).map(|_| ());
+            let mut sql = roles::print(&table, &self.role);
+            if config.outbox.topic_allow.is_some() {
+                sql += &roles::print_topic_column(&table, &self.role);
+            }
+            return output::print(sql.as_bytes()).map(|_| ());
         }
         if self.instead.print_queries {
-            let Outbox { on_sent, topic, .. } = &config.outbox;
+            let outbox = &config.outbox;
             let queries =
-                statements::print(&Statements::new(&table, self.payload, *on_sent, topic, i32::MAX));
+                statements::print(&Statements::new(&table, self.payload, outbox.on_sent, outbox, i32::MAX));
             return output::print(queries.as_bytes()).map(|_| ());
         }
         block_on(self.with_database(&config, &table))?

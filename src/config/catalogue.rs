@@ -20,13 +20,14 @@ use super::kafka::{Property, brokers};
 use super::password_command::PasswordCommand;
 use super::postgres::TlsMode;
 use super::reader::Reader;
-use super::rules::{listen_address, log_filter};
+use super::rules::{listen_address, log_filter, topic_allow};
 use super::secret::{Lookup, SecretSource};
 use super::setting::{Compared, Readable, Section, read_setting, settings};
 pub use super::setting::{Effect, Fallback, Kind, Setting, VARIABLE_PREFIX, find};
 use super::shown::Shown;
 use super::size::ByteSize;
 use super::table::TableName;
+use super::topic_allow::TopicAllow;
 use super::values::FromText;
 
 use Fallback::{Default, Required, Unset};
@@ -130,7 +131,10 @@ settings! {
         table: TableName, Text, Default("public.outbox"), Restart,
             "Outbox table, with its schema. The other tables are named after it.";
         topic: TopicTemplate, Text, Default("events.{aggregate_type}"), Restart,
-            "Topic of an event: a fixed name, or a name that contains {aggregate_type}.";
+            "Topic of an event: a fixed name, or a name that contains {aggregate_type}, {event_type} or both.";
+        topic_allow: Option<TopicAllow> => topic_allow, Text, Unset("audit.*, billing"), Restart,
+            "Topics that an event may name in the optional column topic of the outbox: names, and prefixes that end in \
+             *, separated\nby commas. An event that names another topic is rejected. If set, the column must exist.";
         on_sent: OnSent, Choice(OnSent::WORDS), Default("mark"), Restart,
             "What happens to an event after it is sent. \"mark\" sets sent_at, and the reaper deletes the \
              row later. \"delete\"\ndeletes the row at once: it is faster and leaves no history.";

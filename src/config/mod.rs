@@ -26,6 +26,7 @@ mod size;
 mod table;
 #[cfg(test)]
 mod tests;
+mod topic_allow;
 mod values;
 
 use std::path::{Path, PathBuf};
@@ -45,6 +46,7 @@ pub use secret::{Secret, SecretSource, are_of_systemd};
 pub(crate) use shown::SettingInForce;
 pub use size::{ByteSize, InvalidSize};
 pub use table::{TableName, TableNameError, quote_identifier};
+pub use topic_allow::{TopicAllow, TopicAllowError};
 
 use properties::PropertyCheck;
 use reader::Reader;

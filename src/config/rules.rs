@@ -8,6 +8,7 @@ use super::findings::Problem;
 use super::nearest::nearest;
 use super::reader::Reader;
 use super::setting::Setting;
+use super::topic_allow::TopicAllow;
 use super::values::FromText;
 
 /// Below this, an ordinary pause of the machine or the network would end a claim.
@@ -47,6 +48,15 @@ pub(super) fn listen_address(
     reader: &Reader,
 ) -> Result<Option<SocketAddr>, Problem> {
     if ["", "off"].contains(&text) { Ok(None) } else { FromText::from_text(text, setting, reader) }
+}
+
+/// The allowed topics, or `None` for an empty text.
+pub(super) fn topic_allow(
+    text: &str,
+    setting: &Setting,
+    reader: &Reader,
+) -> Result<Option<TopicAllow>, Problem> {
+    if text.is_empty() { Ok(None) } else { FromText::from_text(text, setting, reader) }
 }
 
 impl FromText for SocketAddr {

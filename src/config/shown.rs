@@ -21,6 +21,7 @@ use super::postgres::TlsMode;
 use super::secret::{Secret, SecretSource};
 use super::size::ByteSize;
 use super::table::TableName;
+use super::topic_allow::TopicAllow;
 
 const HIDDEN: &str = "hidden";
 const HIDDEN_FILE: &str = "hidden, from a file";
@@ -153,4 +154,4 @@ macro_rules! shown_as_text {
         }
     )*};
 }
-shown_as_text!(bool, u32, usize, String, ByteSize, SocketAddr, TableName, TopicTemplate, Uri);
+shown_as_text!(bool, u32, usize, String, ByteSize, SocketAddr, TableName, TopicAllow, TopicTemplate, Uri);

@@ -14,6 +14,7 @@ use super::reader::Reader;
 use super::setting::{Fallback, Kind, Setting};
 use super::size::ByteSize;
 use super::table::TableName;
+use super::topic_allow::{TopicAllow, TopicAllowError};
 
 /// A value as written in the source.
 #[derive(Clone, Debug, PartialEq)]
@@ -189,6 +190,13 @@ from_str!(bool, u32, usize, String, ByteSize, TableName);
 impl FromText for TopicTemplate {
     fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<TopicTemplate, Problem> {
         TopicTemplate::parse(text).map_err(|error| rejected(setting, &error))
+    }
+}
+
+impl FromText for TopicAllow {
+    fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<TopicAllow, Problem> {
+        let help = "for example \"audit.*, billing\"";
+        text.parse().map_err(|error: TopicAllowError| Problem::new(format!("{setting}: {error}"), help))
     }
 }
 

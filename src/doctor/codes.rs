@@ -130,6 +130,9 @@ codes! {
         "a waiting event is larger than the topic's maximum record size; unless compression makes it smaller, Kafka \
          rejects it";
 
+    EVENT_TOPIC_NOT_ALLOWED = Error, "event-topic-not-allowed",
+        "the event names a topic that [outbox] topic_allow does not contain, so it can never be sent; a relay moves it to \
+         the dead letters or blocks its key";
     EVENT_TOPIC_NAME = Error, "event-topic-name",
         "the topic name is invalid, so the event can never be sent; a relay moves it to the dead letters or blocks \
          its key";

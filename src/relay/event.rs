@@ -12,11 +12,15 @@ pub trait Event {
     fn event_id(&self) -> Uuid;
     /// The lane of its key.
     fn lane(&self) -> Lane;
-    /// Determines the topic.
+    /// May determine the topic.
     fn aggregate_type(&self) -> &[u8];
+    /// The topic that the event names, if it names one.
+    fn topic(&self) -> Option<&[u8]> {
+        None
+    }
     /// The Kafka key, `aggregate_id`.
     fn key(&self) -> &[u8];
-    /// The type of the event.
+    /// The type of the event. May determine the topic.
     fn event_type(&self) -> &[u8];
     /// The Kafka value.
     fn payload(&self) -> Payload<'_>;

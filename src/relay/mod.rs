@@ -26,7 +26,7 @@ pub mod reaper;
 pub mod reason;
 pub mod rows;
 pub mod settings;
-pub(crate) mod topic;
+pub mod topic;
 
 use cycle::narrow::Narrowing;
 use health::Health;
@@ -35,19 +35,19 @@ use health::stats::Stats;
 use holds::known::KnownHolds;
 use lanes::board::Board;
 use lanes::marks::Marks;
-use pg_outbox::topic::TopicTemplate;
 use rows::RowMemory;
 use settings::{Limits, Settings};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use topic::TopicRules;
 
 /// State shared by the workers, the scout and the prober of one process. One thread runs them all, so there are no locks.
 pub struct Relay<P> {
     /// Kafka.
     pub publisher: P,
-    /// Maps `aggregate_type` to a topic.
-    pub template: TopicTemplate,
+    /// The topics of events.
+    pub topics: TopicRules,
     /// Settings that a reload may change.
     pub settings: Settings,
     /// Which lanes have work.
@@ -70,14 +70,14 @@ impl<P> Relay<P> {
     /// A relay that has not started.
     pub fn new(
         publisher: P,
-        template: TopicTemplate,
+        topics: TopicRules,
         limits: Limits,
         marks: Rc<RefCell<Marks>>,
         stats: Arc<Stats>,
     ) -> Self {
         Relay {
             publisher,
-            template,
+            topics,
             settings: Settings::new(limits),
             board: Board::new(),
             marks,

@@ -57,8 +57,13 @@ reasons! {
         "`headers` is not a flat JSON object of strings, or uses a reserved name. Detected before the event is sent",
         "fix the writer. To send the event, insert it again with valid headers";
     INVALID_TOPIC_NAME = Row, "invalid-topic-name",
-        "`aggregate_type` results in an invalid topic name. Detected before the event is sent",
-        "fix the aggregate_type in the writer, or the template in [outbox] topic";
+        "the name that `[outbox] topic` gives the topic of the event is invalid. Detected before the event is sent",
+        "fix the aggregate_type or event_type in the writer, or the template in [outbox] topic";
+    TOPIC_NOT_ALLOWED = Row, "topic-not-allowed",
+        "the event names a topic in the column `topic` that `[outbox] topic_allow` does not contain. Detected before the \
+         event is sent",
+        "fix the topic in the writer, or add the topic to [outbox] topic_allow and restart the relays, then run \
+         `outbox-relay dead-letters requeue`";
     UNREADABLE_ROW = Row, "unreadable-row",
         "PostgreSQL cannot read the row, for example because its TOAST data is damaged or the text of a `jsonb` \
          exceeds 1 GB. If the row cannot be moved to the dead letters, it blocks its key",
@@ -67,7 +72,7 @@ reasons! {
 
     UNKNOWN_TOPIC = Topic, "unknown-topic",
         "the topic or partition does not exist, or the relay's Kafka user may not describe it",
-        "create the topic, or delete the rows if their aggregate_type is a mistake";
+        "create the topic, or delete the rows if their aggregate_type or event_type is a mistake";
     TOPIC_AUTHORIZATION = Topic, "topic-authorization",
         "the relay's Kafka user may not write to the topic",
         "grant the relay's Kafka user Write and Describe on the topic";
@@ -76,7 +81,7 @@ reasons! {
         "check the broker's policy for the topic";
     INVALID_TOPIC = Topic, "invalid-topic",
         "the name is valid, but the brokers do not accept records for it (an internal topic)",
-        "choose another name with [outbox] topic, or delete the rows if their aggregate_type is a mistake";
+        "choose another name with [outbox] topic, or delete the rows if their types are a mistake";
     INVALID_TIMESTAMP = Topic, "invalid-timestamp",
         "the brokers reject the record timestamp (the time of sending)",
         "check the clocks of the relay's host and the brokers, and the topic's message.timestamp.* settings";

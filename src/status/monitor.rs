@@ -124,7 +124,8 @@ impl Monitor {
 
     /// Checks the schema, and returns whether there is a pooler. Called once per server.
     async fn check(&mut self) -> Result<bool, MonitorError> {
-        supervisor::check_schema_for(&self.config, &self.database, STATUS_PRIVILEGES).await?;
+        let facts = supervisor::check_schema_for(&self.config, &self.database, STATUS_PRIVILEGES).await?;
+        self.status.set_topics(&facts.topics(&self.config.outbox));
         // This needs a second connection, which may not be available. That must not prevent the report.
         let pooled = pooler::is_in_transaction_mode(&self.database).await.unwrap_or(false);
         self.checked = Some(pooled);

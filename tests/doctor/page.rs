@@ -34,6 +34,7 @@ fn page_shows_the_codes() {
 fn every_code_is_covered_by_a_test() {
     let tests = [
         include_str!("../doctor.rs"),
+        include_str!("../topic_column.rs"),
         include_str!("bounded.rs"),
         include_str!("events.rs"),
         include_str!("pooler.rs"),

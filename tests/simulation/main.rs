@@ -17,5 +17,6 @@ mod relays;
 mod run;
 mod sabotages;
 mod schedules;
+mod topics;
 mod users;
 mod world;

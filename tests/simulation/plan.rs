@@ -13,6 +13,7 @@ pub struct Plan {
     /// The approximate time over which the writers spread their transactions.
     pub writing: Duration,
     pub topics: usize,
+    pub topics_by: TopicsBy,
     pub keys: u64,
     pub lanes: u64,
     pub batch_rows: usize,
@@ -75,6 +76,16 @@ pub struct Plan {
 
     /// The rule that the world breaks, if any.
     pub sabotage: Option<Sabotage>,
+}
+
+/// What determines the topic of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopicsBy {
+    AggregateType,
+    /// Rows of a transaction have several topics, and rows of several aggregate types share a topic.
+    EventType,
+    /// The same, with the column `topic`.
+    Column,
 }
 
 /// A fault that strikes a whole process or server.
@@ -214,6 +225,10 @@ pub enum Sabotage {
     FlowUnderAnyVersion,
     /// A flow publishes the rows of lanes that it does not hold.
     FlowReadsAllLanes,
+    /// A row is held or paused by the topic of its aggregate type, although something else determines the topic.
+    TopicsByTypeAlone,
+    /// A block or pause of a key covers only one aggregate type, although several types share a topic.
+    KeysByTypeAlone,
     /// The reaper does not recheck a row that was put back in the meantime.
     ReapsPutBack,
 }
@@ -226,6 +241,7 @@ pub const CALM: Plan = Plan {
     transactions: 4,
     writing: Duration::from_secs(2),
     topics: 2,
+    topics_by: TopicsBy::AggregateType,
     keys: 4,
     lanes: 2,
     batch_rows: 6,

@@ -45,6 +45,7 @@ struct Known {
     /// How PostgreSQL's copy of its row is damaged.
     damage: Damage,
     dead: bool,
+    topic: u8,
     /// The id of its row.
     id: i64,
     /// The id of its row when it became a dead letter. Later events of its key may be in flight, even if a failover has
@@ -126,7 +127,7 @@ impl Promises {
         let mut state = self.state.borrow_mut();
         let known = &mut state.events[event.identity as usize];
         (known.committed, known.lost, known.dead, known.due) = (true, false, false, known.due.max(1));
-        (known.id, known.committed_at) = (event.id, Some(Instant::now()));
+        (known.id, known.topic, known.committed_at) = (event.id, event.topic, Some(Instant::now()));
         let order = state.orders.entry((event.topic, event.key)).or_default();
         order.retain(|identity| *identity != event.identity);
         order.push(event.identity);
@@ -188,6 +189,10 @@ impl Promises {
         }
         if !known.committed {
             return self.world.violate(|| format!("{event:?} was published but is not committed"));
+        }
+        if known.topic != event.topic {
+            let topic = known.topic;
+            return self.world.violate(|| format!("{event:?} belongs to topic {topic}"));
         }
         let order = &state.orders[&(event.topic, event.key)];
         for earlier in order.iter().take_while(|identity| **identity != event.identity) {

@@ -1,7 +1,9 @@
 //! The relays. Each is a process that is restarted whenever it ends.
 
+use super::event::TOPICS;
 use super::kafka::broker::Broker;
 use super::kafka::cluster::SimCluster;
+use super::plan::TopicsBy;
 use super::postgres::connection::SimConnection;
 use super::postgres::server::{Server, TAKEOVER};
 use super::postgres::wrong_marks::WrongMarks;
@@ -17,6 +19,7 @@ use outbox_relay::relay::lanes::scout::Scout;
 use outbox_relay::relay::reaper;
 use outbox_relay::relay::reaper::Pace;
 use outbox_relay::relay::settings::Limits;
+use outbox_relay::relay::topic::TopicRules;
 use pg_outbox::topic::TopicTemplate;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -148,10 +151,18 @@ impl Slot {
             rejections_before_hold: plan.rejections_before_hold,
         };
         let publisher = SimCluster { broker: Rc::clone(&self.broker), process: Rc::clone(&process) };
-        let template = TopicTemplate::parse("{aggregate_type}").unwrap();
+        let topics = match plan.topics_by {
+            TopicsBy::AggregateType => "{aggregate_type}".parse().unwrap(),
+            TopicsBy::EventType => "{event_type}".parse().unwrap(),
+            TopicsBy::Column => TopicRules {
+                template: TopicTemplate::parse(TOPICS[0]).unwrap(),
+                column: true,
+                allow: Some("b, c*".parse().unwrap()),
+            },
+        };
         let marks = Rc::new(RefCell::new(Marks::with_gaps_max(self.world.plan.gaps_max)));
         let stats = Arc::new(Stats::new());
-        let relay = Rc::new(Relay::new(publisher, template, limits, marks, Arc::clone(&stats)));
+        let relay = Rc::new(Relay::new(publisher, topics, limits, marks, Arc::clone(&stats)));
         let wrong_marks = Rc::new(WrongMarks::new());
         let connection = || SimConnection::new(&self.server, &process, &wrong_marks);
         let (mut working, mut background) = (JoinSet::new(), JoinSet::new());

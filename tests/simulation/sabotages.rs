@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Runs the schedules of a plan with this rule broken until the expected promise is broken. The same schedules must not
 /// break any promise if the rule is followed.
-fn must_be_caught(rule: Sabotage, plan: fn(u64) -> Plan, schedules: u64, how: &str) {
+pub fn must_be_caught(rule: Sabotage, plan: fn(u64) -> Plan, schedules: u64, how: &str) {
     let look = |seed| {
         let broken = run(seed, &plan(seed).breaking(rule), false).outcome.err()?;
         broken.contains(how).then_some(broken)
@@ -24,12 +24,12 @@ fn must_be_caught(rule: Sabotage, plan: fn(u64) -> Plan, schedules: u64, how: &s
 }
 
 /// Rows were published out of commit order.
-const ORDER: &str = "was published before";
+pub const ORDER: &str = "was published before";
 /// Rows count as sent although Kafka does not have them.
 const SETTLED: &str = "was settled without an acknowledgement";
 const DUPLICATES: &str = "are allowed";
 const REAPED: &str = "was reaped before it was sent";
-const PAUSED: &str = "was paused before its claim";
+pub const PAUSED: &str = "was paused before its claim";
 const HIDDEN: &str = "is hidden by the block of a later event";
 const INNOCENT: &str = "was rejected although it is valid";
 

@@ -1,8 +1,8 @@
 //! The other users of the database: applications that write events, and operators.
 
-use super::event::SimEvent;
+use super::event::{Keys, SimEvent};
 use super::kafka::broker::Broker;
-use super::plan::Sabotage;
+use super::plan::{Sabotage, TopicsBy};
 use super::postgres::server::{OpenTransaction, Server};
 use super::postgres::{Change, Row, Scope};
 use super::promises::Damage;
@@ -66,18 +66,28 @@ impl Users {
 
     fn event(&self, id: i64, identity: u32, topic: u8, key: u8) -> SimEvent {
         let by_id_alone = self.world.breaks(Sabotage::RecognizedByIdAlone);
-        SimEvent::new(id, identity, topic, key, self.world.plan.lanes, by_id_alone)
+        let event = SimEvent::new(id, identity, topic, key, self.world.plan.lanes, by_id_alone);
+        let by_type = self.world.breaks(Sabotage::KeysByTypeAlone);
+        let keys = if by_type { Keys::PerType } else { Keys::AcrossTopics };
+        match self.world.plan.topics_by {
+            TopicsBy::AggregateType => event,
+            TopicsBy::EventType => event.of_any_kind(keys, false),
+            TopicsBy::Column => event.of_any_kind(keys, true),
+        }
     }
 
-    /// One business transaction. Its events have the same key.
+    /// One business transaction. Its events have the same key and, if the aggregate type determines it, the same topic.
     async fn write(&self) {
         let (world, server, plan) = (&self.world, &self.server, &self.world.plan);
         let key = world.below(plan.keys) as u8;
         let _turn = self.turns[key as usize].lock().await;
-        let topic = world.below(plan.topics as u64) as u8;
+        let mut topic = world.below(plan.topics as u64) as u8;
         let transaction = OpenTransaction::begin(server);
         server.lock_table(transaction.name);
         for _ in 0..=world.below(3) {
+            if plan.topics_by != TopicsBy::AggregateType {
+                topic = world.below(plan.topics as u64) as u8;
+            }
             let id = server.draw_id(transaction.name);
             let (poisoned, unsendable) = (world.happens(plan.poison), world.happens(plan.unsendable));
             let identity = server.promises.identity(poisoned, unsendable);

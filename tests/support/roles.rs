@@ -28,6 +28,11 @@ impl Roles {
         roles
     }
 
+    /// Grants the privileges on the optional column `topic`.
+    pub async fn grant_topic_column(&self, client: &Client, table: &TableName) {
+        run(client, &roles::print_topic_column(table, &self.0)).await;
+    }
+
     /// The role of the relay.
     pub fn relay(&self) -> &str {
         self.0.relay()

@@ -29,7 +29,7 @@ const NAME: &str = "outbox-bench";
 #[derive(Debug, Parser)]
 #[command(name = NAME, version, max_term_width = 100, after_help = "\
 The benchmark creates its own schema in the configured database (outbox_bench_ plus eight hexadecimal digits) and \
-its own topics. Their names start with the part of [outbox] topic before {aggregate_type}, followed by the schema \
+its own topics. Their names start with the part of [outbox] topic before the first placeholder, followed by the schema \
 name. The benchmark does not read or write the configured outbox or its topics. It removes the schema and the topics \
 at the end, on Ctrl-C and after an error. If a run is killed, the next run reports and removes what is left.
 

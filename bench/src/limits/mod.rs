@@ -128,7 +128,7 @@ fn configured(place: &Place, route: &Route) -> Result<Config, BenchError> {
 fn relay<P>(publisher: P, config: &Config, stats: &Arc<Stats>) -> Relay<P> {
     let bounds = supervisor::limits(config);
     let marks = Rc::new(RefCell::new(Marks::new()));
-    Relay::new(publisher, config.outbox.topic.clone(), bounds, marks, Arc::clone(stats))
+    Relay::new(publisher, config.outbox.topic.clone().into(), bounds, marks, Arc::clone(stats))
 }
 
 /// Runs scout and workers until no rows are left. The measurement begins when the first of `rows` are settled.

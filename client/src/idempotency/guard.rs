@@ -108,7 +108,7 @@ impl Guard {
     #[cfg(feature = "tower")]
     pub(crate) async fn finish_alone(
         &self,
-        client: impl OutboxClient,
+        mut client: impl OutboxClient,
         response: &Response,
     ) -> Result<(), Error> {
         response.check()?;

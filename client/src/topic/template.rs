@@ -5,24 +5,37 @@ use thiserror::Error;
 
 use super::name::{TOPIC_LENGTH_MAX, TopicError, check_topic, is_legal};
 
-const PLACEHOLDER: &str = "aggregate_type";
+const AGGREGATE_TYPE: &str = "aggregate_type";
+const EVENT_TYPE: &str = "event_type";
 
-/// Determines the topic of an event from its aggregate type, such as `events.{aggregate_type}`.
+/// Determines the topic of an event from its aggregate type and its event type, such as `events.{aggregate_type}`.
 ///
-/// `{aggregate_type}` is the only placeholder, and can occur once. A template without it sends every event to one topic.
+/// The placeholders are `{aggregate_type}` and `{event_type}`. Each can occur once, in any position. A template without
+/// placeholders sends every event to one topic.
 ///
 /// ```
 /// use pg_outbox::topic::TopicTemplate;
 ///
-/// let template = TopicTemplate::parse("events.{aggregate_type}.v1")?;
-/// assert_eq!(template.topic("order"), "events.order.v1");
+/// let template = TopicTemplate::parse("shop.{aggregate_type}.{event_type}")?;
+/// assert_eq!(template.topic("order", "OrderPaid"), "shop.order.OrderPaid");
 /// # Ok::<(), pg_outbox::topic::TemplateError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TopicTemplate {
-    prefix: String,
-    /// `None` if the template is constant. Then `prefix` is all of it.
-    suffix: Option<String>,
+    /// No text is empty, and no two texts are adjacent.
+    parts: Vec<TopicPart>,
+}
+
+/// A part of a [`TopicTemplate`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TopicPart {
+    /// The same text in every topic.
+    Text(String),
+    /// The aggregate type of the event.
+    AggregateType,
+    /// The event type of the event.
+    EventType,
 }
 
 /// Why a topic template is invalid. Positions are in characters from 1.
@@ -38,20 +51,21 @@ pub enum TemplateError {
         position: usize,
     },
     /// A `{` without a `}`.
-    #[error("the {{ at position {position} is not closed. Write {{aggregate_type}}")]
+    #[error("the {{ at position {position} is not closed. Write {{aggregate_type}} or {{event_type}}")]
     UnclosedBrace {
         /// The position of the `{`.
         position: usize,
     },
     /// A `}` without a `{`.
-    #[error("the }} at position {position} has no {{. Write {{aggregate_type}}")]
+    #[error("the }} at position {position} has no {{. Write {{aggregate_type}} or {{event_type}}")]
     UnopenedBrace {
         /// The position of the `}`.
         position: usize,
     },
-    /// A placeholder other than `{aggregate_type}`.
+    /// A placeholder other than `{aggregate_type}` and `{event_type}`.
     #[error(
-        "unknown placeholder {{{name}}} at position {position}. The only placeholder is {{aggregate_type}}"
+        "unknown placeholder {{{name}}} at position {position}. The placeholders are {{aggregate_type}} and \
+         {{event_type}}"
     )]
     UnknownPlaceholder {
         /// The text between the braces.
@@ -59,19 +73,21 @@ pub enum TemplateError {
         /// The position of the `{`.
         position: usize,
     },
-    /// A second `{aggregate_type}`.
-    #[error("second {{aggregate_type}} at position {position}. The placeholder can occur only once")]
+    /// A placeholder that occurs a second time.
+    #[error("second {{{name}}} at position {position}. A placeholder can occur only once")]
     RepeatedPlaceholder {
+        /// The text between the braces.
+        name: String,
         /// The position of the second `{`.
         position: usize,
     },
-    /// The fixed part leaves no room for an aggregate type.
+    /// The fixed part leaves no room for the placeholders.
     #[error(
-        "the fixed part has {length} characters, which leaves no room for an aggregate type: a topic name has at most \
+        "the fixed part has {length} characters, which leaves no room for the placeholders: a topic name has at most \
          {TOPIC_LENGTH_MAX} characters"
     )]
     NoRoom {
-        /// The number of characters outside of the placeholder.
+        /// The number of characters outside of the placeholders.
         length: usize,
     },
     /// A template without a placeholder that is not a topic name.
@@ -86,67 +102,133 @@ impl TopicTemplate {
     ///
     /// The first problem of the template.
     pub fn parse(template: &str) -> Result<TopicTemplate, TemplateError> {
-        let mut prefix = String::new();
-        let mut suffix: Option<String> = None;
+        let mut parts: Vec<TopicPart> = Vec::new();
         let mut characters = template.chars().zip(1..);
         while let Some((character, position)) = characters.next() {
             match character {
                 '{' => {
                     let name = placeholder_name(&mut characters, position)?;
-                    if name != PLACEHOLDER {
-                        return Err(TemplateError::UnknownPlaceholder { name, position });
+                    let part = match name.as_str() {
+                        AGGREGATE_TYPE => TopicPart::AggregateType,
+                        EVENT_TYPE => TopicPart::EventType,
+                        _ => return Err(TemplateError::UnknownPlaceholder { name, position }),
+                    };
+                    if parts.contains(&part) {
+                        return Err(TemplateError::RepeatedPlaceholder { name, position });
                     }
-                    if suffix.replace(String::new()).is_some() {
-                        return Err(TemplateError::RepeatedPlaceholder { position });
-                    }
+                    parts.push(part);
                 }
                 '}' => return Err(TemplateError::UnopenedBrace { position }),
-                _ if is_legal(character) => suffix.as_mut().unwrap_or(&mut prefix).push(character),
+                _ if is_legal(character) => match parts.last_mut() {
+                    Some(TopicPart::Text(text)) => text.push(character),
+                    _ => parts.push(TopicPart::Text(character.into())),
+                },
                 _ => return Err(TemplateError::IllegalCharacter { character, position }),
             }
         }
-        match &suffix {
-            None => check_topic(&prefix)?,
-            Some(suffix) => {
-                let length = prefix.len() + suffix.len();
-                if length >= TOPIC_LENGTH_MAX {
-                    return Err(TemplateError::NoRoom { length });
-                }
-            }
-        }
-        Ok(TopicTemplate { prefix, suffix })
+        TopicTemplate { parts }.checked()
     }
 
-    /// The topic for this aggregate type. To check it, call [`check_topic`].
-    pub fn topic(&self, aggregate_type: &str) -> String {
+    /// Checks the length and, without a placeholder, the whole name.
+    fn checked(self) -> Result<TopicTemplate, TemplateError> {
+        if self.is_constant() {
+            check_topic(self.prefix())?;
+            return Ok(self);
+        }
+        let texts = self.parts.iter().filter_map(TopicPart::text);
+        let (count, length) = texts.fold((0, 0), |(count, length), text| (count + 1, length + text.len()));
+        if length + self.parts.len() - count > TOPIC_LENGTH_MAX {
+            return Err(TemplateError::NoRoom { length });
+        }
+        Ok(self)
+    }
+
+    /// The topic of an event with these types. To check it, call [`check_topic`].
+    pub fn topic(&self, aggregate_type: &str, event_type: &str) -> String {
         let mut topic = String::new();
-        self.render(aggregate_type, &mut topic);
+        self.render(aggregate_type, event_type, &mut topic);
         topic
     }
 
     /// Like [`TopicTemplate::topic`], but replaces the content of an existing string.
-    pub fn render(&self, aggregate_type: &str, topic: &mut String) {
+    pub fn render(&self, aggregate_type: &str, event_type: &str, topic: &mut String) {
         topic.clear();
-        topic.push_str(&self.prefix);
-        if let Some(suffix) = &self.suffix {
-            topic.push_str(aggregate_type);
-            topic.push_str(suffix);
+        for part in &self.parts {
+            topic.push_str(match part {
+                TopicPart::Text(text) => text,
+                TopicPart::AggregateType => aggregate_type,
+                TopicPart::EventType => event_type,
+            });
         }
     }
 
-    /// The text before the placeholder, or all of a constant template.
-    pub fn prefix(&self) -> &str {
-        &self.prefix
+    /// The parts, in order. No text is empty, and no two texts are adjacent.
+    pub fn parts(&self) -> &[TopicPart] {
+        &self.parts
     }
 
-    /// The text after the placeholder; empty for a constant template.
+    /// The text before the first placeholder, or all of a constant template.
+    pub fn prefix(&self) -> &str {
+        self.parts.first().and_then(TopicPart::text).unwrap_or_default()
+    }
+
+    /// The text after the last placeholder; empty for a constant template.
     pub fn suffix(&self) -> &str {
-        self.suffix.as_deref().unwrap_or_default()
+        if self.is_constant() {
+            return "";
+        }
+        self.parts.last().and_then(TopicPart::text).unwrap_or_default()
     }
 
     /// Whether every event goes to the same topic.
     pub fn is_constant(&self) -> bool {
-        self.suffix.is_none()
+        self.parts.iter().all(|part| part.text().is_some())
+    }
+
+    /// Whether `{event_type}` is a part of the template.
+    pub fn has_event_type(&self) -> bool {
+        self.parts.contains(&TopicPart::EventType)
+    }
+
+    /// Whether `{aggregate_type}` is the only placeholder. Only then do two aggregate types never share a topic, and does
+    /// an aggregate type have only one topic.
+    pub fn is_by_aggregate_type(&self) -> bool {
+        !self.has_event_type() && self.parts.contains(&TopicPart::AggregateType)
+    }
+
+    /// Whether an event can have this topic. The types of an event are not empty.
+    ///
+    /// ```
+    /// use pg_outbox::topic::TopicTemplate;
+    ///
+    /// let template = TopicTemplate::parse("events.{aggregate_type}")?;
+    /// assert!(template.matches("events.order"));
+    /// assert!(!template.matches("order"));
+    /// # Ok::<(), pg_outbox::topic::TemplateError>(())
+    /// ```
+    pub fn matches(&self, topic: &str) -> bool {
+        check_topic(topic).is_ok() && matches(&self.parts, topic)
+    }
+}
+
+impl TopicPart {
+    /// The text, unless it is a placeholder.
+    fn text(&self) -> Option<&str> {
+        match self {
+            TopicPart::Text(text) => Some(text),
+            TopicPart::AggregateType | TopicPart::EventType => None,
+        }
+    }
+}
+
+/// Whether these parts can become this text, which is ASCII. A placeholder becomes at least one character.
+fn matches(parts: &[TopicPart], topic: &str) -> bool {
+    match parts {
+        [] => topic.is_empty(),
+        [TopicPart::Text(text), rest @ ..] => {
+            topic.strip_prefix(text.as_str()).is_some_and(|topic| matches(rest, topic))
+        }
+        [_, rest @ ..] => (1..=topic.len()).any(|end| matches(rest, &topic[end..])),
     }
 }
 
@@ -168,16 +250,17 @@ fn placeholder_name(
 impl Default for TopicTemplate {
     /// `events.{aggregate_type}`
     fn default() -> TopicTemplate {
-        TopicTemplate { prefix: "events.".to_owned(), suffix: Some(String::new()) }
+        TopicTemplate { parts: vec![TopicPart::Text("events.".to_owned()), TopicPart::AggregateType] }
     }
 }
 
 impl fmt::Display for TopicTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.suffix {
-            None => f.write_str(&self.prefix),
-            Some(suffix) => write!(f, "{}{{{PLACEHOLDER}}}{suffix}", self.prefix),
-        }
+        self.parts.iter().try_for_each(|part| match part {
+            TopicPart::Text(text) => f.write_str(text),
+            TopicPart::AggregateType => write!(f, "{{{AGGREGATE_TYPE}}}"),
+            TopicPart::EventType => write!(f, "{{{EVENT_TYPE}}}"),
+        })
     }
 }
 
@@ -190,69 +273,4 @@ impl FromStr for TopicTemplate {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refused(template: &str) -> TemplateError {
-        TopicTemplate::parse(template).expect_err(template)
-    }
-
-    #[test]
-    fn the_placeholder_can_be_anywhere() {
-        for (template, topic, prefix, suffix) in [
-            ("events.{aggregate_type}", "events.order", "events.", ""),
-            ("{aggregate_type}", "order", "", ""),
-            ("{aggregate_type}.v1", "order.v1", "", ".v1"),
-            ("a-{aggregate_type}_b", "a-order_b", "a-", "_b"),
-        ] {
-            let parsed = TopicTemplate::parse(template).expect(template);
-            assert_eq!(parsed.topic("order"), topic);
-            assert_eq!((parsed.prefix(), parsed.suffix(), parsed.is_constant()), (prefix, suffix, false));
-            assert_eq!(parsed.to_string(), template);
-        }
-        assert_eq!(TopicTemplate::default(), "events.{aggregate_type}".parse().unwrap());
-    }
-
-    #[test]
-    fn a_template_can_be_constant() {
-        let template = TopicTemplate::parse("everything").unwrap();
-        assert_eq!((template.prefix(), template.suffix(), template.is_constant()), ("everything", "", true));
-        assert_eq!(template.topic("order"), "everything");
-        assert_eq!(template.to_string(), "everything");
-    }
-
-    #[test]
-    fn rendering_replaces_the_content_of_the_string() {
-        let mut topic = "old".to_owned();
-        TopicTemplate::default().render("order", &mut topic);
-        assert_eq!(topic, "events.order");
-    }
-
-    #[test]
-    fn errors_have_the_position() {
-        use TemplateError::*;
-        assert_eq!(refused("a b"), IllegalCharacter { character: ' ', position: 2 });
-        assert_eq!(refused("ä{aggregate_type}"), IllegalCharacter { character: 'ä', position: 1 });
-        assert_eq!(refused("a.{aggregate_type"), UnclosedBrace { position: 3 });
-        assert_eq!(refused("{{aggregate_type}}"), UnclosedBrace { position: 1 });
-        assert_eq!(refused("aggregate_type}"), UnopenedBrace { position: 15 });
-        assert_eq!(refused("{aggregate_type}{aggregate_type}"), RepeatedPlaceholder { position: 17 });
-        assert_eq!(refused("x.{type}"), UnknownPlaceholder { name: "type".to_owned(), position: 3 });
-        assert_eq!(refused("{}"), UnknownPlaceholder { name: String::new(), position: 1 });
-        assert_eq!(refused(""), NotATopic(TopicError::Empty));
-        assert_eq!(refused(".."), NotATopic(TopicError::Dots("..")));
-        assert_eq!(refused(&format!("{}{{aggregate_type}}", "x".repeat(249))), NoRoom { length: 249 });
-    }
-
-    #[test]
-    fn messages_name_the_right_placeholder() {
-        assert_eq!(
-            refused("x.{type}").to_string(),
-            "unknown placeholder {type} at position 3. The only placeholder is {aggregate_type}"
-        );
-        assert_eq!(
-            refused("a.{aggregate_type").to_string(),
-            "the { at position 3 is not closed. Write {aggregate_type}"
-        );
-    }
-}
+mod tests;

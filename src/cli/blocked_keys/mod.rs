@@ -58,7 +58,7 @@ impl BlockedKeys {
 async fn open(config: &Config, privileges: &[Privilege]) -> Result<PostgresBlockedKeys, Failed> {
     let database = one_shot::database(config)?;
     let facts = one_shot::allowed(config, &database, privileges).await?;
-    Ok(PostgresBlockedKeys::new(database, config.outbox.table.clone(), facts.payload))
+    Ok(PostgresBlockedKeys::new(database, config.outbox.table.clone(), &facts))
 }
 
 /// One line of the list.

@@ -112,7 +112,7 @@ impl Init {
         }
         let config = load(Some(&wanted.file))?;
         check_config::check(&config, &wanted.file.display().to_string(), true)?;
-        output::print(next::commands(&wanted).as_bytes()).map(|_| ())
+        output::print(next::commands(&wanted, &config).as_bytes()).map(|_| ())
     }
 
     /// The arguments, and answers for those that are missing.

@@ -11,6 +11,7 @@ use super::one_shot;
 use crate::config::Config;
 use crate::postgres::access::grants::Privilege;
 use crate::postgres::operate::pauses::{PostgresPauses, Scope};
+use crate::relay::topic::TopicRules;
 use clap::Args;
 
 /// The scope of a pause. By default, everything.
@@ -28,27 +29,22 @@ struct Selector {
 impl Selector {
     /// The scope. Fails for a topic that no event of this outbox can have.
     fn scope(&self, config: &Config) -> Result<Scope, Failed> {
-        let template = &config.outbox.topic;
+        let topics = TopicRules::from(&config.outbox);
         match (&self.topic, self.key.as_deref()) {
             (None, Some([aggregate_type, aggregate_id])) => {
                 Ok(Scope::Key { aggregate_type: aggregate_type.clone(), aggregate_id: aggregate_id.clone() })
             }
             (None, _) => Ok(Scope::Everything),
             (Some(topic), _) => {
-                let rest = topic.strip_prefix(template.prefix());
-                let fits = match rest {
-                    Some(rest) if template.is_constant() => rest.is_empty(),
-                    Some(rest) => rest.len() > template.suffix().len() && rest.ends_with(template.suffix()),
-                    None => false,
-                };
-                if fits {
+                if topics.matches(topic) {
                     return Ok(Scope::Topic(topic.clone()));
                 }
+                let allow = topics.allow.map(|allow| format!(", and topic_allow is \"{allow}\""));
                 Err(Failed::Usage(format!(
-                    "Events of {} cannot have the topic {:?}. [outbox] topic is {:?}.",
+                    "Events of {} cannot have the topic {topic:?}. [outbox] topic is \"{}\"{}.",
                     config.outbox.table,
-                    topic,
-                    template.topic("{aggregate_type}"),
+                    topics.template,
+                    allow.unwrap_or_default(),
                 )))
             }
         }

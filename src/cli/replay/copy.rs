@@ -79,8 +79,7 @@ impl Plan<'_> {
     ) -> Result<(), Failed> {
         let mut topics = Vec::new();
         for row in batch {
-            let (Ok(topic) | Err((topic, _))) =
-                topic::of(&self.config.outbox.topic, row.event.aggregate_type());
+            let topic = topic::name(&self.topics, &row.event);
             // An event can have been sent since the events were counted.
             if topic == *to {
                 return Err(own_topic(to));

@@ -14,6 +14,7 @@ use crate::postgres::access::grants::REPLAY_PRIVILEGES;
 use crate::postgres::operate::history::PostgresHistory;
 use crate::postgres::operate::replay::PostgresReplay;
 use crate::postgres::operate::sent::SentSelection;
+use crate::relay::topic::TopicRules;
 use clap::Args;
 use copy::check_name;
 use humantime::format_rfc3339_micros;
@@ -116,6 +117,7 @@ struct Done {
 /// What a run needs.
 struct Plan<'a> {
     config: &'a Config,
+    topics: TopicRules,
     replay: PostgresReplay,
     selection: SentSelection,
     lowest: i64,
@@ -192,14 +194,15 @@ impl Replay {
     async fn replay(&self, config: &Config) -> Result<(Counts, SystemTime), Failed> {
         let database = one_shot::database(config)?;
         let facts = one_shot::allowed(config, &database, REPLAY_PRIVILEGES).await?;
-        let history = PostgresHistory::new(database.clone(), &config.outbox, facts.payload);
+        let history = PostgresHistory::new(database.clone(), &config.outbox, &facts);
         let bounds = history.bounds().await.map_err(one_shot::fault)?;
         let sent_before = self.sent_before.map_or(Ok(bounds.now), |before| before.at(bounds.now))?;
         let selection = self.filters.selection(bounds.now, sent_before)?;
-        let (table, template) = (config.outbox.table.clone(), config.outbox.topic.clone());
+        let (table, topics) = (config.outbox.table.clone(), facts.topics(&config.outbox));
         let plan = Plan {
             config,
-            replay: PostgresReplay::new(database, table, template),
+            replay: PostgresReplay::new(database, table, topics.clone()),
+            topics,
             selection,
             lowest: bounds.lowest,
             highest: bounds.highest,

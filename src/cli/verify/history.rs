@@ -13,7 +13,8 @@ use crate::postgres::operate::history::{
 };
 use crate::postgres::operate::sent::SentSelection;
 use crate::relay::event::Event;
-use crate::relay::{partition, topic};
+use crate::relay::partition;
+use crate::relay::topic::{self, TopicRules};
 use crate::verify::entry::{ENTRY_BYTES, Entry, Expected, Known, Row};
 use crate::verify::sorter::Sorter;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use uuid::Uuid;
 /// The entries of the outbox, and what cannot be judged.
 pub(super) struct Collector<'a> {
     config: &'a Config,
+    rules: TopicRules,
     record_bytes_max: usize,
     pub topics: Topics,
     pub entries: Sorter<ENTRY_BYTES>,
@@ -38,12 +40,14 @@ pub(super) struct Collector<'a> {
 impl<'a> Collector<'a> {
     pub(super) fn new(
         config: &'a Config,
+        rules: TopicRules,
         record_bytes_max: usize,
         topics: Topics,
         folder: &Path,
     ) -> Collector<'a> {
         Collector {
             config,
+            rules,
             record_bytes_max,
             topics,
             entries: Sorter::new(folder),
@@ -122,7 +126,7 @@ impl<'a> Collector<'a> {
     /// What the relay publishes for the row; `None` if it is nothing, or not verified.
     async fn expected(&mut self, row: &HistoryRow) -> Result<Option<Expected>, Failed> {
         let outbox = &self.config.outbox;
-        let Ok(name) = topic::of(&outbox.topic, row.event.aggregate_type()) else {
+        let Ok(name) = topic::of(&self.rules, &row.event) else {
             self.unpublishable += 1;
             return Ok(None);
         };

@@ -108,7 +108,7 @@ impl Verify {
     ) -> Result<Report, Failed> {
         let database = one_shot::database(config)?;
         let facts = one_shot::allowed(config, &database, VERIFY_PRIVILEGES).await?;
-        let history = PostgresHistory::new(database, &config.outbox, facts.payload);
+        let history = PostgresHistory::new(database, &config.outbox, &facts);
         let bounds = history.bounds().await.map_err(one_shot::fault)?;
         let range = range::resolve(self.since, self.until, bounds.now)?;
         cluster.reach().await.map_err(|failure| one_shot::kafka(&failure))?;
@@ -117,7 +117,8 @@ impl Verify {
         let topics = Topics::new(Arc::new(reader), &self.topic).await?;
         let folder = self.folder()?;
         let progress = Progress::new();
-        let mut collector = Collector::new(config, cluster.record_bytes_max(), topics, &folder);
+        let rules = facts.topics(&config.outbox);
+        let mut collector = Collector::new(config, rules, cluster.record_bytes_max(), topics, &folder);
         collector.read_rows(&history, &range, &bounds, &progress).await?;
         collector.read_other_ids(&history).await?;
         let compared = records::compare(config, cluster, collector, &range, self.limit, progress).await?;

@@ -12,7 +12,7 @@ fn a_minimal_configuration_has_the_defaults() {
     assert_eq!(config.relay.batch_bytes.to_string(), "8MiB");
     assert_eq!(config.relay.poll_interval.as_millis(), 50);
     assert_eq!(config.outbox.table.quoted(), r#""public"."outbox""#);
-    assert_eq!(config.outbox.topic.topic("order"), "events.order");
+    assert_eq!(config.outbox.topic.topic("order", "OrderPaid"), "events.order");
     assert_eq!(config.reaper.retention.as_secs(), 86400);
     assert_eq!(config.admin.listen.unwrap().to_string(), "127.0.0.1:10187");
     assert!(config.postgres.prepared_statements && config.reaper.enabled);
@@ -154,6 +154,22 @@ fn values_of_the_wrong_type_or_out_of_range_are_findings() {
         ("[outbox]\ntopic = ''", "[outbox] topic: "),
         ("[outbox]\ntopic = 'events.{aggregate_type'", "[outbox] topic: "),
         ("[outbox]\ntopic = 'events.}{'", "[outbox] topic: "),
+        (
+            "[outbox]\ntopic = 'events.{event-type}'",
+            "[outbox] topic: unknown placeholder {event-type} at position 8. The placeholders are {aggregate_type} and \
+             {event_type}",
+        ),
+        (
+            "[outbox]\ntopic = '{event_type}.{event_type}'",
+            "[outbox] topic: second {event_type} at position 14. A placeholder can occur only once",
+        ),
+        (
+            "[outbox]\ntopic_allow = '*'",
+            "[outbox] topic_allow: a prefix needs at least one character before the *",
+        ),
+        ("[outbox]\ntopic_allow = 'a,,b'", "[outbox] topic_allow: a name is empty"),
+        ("[outbox]\ntopic_allow = ['a']", "[outbox] topic_allow must be a string, not a list"),
+        ("[outbox]\ntopic = '{aggregate_type}/{event_type}'", "[outbox] topic: character '/' at position 17"),
         (
             "[admin]\nlisten = 'localhost'",
             "[admin] listen is \"localhost\", which is not an IP address with a port",

@@ -21,6 +21,7 @@ application_name = 'other'
 bootstrap_servers = 'k1:9092'
 [outbox]
 table = 'other.outbox'
+topic_allow = 'other.*'
 topic = 'other'
 envelope = 'cloudevents'
 cloudevents_source = '/other'

@@ -27,8 +27,9 @@ pub(crate) const fn on_columns(
     Privilege { on, kind, columns }
 }
 
-/// Every column without content of the event.
-const ROW_COLUMNS: &[&str] = &["id", "event_id", "aggregate_type", "aggregate_id", "created_at", "sent_at"];
+/// Every column without content of the event. The types determine its topic.
+const ROW_COLUMNS: &[&str] =
+    &["id", "event_id", "aggregate_type", "aggregate_id", "event_type", "created_at", "sent_at"];
 const DEAD_LETTER_COLUMNS: &[&str] = &[
     "id",
     "outbox_id",
@@ -67,6 +68,7 @@ const ADD_DEAD_LETTER: Privilege = on_columns(
         "headers",
         "created_at",
         "topic",
+        "row_topic",
         "reason",
         "error",
     ],
@@ -234,6 +236,14 @@ pub(crate) fn union(lists: &[&[Privilege]]) -> Vec<Privilege> {
         (!all.iter().enumerate().any(covered)).then_some(*privilege)
     };
     all.iter().enumerate().filter_map(needed).collect()
+}
+
+/// Those of these privileges that the optional column `topic` needs too, if it exists.
+pub(crate) fn for_topic_column(privileges: &[Privilege]) -> Vec<Privilege> {
+    let has_types =
+        |privilege: &&Privilege| privilege.on == "{outbox}" && privilege.columns.contains(&"aggregate_type");
+    let for_topic = |privilege: &Privilege| Privilege { columns: &["topic"], ..*privilege };
+    privileges.iter().filter(has_types).map(for_topic).collect()
 }
 
 /// The GRANT statement for USAGE on the schema.

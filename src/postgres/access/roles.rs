@@ -197,6 +197,20 @@ pub fn print(table: &TableName, role: &RelayRole) -> String {
     sql + &fill(READ_STATS, value_of)
 }
 
+/// The privileges on the optional column `topic`, to be granted after [`print`]. The relay and operators can read all columns.
+pub fn print_topic_column(table: &TableName, role: &RelayRole) -> String {
+    let [operator, monitor, writer] =
+        [role.operator(), role.monitor(), role.writer()].map(|name| quote_identifier(&name));
+    let outbox = table.quoted();
+    format!(
+        "
+-- The optional column topic, because [outbox] topic_allow is set.
+GRANT INSERT (topic) ON {outbox} TO {operator}, {writer};
+GRANT SELECT (topic) ON {outbox} TO {monitor};
+"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -26,6 +26,8 @@ pub(crate) mod column {
     pub(crate) const HEADERS: usize = 10;
     pub(crate) const CREATED_AT: usize = 11;
     pub(crate) const CTID: usize = 12;
+    /// The name of the last column, if the outbox has the column `topic`.
+    pub(crate) const TOPIC: &str = "outbox_relay_topic";
 }
 
 /// Microseconds between the epochs of Unix (1970) and PostgreSQL (2000).
@@ -37,6 +39,7 @@ pub struct OutboxRow {
     id: i64,
     lane: Lane,
     payload_type: Option<PayloadType>,
+    has_topic: bool,
 }
 
 impl OutboxRow {
@@ -48,7 +51,8 @@ impl OutboxRow {
         let lane = Lane::new(lane.into()).unwrap_or_else(|| unreachable!("lane {lane} does not exist"));
         // From this result, because the type of the column can change while the relay runs.
         let payload_type = PayloadType::of(row.columns()[column::PAYLOAD].type_());
-        Ok(OutboxRow { row, id, lane, payload_type })
+        let has_topic = row.columns().last().is_some_and(|last| last.name() == column::TOPIC);
+        Ok(OutboxRow { row, id, lane, payload_type, has_topic })
     }
 
     /// The type of the payload column when the row was read; `None` if the relay does not support it.
@@ -82,6 +86,10 @@ impl Event for OutboxRow {
 
     fn aggregate_type(&self) -> &[u8] {
         self.bytes(column::AGGREGATE_TYPE).unwrap_or_default()
+    }
+
+    fn topic(&self) -> Option<&[u8]> {
+        if self.has_topic { self.bytes(self.row.len() - 1) } else { None }
     }
 
     fn key(&self) -> &[u8] {

@@ -12,7 +12,7 @@ mod settle;
 use crate::config::OnSent;
 use crate::postgres::payload::PayloadType;
 use crate::postgres::table::TableName;
-use pg_outbox::topic::TopicTemplate;
+use crate::relay::topic::TopicRules;
 
 pub(crate) use conditions::WaitConditions;
 pub(crate) use print::print;
@@ -22,13 +22,13 @@ use claim::Reads;
 use conditions::Target;
 
 /// SQL for the topic of a row `o`.
-pub(crate) fn topic_sql(table: &TableName, template: &TopicTemplate) -> String {
-    Target { table, template }.topic()
+pub(crate) fn topic_sql(table: &TableName, topics: &TopicRules) -> String {
+    Target { table, topics }.topic()
 }
 
 /// The age of the oldest unsent row, as the scout measures it.
-pub(crate) fn oldest_sql(table: &TableName, template: &TopicTemplate) -> String {
-    str::to_owned(&scout::oldest(Target { table, template }))
+pub(crate) fn oldest_sql(table: &TableName, topics: &TopicRules) -> String {
+    str::to_owned(&scout::oldest(Target { table, topics }))
 }
 
 /// The statements of the cycle, the scout and the probes.
@@ -41,7 +41,7 @@ pub struct Statements {
     /// The size of the largest record in bytes. The read leaves out the large values of larger rows.
     pub record_bytes_max: i32,
     table: TableName,
-    template: TopicTemplate,
+    topics: TopicRules,
     pub(crate) lock: Query,
     pub(crate) read: Query,
     pub(crate) read_first: Query,
@@ -70,17 +70,17 @@ impl Statements {
         table: &TableName,
         payload: PayloadType,
         on_sent: OnSent,
-        template: &TopicTemplate,
+        topics: impl Into<TopicRules>,
         record_bytes_max: i32,
     ) -> Statements {
-        let target = Target { table, template };
+        let topics = topics.into();
+        let target = Target { table, topics: &topics };
         let reads = Reads { target, payload, on_sent };
         Statements {
             payload,
             on_sent,
             record_bytes_max,
             table: table.clone(),
-            template: template.clone(),
             lock: claim::LOCK.query(table),
             read: reads.pending(),
             read_first: reads.first_of_keys(),
@@ -93,7 +93,7 @@ impl Statements {
             mark_around_locks: settle::MARK_AROUND_LOCKS.query(table),
             delete: settle::DELETE.query(table),
             delete_around_locks: settle::DELETE_AROUND_LOCKS.query(table),
-            dead_letter: settle::dead_letter(table, payload),
+            dead_letter: settle::dead_letter(target, payload),
             hold: settle::HOLD.query(table),
             block: settle::BLOCK.query(table),
             witnesses: probes::witnesses(target),
@@ -101,6 +101,7 @@ impl Statements {
             writers: scout::WRITERS.query(table),
             backlog: scout::BACKLOG.query(table),
             oldest: scout::oldest(target),
+            topics,
         }
     }
 
@@ -111,7 +112,7 @@ impl Statements {
 
     /// The same statements for a payload column of this type.
     pub(crate) fn with_payload(&self, payload: PayloadType) -> Statements {
-        Statements::new(&self.table, payload, self.on_sent, &self.template, self.record_bytes_max)
+        Statements::new(&self.table, payload, self.on_sent, &self.topics, self.record_bytes_max)
     }
 
     /// The claim's read, for tests of its plan.

@@ -5,6 +5,7 @@ use crate::postgres::connection::transaction::ShortTransaction;
 use crate::postgres::operate::acts::{BatchResult, batch_result};
 use crate::postgres::operate::selection::{Batch, Selection, conditions};
 use crate::postgres::payload::PayloadType;
+use crate::postgres::schema::check::Facts;
 use crate::postgres::table::TableName;
 use crate::relay::failure::Fault;
 use std::time::SystemTime;
@@ -68,12 +69,12 @@ WITH {lifted}, moved AS (
     WHERE o.id = l.outbox_id AND o.event_id = l.event_id AND o.sent_at IS NULL
       AND o.id = ANY (ARRAY(SELECT outbox_id FROM lifted))
     RETURNING o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,
-              l.topic, l.reason, l.error
+              l.topic, l.reason, l.error{o_topic}
 ), dead AS (
     INSERT INTO {dead_letter} (outbox_id, event_id, aggregate_type, aggregate_id, event_type, payload, headers,
-                               created_at, topic, reason, error)
+                               created_at, topic, reason, error{row_topic})
     SELECT id, event_id, aggregate_type, aggregate_id, event_type, {payload_bytes}, headers, created_at, topic, reason,
-           error
+           error{row_topic}
     FROM moved
     ORDER BY id
     RETURNING id, outbox_id
@@ -112,13 +113,16 @@ pub(crate) struct PostgresBlockedKeys {
     operating: ShortTransaction,
     table: TableName,
     payload: PayloadType,
+    has_topic: bool,
 }
 
 impl PostgresBlockedKeys {
-    /// For this outbox, with this type of the payload column. Connects on first use.
-    pub(crate) fn new(database: Database, table: TableName, payload: PayloadType) -> PostgresBlockedKeys {
-        let reading = ShortTransaction::reading(database.clone());
-        PostgresBlockedKeys { reading, operating: ShortTransaction::operating(database), table, payload }
+    /// For this outbox. Connects on first use.
+    pub(crate) fn new(database: Database, table: TableName, facts: &Facts) -> PostgresBlockedKeys {
+        let (reading, operating) =
+            (ShortTransaction::reading(database.clone()), ShortTransaction::operating(database));
+        let Facts { payload, has_topic, .. } = *facts;
+        PostgresBlockedKeys { reading, operating, table, payload, has_topic }
     }
 
     /// The newest blocks with an id below `before`, at most `rows`.
@@ -212,7 +216,9 @@ impl PostgresBlockedKeys {
             .replace("{lifted}", LIFTED)
             .replace("{fits}", &conditions("outbox_id", "blocked_at"))
             .replace("{unsent}", UNSENT)
-            .replace("{payload_bytes}", &self.payload.bytes_sql("payload"));
+            .replace("{payload_bytes}", &self.payload.bytes_sql("payload"))
+            .replace("{o_topic}", if self.has_topic { ", o.topic AS row_topic" } else { "" })
+            .replace("{row_topic}", if self.has_topic { ", row_topic" } else { "" });
         self.table.render(&sql)
     }
 }

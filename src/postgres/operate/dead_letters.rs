@@ -5,6 +5,7 @@ use crate::postgres::connection::transaction::ShortTransaction;
 use crate::postgres::operate::acts::{BatchResult, batch_result};
 use crate::postgres::operate::selection::{Batch, SELECTION_PARAMS, Selection, conditions};
 use crate::postgres::payload::PayloadType;
+use crate::postgres::schema::check::Facts;
 use crate::postgres::table::TableName;
 use crate::relay::failure::Fault;
 use std::time::SystemTime;
@@ -54,8 +55,8 @@ WITH {picked}, requeued AS (
     WHERE s.id = ANY (ARRAY(SELECT id FROM picked)) AND {fits}
     RETURNING s.*
 ), inserted AS (
-    INSERT INTO {outbox} (event_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at)
-    SELECT event_id, aggregate_type, aggregate_id, event_type, {payload_from_bytes}, headers, created_at
+    INSERT INTO {outbox} (event_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at{topic})
+    SELECT event_id, aggregate_type, aggregate_id, event_type, {payload_from_bytes}, headers, created_at{row_topic}
     FROM requeued
     ORDER BY id
 ), recorded AS (
@@ -132,13 +133,16 @@ pub(crate) struct PostgresDeadLetters {
     operating: ShortTransaction,
     table: TableName,
     payload: PayloadType,
+    has_topic: bool,
 }
 
 impl PostgresDeadLetters {
-    /// For this outbox, with this type of the payload column. Connects on first use.
-    pub(crate) fn new(database: Database, table: TableName, payload: PayloadType) -> PostgresDeadLetters {
-        let reading = ShortTransaction::reading(database.clone());
-        PostgresDeadLetters { reading, operating: ShortTransaction::operating(database), table, payload }
+    /// For this outbox. Connects on first use.
+    pub(crate) fn new(database: Database, table: TableName, facts: &Facts) -> PostgresDeadLetters {
+        let (reading, operating) =
+            (ShortTransaction::reading(database.clone()), ShortTransaction::operating(database));
+        let Facts { payload, has_topic, .. } = *facts;
+        PostgresDeadLetters { reading, operating, table, payload, has_topic }
     }
 
     /// The newest dead letters with an id below `before`, at most `rows`.
@@ -225,7 +229,9 @@ impl PostgresDeadLetters {
         let sql = sql
             .replace("{picked}", PICKED)
             .replace("{fits}", &fits)
-            .replace("{payload_from_bytes}", &self.payload.decode_sql("payload"));
+            .replace("{payload_from_bytes}", &self.payload.decode_sql("payload"))
+            .replace("{topic}", if self.has_topic { ", topic" } else { "" })
+            .replace("{row_topic}", if self.has_topic { ", row_topic" } else { "" });
         self.table.render(&sql)
     }
 }

@@ -10,10 +10,11 @@ use crate::postgres::connection::transaction::ShortTransaction;
 use crate::postgres::cycle::event::OutboxRow;
 use crate::postgres::operate::sent::{SELECTION_PARAMS, SentSelection};
 use crate::postgres::payload::PayloadType;
+use crate::postgres::schema::check::Facts;
 use crate::postgres::table::TableName;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
-use pg_outbox::topic::TopicTemplate;
+use crate::relay::topic::TopicRules;
 use std::time::SystemTime;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
@@ -41,13 +42,13 @@ SELECT 0::bigint, 0::bigint, p.id, 0::smallint, p.event_id,
        CASE WHEN NOT p.is_too_large THEN p.payload END,
        CASE WHEN p.is_too_large THEN p.texts + p.headers_bytes END,
        CASE WHEN NOT p.is_too_large THEN p.headers END,
-       p.created_at, p.is_in_range, p.is_read, p.sent_at
+       p.created_at, p.is_in_range, p.is_read, p.sent_at{p_topic}
 FROM (
     SELECT s.*, s.texts > $11::bigint OR s.headers_bytes / 4 > $11::bigint AS is_too_large,
            coalesce(sum(s.texts + s.headers_bytes)
                     OVER (ORDER BY s.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
     FROM (
-        SELECT o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,
+        SELECT o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,{o_topic}
                CASE WHEN isfinite(o.sent_at) THEN o.sent_at END AS sent_at,
                coalesce({in_range}, false) AS is_in_range,
                {fits} AS is_read,
@@ -86,7 +87,7 @@ mod column {
 pub(crate) struct PostgresHistory {
     reading: ShortTransaction,
     table: TableName,
-    template: TopicTemplate,
+    topics: TopicRules,
     payload: PayloadType,
 }
 
@@ -150,10 +151,10 @@ pub(crate) enum Recorded {
 }
 
 impl PostgresHistory {
-    /// For this outbox, with this type of the payload column. Connects on first use.
-    pub(crate) fn new(database: Database, outbox: &config::Outbox, payload: PayloadType) -> PostgresHistory {
-        let (table, template) = (outbox.table.clone(), outbox.topic.clone());
-        PostgresHistory { reading: ShortTransaction::reading(database), table, template, payload }
+    /// For this outbox. Connects on first use.
+    pub(crate) fn new(database: Database, outbox: &config::Outbox, facts: &Facts) -> PostgresHistory {
+        let (table, topics, payload) = (outbox.table.clone(), facts.topics(outbox), facts.payload);
+        PostgresHistory { reading: ShortTransaction::reading(database), table, topics, payload }
     }
 
     pub(crate) async fn bounds(&self) -> Result<Bounds, Fault> {
@@ -174,8 +175,16 @@ impl PostgresHistory {
             (&range.record_bytes_max, Type::INT8),
             (&BATCH_ROWS, Type::INT8),
         ]);
+        let (o_topic, p_topic) = match self.topics.column {
+            true => (
+                " left(o.topic, 300) AS row_topic,",
+                ", CASE WHEN p.is_read THEN p.row_topic END AS outbox_relay_topic",
+            ),
+            false => ("", ""),
+        };
         let sql = ROWS.replace("{length}", &self.payload.length_sql("o.payload"));
-        let sql = self.table.render(&range.selection.render(&sql, &self.table, &self.template));
+        let sql = sql.replace("{o_topic}", o_topic).replace("{p_topic}", p_topic);
+        let sql = self.table.render(&range.selection.render(&sql, &self.table, &self.topics));
         let rows = self.reading.query(DOING, &sql, &params).await?;
         rows.into_iter().map(|row| history_row(row).map_err(|error| fault(DOING, error))).collect()
     }

@@ -9,7 +9,7 @@ use crate::postgres::connection::transaction::{Params, ShortTransaction};
 use crate::postgres::operate::sent::{SELECTION_PARAMS, SentSelection};
 use crate::postgres::table::TableName;
 use crate::relay::failure::Fault;
-use pg_outbox::topic::TopicTemplate;
+use crate::relay::topic::TopicRules;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -101,14 +101,14 @@ pub(crate) struct PostgresReplay {
     reading: ShortTransaction,
     operating: ShortTransaction,
     table: TableName,
-    template: TopicTemplate,
+    topics: TopicRules,
 }
 
 impl PostgresReplay {
     /// For this outbox. Connects on first use.
-    pub(crate) fn new(database: Database, table: TableName, template: TopicTemplate) -> PostgresReplay {
+    pub(crate) fn new(database: Database, table: TableName, topics: TopicRules) -> PostgresReplay {
         let reading = ShortTransaction::reading(database.clone());
-        PostgresReplay { reading, operating: ShortTransaction::operating(database), table, template }
+        PostgresReplay { reading, operating: ShortTransaction::operating(database), table, topics }
     }
 
     /// Counts the selected rows of a batch.
@@ -168,7 +168,7 @@ impl PostgresReplay {
     }
 
     fn render(&self, sql: &str, selection: &SentSelection) -> String {
-        self.table.render(&selection.render(sql, &self.table, &self.template))
+        self.table.render(&selection.render(sql, &self.table, &self.topics))
     }
 
     /// Records that these events were published to another topic.

@@ -2,7 +2,7 @@
 
 use crate::postgres::cycle::statements::topic_sql;
 use crate::postgres::table::TableName;
-use pg_outbox::topic::TopicTemplate;
+use crate::relay::topic::TopicRules;
 use std::time::SystemTime;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
@@ -50,9 +50,9 @@ impl SentSelection {
     }
 
     /// Replaces `{in_range}`, the conditions on a row `o`, `{fits}`, the same for a sent row, and `{topic}`, its topic.
-    pub(crate) fn render(&self, sql: &str, table: &TableName, template: &TopicTemplate) -> String {
+    pub(crate) fn render(&self, sql: &str, table: &TableName, topics: &TopicRules) -> String {
         sql.replace("{fits}", FITS)
             .replace("{in_range}", IN_RANGE)
-            .replace("{topic}", &topic_sql(table, template))
+            .replace("{topic}", &topic_sql(table, topics))
     }
 }

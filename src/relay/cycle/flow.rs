@@ -137,7 +137,7 @@ async fn step<C: Claim, P: Publisher>(
     let from = batch.extend(rows);
     relay.rows.note_row_size(&batch.rows()[from..]);
     relay.rows.mark_acknowledged(batch, from);
-    let sending = timeout_at(claimed.deadline, session.send(&relay.template, batch, from));
+    let sending = timeout_at(claimed.deadline, session.send(&relay.topics, batch, from));
     if claimed.keep_during(relay, sending).await.is_err() {
         session.close(not_acknowledged(relay, session));
     }

@@ -23,6 +23,7 @@ use crate::relay::reason::UNREADABLE_ROW;
 use crate::relay::rows::Fate;
 use crate::relay::rows::batch::Batch;
 use crate::relay::rows::coverage::Coverage;
+use crate::relay::topic;
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -245,8 +246,7 @@ pub(super) async fn read_head<C: Claim, P>(
             let index = batch.appended(ReadEnd::Cut);
             relay.rows.mark_acknowledged(batch, index);
             if batch.fate(index) == Fate::Open {
-                let topic =
-                    relay.template.topic(&String::from_utf8_lossy(batch.rows()[index].aggregate_type()));
+                let topic = topic::name(&relay.topics, &batch.rows()[index]);
                 batch.rejected(index, &topic, UNREADABLE_ROW.rejection(error));
             }
         }

@@ -51,7 +51,7 @@ async fn read_and_send<C: Claim, P: Publisher>(
     read(relay, &mut claimed.claim, &mut claimed.planned, batch).await?;
     let deadline = claimed.deadline;
     // Send all rows at once. Slice by slice, they would be sent in many small requests.
-    let sending = timeout_at(deadline, session.send(&relay.template, batch, 0));
+    let sending = timeout_at(deadline, session.send(&relay.topics, batch, 0));
     if claimed.keep_during(relay, sending).await.is_err() {
         session.close(not_acknowledged(relay, session));
     }

@@ -24,7 +24,7 @@ use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
 use crate::relay::rows::Fate;
 use crate::relay::rows::batch::Batch;
 use crate::relay::rows::refusals::Refusals;
-use pg_outbox::topic::TopicTemplate;
+use crate::relay::topic::{self, TopicRules};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -40,6 +40,7 @@ const TOPICS_KEPT: usize = 4_096;
 pub struct Session<P> {
     producer: P,
     topics: Vec<Topic>,
+    /// Where rows go, by what their topic depends on.
     routes: HashMap<Vec<u8>, Route>,
     /// Where each row of the current batch goes, as far as it is known.
     destinations: Vec<Option<Destination>>,
@@ -143,9 +144,10 @@ impl<P: Producer> Session<P> {
     }
 
     /// Sends the open rows from this index on, in order, and stops at the first failure. Waits only to look up topics.
-    pub async fn send<E: Event>(&mut self, template: &TopicTemplate, batch: &mut Batch<E>, from: usize) {
+    pub async fn send<E: Event>(&mut self, topics: &TopicRules, batch: &mut Batch<E>, from: usize) {
         self.destinations.resize(batch.len(), None);
         self.now = Instant::now();
+        let mut buffer = Vec::new();
         for index in from..batch.len() {
             if self.producer.has_failed() {
                 self.absorb(batch);
@@ -157,14 +159,14 @@ impl<P: Producer> Session<P> {
                 continue;
             }
             let topic = loop {
-                match self.routes.get(batch.rows()[index].aggregate_type()) {
+                match self.routes.get(topic::dependency(topics, &batch.rows()[index], &mut buffer)) {
                     Some(Route::Topic(topic)) => break Some(*topic),
                     Some(Route::Invalid(topic, rejection)) => {
                         batch.rejected(index, topic, rejection.clone());
                         break None;
                     }
                     None => {
-                        if let Err(failure) = self.find_routes(template, batch, index).await {
+                        if let Err(failure) = self.find_routes(topics, batch, index).await {
                             return self.close(failure);
                         }
                     }

@@ -14,6 +14,7 @@ use crate::relay::outbox::{Claim, Outbox, ReadEnd, ReadRequest, RowSelection, Se
 use crate::relay::partition;
 use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
 use crate::relay::reason::REJECTS_EVERYTHING;
+use crate::relay::topic;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -148,7 +149,10 @@ impl<P: Producer, E: Event> Flight<P, E> {
                 found.unknown.push(due.topic);
                 continue;
             };
-            if relay.rows.acknowledged.borrow().contains(&row) {
+            if topic::of(&relay.topics, &row).is_err() {
+                // The topic was allowed when it was held. A later claim rejects the row.
+                found.works.push(due.topic);
+            } else if relay.rows.acknowledged.borrow().contains(&row) {
                 // An earlier probe sent it, which does not show whether the topic works now.
                 recovered.push(row);
                 found.unknown.push(due.topic);
@@ -311,8 +315,7 @@ async fn read<Q, C: Claim>(
     let mut rows = Vec::new();
     // Rows beyond the byte limit are probed later.
     let slice = claim.next_slice(count, relay.settings.limits().batch_bytes, &mut rows).await?;
-    let topic = |row: &C::Event| relay.template.topic(&String::from_utf8_lossy(row.aggregate_type()));
-    Ok((rows.into_iter().map(|row| (topic(&row), row)).collect(), slice.end))
+    Ok((rows.into_iter().map(|row| (topic::name(&relay.topics, &row), row)).collect(), slice.end))
 }
 
 /// Whether the settlement has recorded this row as sent. If not, another relay would publish it again once its hold ends.

@@ -18,7 +18,11 @@ impl Server {
         let skips_locked = self.world.breaks(Sabotage::RowsSkipLocked);
         let remembered = self.world.breaks(Sabotage::PausesCached).then(|| self.remembered_pauses(&state));
         let paused = remembered.as_ref().unwrap_or(&state.tables.paused);
-        let waits = |event: &SimEvent| paused.iter().any(|scope| scope.covers(event));
+        let by_type = self.world.breaks(Sabotage::TopicsByTypeAlone);
+        let waits = |event: &SimEvent| {
+            let seen = if by_type { event.in_topic(event.kind) } else { *event };
+            state.tables.holds.contains_key(&seen.topic) || paused.iter().any(|scope| scope.covers(&seen))
+        };
         let mut found: Vec<(usize, SimEvent)> = Vec::new();
         for event in state.tables.waiting() {
             let Some(place) = lanes.iter().position(|asked| *asked == event.lane()) else { continue };
@@ -26,8 +30,7 @@ impl Server {
                 && self.promises.damage(event.identity) != Damage::None;
             let locked =
                 skipped || skips_locked && state.row_locks.get(&event.id).is_some_and(|by| *by != reader);
-            let held = state.tables.holds.contains_key(&event.topic) || waits(&event);
-            if event.id > low(place) && !held && !locked {
+            if event.id > low(place) && !waits(&event) && !locked {
                 found.push((place, event));
             }
         }
@@ -44,7 +47,7 @@ impl Server {
         remembered.1.clone()
     }
 
-    /// The first unsent row of this row's key, held or not, unless it is paused.
+    /// The first unsent row of this row's topic and key, held or not, unless it is paused.
     pub fn first_of_key_of(&self, id: i64) -> Vec<SimEvent> {
         let state = self.state.borrow();
         let Some(row) = state.tables.rows.get(&id) else { return Vec::new() };
@@ -70,7 +73,9 @@ impl Server {
     pub fn witness(&self, topic: u8, any: bool) -> Option<SimEvent> {
         let state = self.state.borrow();
         let key = state.tables.holds.get(&topic).and_then(|hold| hold.key).filter(|_| !any);
-        let key_paused = |event: &SimEvent| state.tables.paused.contains(&Scope::Key(event.topic, event.key));
+        let of_key = |scope: &&Scope| matches!(scope, Scope::Key(..));
+        let key_paused =
+            |event: &SimEvent| state.tables.paused.iter().filter(of_key).any(|scope| scope.covers(event));
         let rows = || state.tables.waiting().filter(|event| event.topic == topic && !key_paused(event));
         if let Some(row) = rows().find(|event| Some(event.key) == key) {
             return Some(row);
@@ -178,9 +183,12 @@ impl Server {
         self.state.borrow().tables.is_blocked(event)
     }
 
-    /// Whether this row blocks its key, or follows a row that does.
+    /// Whether this row blocks its key, or follows a row that does. A row of another topic may have been held when the key
+    /// was blocked.
     pub fn is_behind_block(&self, event: &SimEvent) -> bool {
-        let same_key = |blocks: &SimEvent| (blocks.topic, blocks.key) == (event.topic, event.key);
-        self.blocked().iter().any(|blocks| same_key(blocks) && blocks.id <= event.id)
+        let waits_for = |blocks: &SimEvent| {
+            event.has_key_of(blocks) && (blocks.id <= event.id || blocks.topic != event.topic)
+        };
+        self.blocked().iter().any(waits_for)
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 pub enum Scope {
     Everything,
     Topic(u8),
-    /// A topic and a key.
+    /// A topic or an aggregate type, and a key.
     Key(u8, u8),
 }
 
@@ -19,7 +19,7 @@ impl Scope {
         match self {
             Scope::Everything => true,
             Scope::Topic(topic) => topic == event.topic,
-            Scope::Key(topic, key) => (topic, key) == (event.topic, event.key),
+            Scope::Key(of, key) => event.has_key(of, key),
         }
     }
 }
@@ -167,7 +167,7 @@ impl Tables {
 
     /// Whether a row's key is blocked.
     pub fn is_blocked(&self, event: &SimEvent) -> bool {
-        self.blocked.values().any(|blocked| (blocked.topic, blocked.key) == (event.topic, event.key))
+        self.blocked.values().any(|blocked| event.has_key_of(blocked))
     }
 
     fn set_sent_at(&mut self, id: i64, at: Option<Instant>) {

@@ -113,6 +113,7 @@ FROM {versions}"
     pub(super) fn new_rows_if_free(self) -> Query {
         let (outbox, versions) = (self.target.table.quoted(), self.target.versions_if_free());
         let ctid = if self.on_sent == OnSent::Delete { ", i.ctid" } else { "" };
+        let topic = if self.target.topics.column { ", left(i.topic, 300) AS outbox_relay_topic" } else { "" };
         let length = self.payload.length_sql("i.payload");
         let is_ours = "i.sent_at IS NULL AND (hashtext(i.aggregate_id) & 63) = ANY($7::smallint[])";
         let sql = format!(
@@ -124,10 +125,10 @@ SELECT v.version, v.basis, r.id, r.lane, r.event_id,
        CASE WHEN r.is_small THEN r.payload END,
        CASE WHEN NOT r.is_small THEN 0::bigint END,
        CASE WHEN r.is_small THEN r.headers END,
-       r.created_at{r_ctid}
+       r.created_at{r_ctid}{r_topic}
 FROM {versions}
 LEFT JOIN LATERAL (
-    SELECT i.id, i.event_id, i.aggregate_type, i.aggregate_id, i.event_type, i.payload, i.headers, i.created_at{ctid},
+    SELECT i.id, i.event_id, i.aggregate_type, i.aggregate_id, i.event_type, i.payload, i.headers, i.created_at{ctid}{topic},
            CASE WHEN {is_ours} THEN (hashtext(i.aggregate_id) & 63)::smallint END AS lane,
            CASE WHEN {is_ours}
                 THEN coalesce({length}, 0)::bigint + octet_length(i.aggregate_id) + octet_length(i.event_type)
@@ -143,6 +144,7 @@ LEFT JOIN LATERAL (
     LIMIT $6::bigint
 ) r ON true",
             r_ctid = if ctid.is_empty() { "" } else { ", r.ctid" },
+            r_topic = if topic.is_empty() { "" } else { ", r.outbox_relay_topic" },
         );
         let purpose =
             "reads new rows during a flow if nothing is held, blocked or paused, and no row is large";
@@ -181,8 +183,8 @@ LEFT JOIN LATERAL (
 
     /// Reads the rows of `lanes` that match `which`. The LEFT JOIN returns the versions even without rows.
     ///
-    /// A row that is too large for a record is read without its large values. Its type is cut to a length that still
-    /// determines the topic, or is too long for a topic. Its key is cut only if the key alone is too large.
+    /// A row that is too large for a record is read without its large values. The types that determine its topic are cut to a
+    /// length that is too long for a topic. Its key is cut only if the key alone is too large.
     ///
     /// `too_large` is the size of such a row in bytes, else NULL. It is never larger than the record would be, so that the
     /// relay does not reject a row that Kafka might accept:
@@ -212,6 +214,13 @@ LEFT JOIN LATERAL (
             OnSent::Mark => (String::new(), ""),
             OnSent::Delete => (format!(", {place} AS outbox_relay_place"), ", p.outbox_relay_place"),
         };
+        let topics = self.target.topics;
+        let event_type_if_large =
+            if topics.template.has_event_type() { " ELSE left(p.event_type, 300)" } else { "" };
+        let (topic, p_topic) = match topics.column {
+            true => (", o.topic", ", left(p.topic, 300) AS outbox_relay_topic"),
+            false => ("", ""),
+        };
         let length = self.payload.length_sql("o.payload");
         let texts = format!(
             "(coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type))"
@@ -230,11 +239,11 @@ LEFT JOIN LATERAL (
            CASE WHEN {is_read}p.too_large IS NULL THEN p.aggregate_type ELSE left(p.aggregate_type, 300) END,
            CASE WHEN {is_read}(p.too_large IS NULL OR octet_length(p.aggregate_id) <= $5::integer) THEN p.aggregate_id
                 ELSE left(p.aggregate_id, 300) END,
-           CASE WHEN {is_read}p.too_large IS NULL THEN p.event_type END,
+           CASE WHEN {is_read}p.too_large IS NULL THEN p.event_type{event_type_if_large} END,
            CASE WHEN {is_read}p.too_large IS NULL THEN p.payload END,
            p.too_large,
            CASE WHEN {is_read}p.too_large IS NULL THEN p.headers END,
-           p.created_at{p_place}
+           p.created_at{p_place}{p_topic}
     FROM {lanes}
     CROSS JOIN LATERAL (
         SELECT o.id, {lane} AS lane, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
@@ -249,7 +258,7 @@ LEFT JOIN LATERAL (
                    THEN '[]'
                    ELSE o.headers
                END AS headers,
-               o.created_at{place}
+               o.created_at{place}{topic}
         FROM {rows}
         {order}
     ) p{limit}
@@ -263,14 +272,20 @@ LEFT JOIN LATERAL (
         let (outbox, versions) = (self.target.table.quoted(), self.target.versions());
         let pending = self.target.pending();
         let ctid = if self.on_sent == OnSent::Delete { ", o.ctid" } else { "" };
+        let topic = if self.target.topics.column { ", left(o.topic, 300) AS outbox_relay_topic" } else { "" };
+        let event_type = if self.target.topics.template.has_event_type() {
+            "left(o.event_type, 300)"
+        } else {
+            "NULL::text"
+        };
         let sql = format!(
             "
 SELECT v.version, v.basis, p.*
 FROM {versions}
 CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 LEFT JOIN LATERAL (
-    SELECT o.id, l.lane AS lane, o.event_id, left(o.aggregate_type, 300), left(o.aggregate_id, 300), NULL::text,
-           NULL::json, 0::bigint, NULL::jsonb, o.created_at{ctid}
+    SELECT o.id, l.lane AS lane, o.event_id, left(o.aggregate_type, 300), left(o.aggregate_id, 300), {event_type},
+           NULL::json, 0::bigint, NULL::jsonb, o.created_at{ctid}{topic}
     FROM {outbox} o
     WHERE {pending}
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id

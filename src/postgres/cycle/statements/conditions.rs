@@ -5,20 +5,39 @@
 //! were collected. Without the equality, the primary key would need a sort, which the settings of transactions disable.
 
 use crate::postgres::table::{TableName, quote_literal};
-use pg_outbox::topic::TopicTemplate;
+use crate::relay::topic::TopicRules;
+use pg_outbox::topic::TopicPart;
 
 /// An outbox, and the topics of its rows.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) table: &'a TableName,
-    pub(super) template: &'a TopicTemplate,
+    pub(super) topics: &'a TopicRules,
 }
 
 impl Target<'_> {
     /// The topic of the row.
     pub(super) fn topic(self) -> String {
-        let (prefix, suffix) = (quote_literal(self.template.prefix()), quote_literal(self.template.suffix()));
-        if self.template.is_constant() { prefix } else { format!("{prefix} || o.aggregate_type || {suffix}") }
+        self.topic_of("o")
+    }
+
+    /// The topic of the row of this alias. It is never NULL.
+    fn topic_of(self, row: &str) -> String {
+        let template = &self.topics.template;
+        let (prefix, suffix) = (quote_literal(template.prefix()), quote_literal(template.suffix()));
+        if self.topics.is_constant() {
+            return prefix;
+        }
+        if self.topics.is_by_aggregate_type() {
+            return format!("{prefix} || {row}.aggregate_type || {suffix}");
+        }
+        let part = |part: &TopicPart| match part {
+            TopicPart::Text(text) => quote_literal(text),
+            TopicPart::EventType => format!("{row}.event_type"),
+            _ => format!("{row}.aggregate_type"),
+        };
+        let rendered = template.parts().iter().map(part).collect::<Vec<_>>().join(" || ");
+        if self.topics.column { format!("coalesce({row}.topic, {rendered})") } else { rendered }
     }
 
     /// The version of the set of holds, blocked keys and pauses, and the basis of the marks. The basis changes when a hold,
@@ -66,17 +85,22 @@ impl Target<'_> {
         )
     }
 
-    /// The unsent rows with the key of the row `l.witness`, unless they are paused or blocked. A hold does not exclude them,
-    /// because they are used to probe it.
+    /// The unsent rows with the topic and the key of the row `l.witness`, unless they are paused or blocked. A hold does not
+    /// exclude them, because they are used to probe it.
     pub(super) fn of_key(self) -> String {
         let outbox = self.table.quoted();
         let (not_paused, not_blocked) = (self.not_paused(), self.not_blocked());
-        let same_key = if self.template.is_constant() {
+        let same_key = if self.topics.is_constant() {
             format!("o.aggregate_id = (SELECT w.aggregate_id FROM {outbox} w WHERE w.id = l.witness)")
         } else {
+            let (of_row, of_witness) = if self.topics.is_by_aggregate_type() {
+                ("o.aggregate_type".to_owned(), "w.aggregate_type".to_owned())
+            } else {
+                (self.topic(), self.topic_of("w"))
+            };
             format!(
-                "(o.aggregate_id, o.aggregate_type)
-        = (SELECT w.aggregate_id, w.aggregate_type FROM {outbox} w WHERE w.id = l.witness)"
+                "(o.aggregate_id, {of_row})
+        = (SELECT w.aggregate_id, {of_witness} FROM {outbox} w WHERE w.id = l.witness)"
             )
         };
         format!(
@@ -101,10 +125,11 @@ impl Target<'_> {
         )
     }
 
-    /// The table has no row for the key. If all types share one topic, the type is not part of the key.
+    /// The table has no row for the key. If two types can share a topic, the type is not part of the key, because rows of a
+    /// topic and an `aggregate_id` must wait together.
     fn key_not_in(self, table: &str) -> String {
         let same_type =
-            if self.template.is_constant() { "" } else { " AND b.aggregate_type = o.aggregate_type" };
+            if self.topics.is_by_aggregate_type() { " AND b.aggregate_type = o.aggregate_type" } else { "" };
         format!(
             "NOT EXISTS (
         SELECT FROM {table} b
@@ -121,19 +146,23 @@ impl Target<'_> {
         )
     }
 
-    /// The topic is neither held nor paused. The template is inverted, to get an array of aggregate types that the server
-    /// computes once. NOT EXISTS for each row costs five times as much.
+    /// The topic is neither held nor paused. The server computes the array once; NOT EXISTS for each row costs five times as
+    /// much. If the topic depends only on the aggregate type, the template is inverted, so that rows need no topic.
     pub(super) fn not_held(self) -> String {
         let (hold, pause) = (self.table.hold(), self.table.pause());
-        let (prefix, suffix) = (self.template.prefix(), self.template.suffix());
+        let (prefix, suffix) = (self.topics.template.prefix(), self.topics.template.suffix());
         let topics = format!(
             "(
             SELECT topic FROM {hold} UNION ALL SELECT topic FROM {pause} WHERE topic IS NOT NULL AND aggregate_id IS NULL
         ) AS waiting"
         );
-        if self.template.is_constant() {
+        if self.topics.is_constant() {
             let topic = self.topic();
             return format!("NOT EXISTS (SELECT 1 FROM {topics} WHERE topic = {topic})");
+        }
+        if !self.topics.is_by_aggregate_type() {
+            let topic = self.topic();
+            return format!("({topic}) <> ALL (ARRAY(\n        SELECT topic FROM {topics}))");
         }
         let suffix_length = suffix.chars().count();
         let around = prefix.chars().count() + suffix_length;
@@ -159,8 +188,8 @@ pub(crate) struct WaitConditions {
 }
 
 impl WaitConditions {
-    pub(crate) fn new(table: &TableName, template: &TopicTemplate) -> WaitConditions {
-        let target = Target { table, template };
+    pub(crate) fn new(table: &TableName, topics: &TopicRules) -> WaitConditions {
+        let target = Target { table, topics };
         let (hold, topic) = (table.hold(), target.topic());
         let (not_blocked, not_paused) =
             (target.key_not_in(&table.blocked_key()), target.key_not_in(&table.pause()));

@@ -27,7 +27,7 @@ pub(crate) fn print(statements: &Statements) -> String {
 --   {reaper};
 ",
         table = statements.table,
-        template = statements.template,
+        template = statements.topics.template,
         payload = statements.payload,
         settings = wrapped(&plain_settings()),
         reaper = wrapped(&reaper_settings()),

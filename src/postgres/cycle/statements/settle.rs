@@ -1,8 +1,8 @@
 //! The statements that record the outcome of a batch.
 
+use super::conditions::Target;
 use super::query::{Query, Template};
 use crate::postgres::payload::PayloadType;
-use crate::postgres::table::TableName;
 
 const SENT: &[&str] = &["the ids of acknowledged rows"];
 const VERDICTS: &[&str] = &["the ids of the rows", "their topics", "the reasons", "the errors"];
@@ -50,8 +50,11 @@ RETURNING id",
 
 /// Moves rejected rows to the dead letters, except locked ones. The server moves whole events, so the relay need not have
 /// read their payloads.
-pub(super) fn dead_letter(table: &TableName, payload: PayloadType) -> Query {
+pub(super) fn dead_letter(target: Target<'_>, payload: PayloadType) -> Query {
+    let Target { table, topics } = target;
     let (outbox, dead_letter, payload) = (table.quoted(), table.dead_letter(), payload.bytes_sql("payload"));
+    let (o_topic, row_topic) =
+        if topics.column { (", o.topic AS row_topic", ", row_topic") } else { ("", "") };
     let sql = format!(
         "
 WITH moved AS (
@@ -60,12 +63,12 @@ WITH moved AS (
     WHERE o.id = r.id
       AND o.id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))
     RETURNING o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,
-              r.topic, r.reason, r.error
+              r.topic, r.reason, r.error{o_topic}
 )
 INSERT INTO {dead_letter} (outbox_id, event_id, aggregate_type, aggregate_id, event_type, payload, headers,
-                           created_at, topic, reason, error)
+                           created_at, topic, reason, error{row_topic})
 SELECT id, event_id, aggregate_type, aggregate_id, event_type, {payload}, headers, created_at, topic, reason,
-       error
+       error{row_topic}
 FROM moved
 ORDER BY id"
     );

@@ -1,12 +1,15 @@
 //! Finds unsent events that can never be sent, and lists the topics of the others.
 
 use super::Context;
-use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME};
+use super::schema::Schema;
+use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVENT_TOPIC_NOT_ALLOWED};
 use crate::doctor::{Code, Finding, TopicInUse};
-use crate::postgres::payload::PayloadType;
+use crate::postgres::connection::transaction::Params;
+use crate::postgres::cycle::statements::topic_sql;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::reason::remedy;
+use crate::relay::topic::TopicRules;
 use pg_outbox::topic::check_topic;
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
@@ -16,22 +19,23 @@ const DOING: &str = "checking waiting events";
 /// The number of unsent rows to check per lane, and the number of latest rows.
 const ROWS_PER_LANE: i64 = 100;
 const LATEST_ROWS: i64 = 1_000;
-const TYPES_MAX: i64 = 200;
+const TOPICS_MAX: i64 = 200;
 /// The most rows that a finding names.
 const IDS_NAMED: usize = 5;
 
-/// The first unsent rows of each lane, by aggregate type. Types are cut to a length that is still too long for a topic. Rows
-/// of more than $3 bytes do not fit into a record. Large headers are not checked.
+/// The first unsent rows of each lane, by topic. Names are cut to a length that is still too long for a topic. Rows of more
+/// than $3 bytes do not fit into a record. Large headers are not checked.
 const WAITING: &str = "
-SELECT left(p.aggregate_type, 300), count(*), max(p.bytes)::bigint,
+SELECT left(p.topic, 300), count(*), max(p.bytes)::bigint,
        (array_agg(p.id ORDER BY p.id))[1:5],
        count(*) FILTER (WHERE p.bytes > $3::bigint),
        (array_agg(p.id ORDER BY p.id) FILTER (WHERE p.bytes > $3::bigint))[1:5],
        count(*) FILTER (WHERE p.bad_headers),
-       (array_agg(p.id ORDER BY p.id) FILTER (WHERE p.bad_headers))[1:5]
+       (array_agg(p.id ORDER BY p.id) FILTER (WHERE p.bad_headers))[1:5],
+       p.is_named
 FROM unnest($1::smallint[]) AS l(lane)
 CROSS JOIN LATERAL (
-    SELECT o.id, o.aggregate_type,
+    SELECT o.id, {topic} AS topic, {is_named} AS is_named,
            coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type) AS bytes,
            CASE WHEN pg_column_size(o.headers) <= 2000 AND pg_column_compression(o.headers) IS NULL
                 THEN CASE WHEN jsonb_typeof(o.headers) <> 'object' THEN true
@@ -43,70 +47,89 @@ CROSS JOIN LATERAL (
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id
     LIMIT $2::bigint
 ) AS p
-GROUP BY 1
+GROUP BY 1, p.is_named
 ORDER BY 2 DESC
 LIMIT $4::bigint";
 
-/// The types of the latest rows. Their topics are in use even if no event waits.
+/// The topics of the latest rows, which are in use even if no event waits.
 const LATEST: &str = "
-SELECT DISTINCT left(o.aggregate_type, 300)
-FROM (SELECT aggregate_type FROM {outbox} ORDER BY id DESC LIMIT $1::bigint) AS o
+SELECT DISTINCT left({topic}, 300)
+FROM (SELECT {columns} FROM {outbox} ORDER BY id DESC LIMIT $1::bigint) AS o
 LIMIT $2::bigint";
 
 pub(super) async fn examine(
     context: &Context<'_>,
-    payload: PayloadType,
+    schema: &Schema,
     record_bytes_max: usize,
 ) -> Result<(Vec<Finding>, Vec<TopicInUse>), Fault> {
-    let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
-    let most = record_bytes_max as i64;
-    let sql = WAITING.replace("{length}", &payload.length_sql("o.payload"));
-    let reserved = context.config.outbox.headers.iter().filter(|header| header.is_reserved());
-    let reserved: Vec<&str> = reserved.map(|header| header.name.as_str()).collect();
-    let waiting = context
-        .rows(
-            DOING,
-            &sql,
-            &[
-                (&lanes, Type::INT2_ARRAY),
-                (&ROWS_PER_LANE, Type::INT8),
-                (&most, Type::INT8),
-                (&TYPES_MAX, Type::INT8),
-                (&reserved, Type::TEXT_ARRAY),
-            ],
-        )
-        .await?;
-    let latest = context.rows(DOING, LATEST, &[(&LATEST_ROWS, Type::INT8), (&TYPES_MAX, Type::INT8)]).await?;
-
+    let topics = &schema.topics;
     let mut findings = Vec::new();
-    let mut topics: BTreeMap<String, TopicInUse> = BTreeMap::new();
-    let template = &context.config.outbox.topic;
-    for row in &waiting {
-        let topic = template.topic(row.get(0));
-        findings.extend(unsendable(context, row, record_bytes_max));
-        if let Err(error) = check_topic(&topic) {
-            let problem = format!("the topic name {topic:?} is invalid: {error}");
-            findings.push(about(
-                context,
-                &EVENT_TOPIC_NAME,
-                row.get(1),
-                row.get(3),
-                &problem,
-                "invalid-topic-name",
-            ));
+    let mut found: BTreeMap<String, TopicInUse> = BTreeMap::new();
+    for row in waiting(context, schema, record_bytes_max).await? {
+        let topic: String = row.get(0);
+        findings.extend(unsendable(context, &row, record_bytes_max));
+        if let Some(finding) = without_topic(context, topics, &row, &topic) {
+            findings.push(finding);
             continue;
         }
-        let used = in_use(&mut topics, topic);
+        let used = in_use(&mut found, topic);
         used.waiting += row.get::<_, i64>(1);
         used.largest_bytes = used.largest_bytes.max(row.get(2));
     }
-    for row in &latest {
-        let topic = template.topic(row.get(0));
-        if check_topic(&topic).is_ok() {
-            in_use(&mut topics, topic);
+    for row in latest(context, topics).await? {
+        let topic: String = row.get(0);
+        let is_rejected = topics.column && !topics.matches(&topic);
+        if check_topic(&topic).is_ok() && !is_rejected {
+            in_use(&mut found, topic);
         }
     }
-    Ok((findings, topics.into_values().collect()))
+    Ok((findings, found.into_values().collect()))
+}
+
+async fn waiting(
+    context: &Context<'_>,
+    Schema { payload, topics, .. }: &Schema,
+    record_bytes_max: usize,
+) -> Result<Vec<Row>, Fault> {
+    let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
+    let most = record_bytes_max as i64;
+    let sql = WAITING
+        .replace("{length}", &payload.length_sql("o.payload"))
+        .replace("{topic}", &topic_sql(context.table, topics))
+        .replace("{is_named}", if topics.column { "o.topic IS NOT NULL" } else { "false" });
+    let reserved = context.config.outbox.headers.iter().filter(|header| header.is_reserved());
+    let reserved: Vec<&str> = reserved.map(|header| header.name.as_str()).collect();
+    let params: Params<'_> = &[
+        (&lanes, Type::INT2_ARRAY),
+        (&ROWS_PER_LANE, Type::INT8),
+        (&most, Type::INT8),
+        (&TOPICS_MAX, Type::INT8),
+        (&reserved, Type::TEXT_ARRAY),
+    ];
+    context.rows(DOING, &sql, params).await
+}
+
+async fn latest(context: &Context<'_>, topics: &TopicRules) -> Result<Vec<Row>, Fault> {
+    let columns =
+        if topics.column { "aggregate_type, event_type, topic" } else { "aggregate_type, event_type" };
+    let sql = LATEST.replace("{topic}", &topic_sql(context.table, topics)).replace("{columns}", columns);
+    context.rows(DOING, &sql, &[(&LATEST_ROWS, Type::INT8), (&TOPICS_MAX, Type::INT8)]).await
+}
+
+/// Rows that the relay cannot send to their topic.
+fn without_topic(context: &Context<'_>, topics: &TopicRules, row: &Row, topic: &str) -> Option<Finding> {
+    let is_named: bool = row.get(8);
+    let (code, problem, reason) = if let Err(error) = check_topic(topic) {
+        let problem = format!("the topic name {topic:?} is invalid: {error}");
+        (&EVENT_TOPIC_NAME, problem, "invalid-topic-name")
+    } else if is_named && !topics.allows(topic) {
+        let problem =
+            format!("the event names the topic {topic}, which [outbox] topic_allow does not contain");
+        (&EVENT_TOPIC_NOT_ALLOWED, problem, "topic-not-allowed")
+    } else {
+        return None;
+    };
+    Some(about(context, code, row.get(1), row.get(3), &problem, reason))
 }
 
 fn in_use(topics: &mut BTreeMap<String, TopicInUse>, topic: String) -> &mut TopicInUse {

@@ -77,7 +77,7 @@ pub(crate) async fn examine(
     add(found, "timeouts", timeouts::findings(&context).await)?;
 
     let schema = schema::read(&context).await?;
-    found.extend(schema.findings);
+    found.extend(schema.findings.iter().cloned());
     // Without the right table, the other checks would only repeat these findings.
     let has = |kind| schema.faults.contains(&kind);
     if has(SchemaFaultKind::Version) || has(SchemaFaultKind::Migration) || has(SchemaFaultKind::Relation) {
@@ -90,9 +90,9 @@ pub(crate) async fn examine(
     add(found, "what holds vacuum back", vacuum::holders(&context).await)?;
     if !has(SchemaFaultKind::Column) {
         if !has(SchemaFaultKind::Index) {
-            add(found, "the claim's plan", plan::findings(&context, schema.payload, record_bytes_max).await)?;
+            add(found, "the claim's plan", plan::findings(&context, &schema, record_bytes_max).await)?;
         }
-        match events::examine(&context, schema.payload, record_bytes_max).await {
+        match events::examine(&context, &schema, record_bytes_max).await {
             Ok((findings, topics)) => {
                 found.extend(findings);
                 examined.topics = topics;

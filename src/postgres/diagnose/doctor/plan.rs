@@ -1,12 +1,12 @@
 //! Checks that the claim and the scout use the pending index with the current statistics.
 
 use super::Context;
+use super::schema::Schema;
 use crate::doctor::Finding;
 use crate::doctor::codes::CLAIM_PLAN;
 use crate::postgres::connection::fault::{answer, fault};
 use crate::postgres::connection::session::plain_settings;
 use crate::postgres::cycle::statements::Statements;
-use crate::postgres::payload::PayloadType;
 use crate::postgres::table::TableName;
 use crate::relay::failure::Fault;
 use deadpool_postgres::Object;
@@ -19,12 +19,13 @@ const LANES: usize = 16;
 
 pub(super) async fn findings(
     context: &Context<'_>,
-    payload: PayloadType,
+    schema: &Schema,
     record_bytes_max: usize,
 ) -> Result<Vec<Finding>, Fault> {
     let outbox = &context.config.outbox;
     let record_bytes_max = i32::try_from(record_bytes_max).unwrap_or(i32::MAX);
-    let statements = Statements::new(context.table, payload, outbox.on_sent, &outbox.topic, record_bytes_max);
+    let Schema { payload, topics, .. } = schema;
+    let statements = Statements::new(context.table, *payload, outbox.on_sent, topics, record_bytes_max);
     let lanes: Vec<String> = (0..LANES).map(|lane| lane.to_string()).collect();
     let (lanes, lows) = (lanes.join(","), ["0"; LANES].join(","));
     let rows = context.config.relay.batch_size;

@@ -9,6 +9,7 @@ use crate::doctor::{Code, Finding};
 use crate::postgres::connection::fault::{answer, unavailable};
 use crate::postgres::schema::check::{CheckError, PayloadType, SchemaFault, SchemaFaultKind, check};
 use crate::relay::failure::Fault;
+use crate::relay::topic::TopicRules;
 use deadpool_postgres::Object;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -21,19 +22,22 @@ pub(super) struct Schema {
     pub(super) findings: Vec<Finding>,
     pub(super) faults: Vec<SchemaFaultKind>,
     pub(super) payload: PayloadType,
+    pub(super) topics: TopicRules,
 }
 
-const PAYLOAD: &str = "
-SELECT format_type(a.atttypid, NULL)
+const COLUMNS: &str = "
+SELECT max(format_type(a.atttypid, NULL)) FILTER (WHERE a.attname = 'payload'),
+       count(*) FILTER (WHERE a.attname = 'topic') > 0
 FROM pg_attribute AS a
-WHERE a.attrelid = to_regclass($1::text) AND a.attname = 'payload' AND NOT a.attisdropped";
+WHERE a.attrelid = to_regclass($1::text) AND a.attname IN ('payload', 'topic') AND NOT a.attisdropped";
 
 /// Runs the checks at start in one transaction, because `doctor` must be READ ONLY.
 pub(super) async fn read(context: &Context<'_>) -> Result<Schema, Fault> {
     let connection = context.database.get().await?;
     let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
     answer(DOING, connection.batch_execute(begin)).await?;
-    let checked = timeout(WITHIN, check(&connection, context.table)).await;
+    let outbox = &context.config.outbox;
+    let checked = timeout(WITHIN, check(&connection, context.table, outbox.into())).await;
     // A statement may have failed, or an answer may be outstanding.
     drop(Object::take(connection));
     let faults = match checked {
@@ -42,7 +46,9 @@ pub(super) async fn read(context: &Context<'_>) -> Result<Schema, Fault> {
         Ok(Err(CheckError::Server(error))) => return Err(unavailable(DOING, error.to_string())),
         Err(_) => return Err(unavailable(DOING, format!("no response within {WITHIN:?}"))),
     };
-    let payload = match context.of_table(DOING, PAYLOAD).await?.as_ref().map(|row| row.get(0)) {
+    // Not from the facts, because a schema with faults has none.
+    let columns = context.of_table(DOING, COLUMNS).await?;
+    let payload = match columns.as_ref().and_then(|row| row.get(0)) {
         Some("jsonb") => PayloadType::Jsonb,
         Some("bytea") => PayloadType::Bytea,
         Some("text") => PayloadType::Text,
@@ -52,6 +58,7 @@ pub(super) async fn read(context: &Context<'_>) -> Result<Schema, Fault> {
         findings: faults.iter().map(finding).collect(),
         faults: faults.iter().map(|fault| fault.kind).collect(),
         payload,
+        topics: TopicRules::from(outbox).with_column(columns.is_some_and(|row| row.get(1))),
     })
 }
 

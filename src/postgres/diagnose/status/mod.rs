@@ -26,6 +26,7 @@ use crate::postgres::operate::pauses::{self, PausedScope};
 use crate::postgres::table::TableName;
 use crate::relay::failure::Fault;
 use crate::relay::lane::{LANES, Lane};
+use crate::relay::topic::TopicRules;
 use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -82,13 +83,19 @@ impl PostgresStatus {
             Some(limit) => ShortTransaction::reading_within(database, limit),
             None => ShortTransaction::reading(database),
         };
+        let topics = TopicRules::from(outbox);
         PostgresStatus {
             transaction,
             table: outbox.table.clone(),
-            first: waiting::first(&outbox.table, &outbox.topic),
-            oldest: oldest_sql(&outbox.table, &outbox.topic),
+            first: waiting::first(&outbox.table, &topics),
+            oldest: oldest_sql(&outbox.table, &topics),
             on_sent: outbox.on_sent,
         }
+    }
+
+    /// Sets how topics are determined, once it is known whether the outbox has the column `topic`.
+    pub(crate) fn set_topics(&mut self, topics: &TopicRules) {
+        self.first = waiting::first(&self.table, topics);
     }
 
     /// Reads everything. Relays are identified by their application name, or by the lanes that they have locked.

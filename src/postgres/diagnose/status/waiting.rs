@@ -3,7 +3,7 @@
 use super::seconds;
 use crate::postgres::cycle::statements::WaitConditions;
 use crate::postgres::table::TableName;
-use pg_outbox::topic::TopicTemplate;
+use crate::relay::topic::TopicRules;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 
@@ -49,9 +49,9 @@ ORDER BY l.lane";
 
 /// Counts the first unsent rows of each lane by the reason why they wait. If there are several, a pause counts, then a hold,
 /// then a block.
-pub(super) fn first(table: &TableName, template: &TopicTemplate) -> String {
+pub(super) fn first(table: &TableName, topics: &TopicRules) -> String {
     let (outbox, WaitConditions { held, blocked, paused }) =
-        (table.quoted(), WaitConditions::new(table, template));
+        (table.quoted(), WaitConditions::new(table, topics));
     format!(
         "
 SELECT count(*), count(*) FILTER (WHERE held AND NOT paused), count(*) FILTER (WHERE blocked AND NOT held AND NOT paused),

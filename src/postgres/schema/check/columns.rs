@@ -7,6 +7,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::fault::{SchemaFault, SchemaFaultKind};
+use crate::config;
 use crate::postgres::table::TableName;
 
 /// The type of the payload column.
@@ -77,6 +78,24 @@ const WANTED: [Wanted; 9] = [
     wanted("sent_at", &["timestamp with time zone"], false),
 ];
 
+/// The column whose value wins over the topic template.
+const TOPIC: &str = "topic";
+
+/// Whether the outbox must have the column `topic`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopicColumn {
+    /// It may be missing.
+    Optional,
+    /// `[outbox] topic_allow` is set.
+    Required,
+}
+
+impl From<&config::Outbox> for TopicColumn {
+    fn from(outbox: &config::Outbox) -> TopicColumn {
+        if outbox.topic_allow.is_some() { TopicColumn::Required } else { TopicColumn::Optional }
+    }
+}
+
 const READ: &str = "
 SELECT attname::text, format_type(atttypid, NULL), attnotnull, atthasdef
 FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped";
@@ -124,8 +143,31 @@ impl Columns {
         PayloadType::from_name(&self.get("payload")?.type_name)
     }
 
-    pub(super) fn faults(&self, table: &TableName) -> Vec<SchemaFault> {
-        let mut faults = Vec::new();
+    pub(super) fn has_topic(&self) -> bool {
+        self.get(TOPIC).is_some()
+    }
+
+    /// The fault of the column `topic`.
+    fn topic_fault(&self, table: &TableName, wanted: TopicColumn) -> Option<SchemaFault> {
+        let outbox = table.quoted();
+        let (problem, remedy) = match self.get(TOPIC) {
+            None if wanted == TopicColumn::Optional => return None,
+            None => (
+                "[outbox] topic_allow is set, but the column is missing".to_owned(),
+                format!("ALTER TABLE {outbox} ADD COLUMN {TOPIC} text;"),
+            ),
+            Some(topic) if TEXT.contains(&topic.type_name.as_str()) => return None,
+            Some(topic) => (
+                format!("the type is {}, not {}", topic.type_name, TEXT.join(" or ")),
+                format!("ALTER TABLE {outbox} ALTER COLUMN {TOPIC} TYPE text USING {TOPIC}::text;"),
+            ),
+        };
+        let place = format!("{table}, column {TOPIC}");
+        Some(SchemaFault::new(SchemaFaultKind::Column, place, problem, remedy))
+    }
+
+    pub(super) fn faults(&self, table: &TableName, topic: TopicColumn) -> Vec<SchemaFault> {
+        let mut faults = Vec::from_iter(self.topic_fault(table, topic));
         for wanted in WANTED {
             let place = format!("{table}, column {}", wanted.name);
             let alter = format!("ALTER TABLE {} ALTER COLUMN {}", table.quoted(), wanted.name);

@@ -13,13 +13,17 @@ mod server;
 
 use tokio_postgres::Client;
 
-pub use columns::PayloadType;
 pub(crate) use columns::payload_type;
+pub use columns::{PayloadType, TopicColumn};
 pub use fault::{CheckError, SchemaFault, SchemaFaultKind};
 
-use crate::postgres::access::grants::{CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, union};
+use crate::config;
+use crate::postgres::access::grants::{
+    CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, for_topic_column, union,
+};
 use crate::postgres::schema::migrate::{self, MigrateError, State};
 use crate::postgres::table::TableName;
+use crate::relay::topic::TopicRules;
 
 /// Properties of a database that passed the checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,13 +36,22 @@ pub struct Facts {
     pub outbox_oid: u32,
     /// The type of the payload column.
     pub payload: PayloadType,
+    /// Whether the outbox has the optional column `topic`.
+    pub has_topic: bool,
     /// Whether the role is a superuser, which is more than the relay needs.
     pub is_superuser: bool,
 }
 
+impl Facts {
+    /// How the topics of this outbox are determined.
+    pub fn topics(&self, outbox: &config::Outbox) -> TopicRules {
+        TopicRules::from(outbox).with_column(self.has_topic)
+    }
+}
+
 /// Checks that the schema meets the needs of the relay. Changes nothing, and needs no transaction.
-pub async fn check(client: &Client, table: &TableName) -> Result<Facts, CheckError> {
-    check_for(client, table, RELAY_PRIVILEGES).await
+pub async fn check(client: &Client, table: &TableName, topic: TopicColumn) -> Result<Facts, CheckError> {
+    check_for(client, table, topic, RELAY_PRIVILEGES).await
 }
 
 /// The faults of the server and the database, before there are tables.
@@ -50,6 +63,7 @@ pub(crate) async fn server_faults(client: &Client) -> Result<Vec<SchemaFault>, C
 pub(crate) async fn check_for(
     client: &Client,
     table: &TableName,
+    topic: TopicColumn,
     privileges: &[Privilege],
 ) -> Result<Facts, CheckError> {
     let server = server::read(client).await?;
@@ -59,8 +73,8 @@ pub(crate) async fn check_for(
     }
 
     let relations = relations::read(client, table).await?;
-    let missing =
-        relations::missing_privileges(client, table, &union(&[CHECK_PRIVILEGES, privileges])).await?;
+    let wanted = union(&[CHECK_PRIVILEGES, privileges, &for_topic_column(privileges)]);
+    let missing = relations::missing_privileges(client, table, &wanted).await?;
     let readable = |relation: &str| relations.has(relation) && !missing.prevents_reading(relation);
     faults.extend(missing.faults(table, &server.role));
 
@@ -73,11 +87,11 @@ pub(crate) async fn check_for(
     // A relation that a pending migration creates is not a separate fault.
     faults.extend(relations.faults(table, complete));
 
-    let mut payload = None;
+    let (mut payload, mut has_topic) = (None, false);
     if let Some(outbox) = relations.oid("{outbox}") {
         let columns = columns::read(client, outbox).await?;
-        faults.extend(columns.faults(table));
-        payload = columns.payload();
+        faults.extend(columns.faults(table, topic));
+        (payload, has_topic) = (columns.payload(), columns.has_topic());
         faults.extend(index::faults(client, table, outbox).await?);
         faults.extend(sequence::faults(client, table, outbox).await?);
     }
@@ -99,6 +113,7 @@ pub(crate) async fn check_for(
             database_oid: server.database_oid,
             outbox_oid,
             payload,
+            has_topic,
             is_superuser: server.is_superuser,
         }),
         _ => Err(CheckError::Faults(faults)),

@@ -31,7 +31,7 @@ async fn judged(reason: &'static Reason) -> Fate {
     batch.rows_mut().extend([Row(1), Row(2)]);
     batch.appended(ReadEnd::Complete);
     session.begin(&relay.rows.refusals);
-    session.send(&relay.template, &mut batch, 0).await;
+    session.send(&relay.topics, &mut batch, 0).await;
     batch.suspect(0);
     batch.suspect(1);
     judge(&relay, &mut session, &mut batch).await;

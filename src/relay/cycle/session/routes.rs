@@ -1,20 +1,19 @@
-//! Maps a row's aggregate type to its topic.
+//! Maps a row to its topic.
 
 use super::{Priming, Session, TOPICS_KEPT, Topic, TopicState};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::Producer;
 use crate::relay::rows::batch::Batch;
-use crate::relay::topic;
+use crate::relay::topic::{self, TopicRules};
 use futures_util::{StreamExt, stream};
-use pg_outbox::topic::TopicTemplate;
 use std::cmp::Reverse;
 
-/// Where an aggregate type goes.
+/// Where rows go whose topic depends on the same.
 #[derive(Clone)]
 pub(super) enum Route {
     Topic(usize),
-    /// Kafka allows no topic of this name.
+    /// Kafka or the configuration allows no topic of this name.
     Invalid(String, Rejection),
 }
 
@@ -25,19 +24,20 @@ impl<P: Producer> Session<P> {
     /// Finds the unknown routes of this row and all later rows.
     pub(super) async fn find_routes<E: Event>(
         &mut self,
-        template: &TopicTemplate,
+        topics: &TopicRules,
         batch: &Batch<E>,
         from: usize,
     ) -> Result<(), Failure> {
-        let mut unknown = Vec::new();
+        let (mut unknown, mut buffer) = (Vec::new(), Vec::new());
         for row in &batch.rows()[from..] {
-            if !self.routes.contains_key(row.aggregate_type()) {
-                let route = self.route(template, row.aggregate_type());
+            let dependency = topic::dependency(topics, row, &mut buffer);
+            if !self.routes.contains_key(dependency) {
+                let route = self.route(topics, row);
                 if let Route::Topic(topic) = &route {
                     unknown
                         .extend(matches!(self.topics[*topic].state, TopicState::Unknown).then_some(*topic));
                 }
-                self.routes.insert(row.aggregate_type().to_vec(), route);
+                self.routes.insert(dependency.to_vec(), route);
             }
         }
         unknown.sort_unstable();
@@ -78,14 +78,14 @@ impl<P: Producer> Session<P> {
             Route::Topic(at) => moved_to[*at].map(|to| *at = to).is_some(),
             Route::Invalid(..) => false,
         });
-        // Many aggregate types may share a topic. Their routes are found again without asking Kafka.
+        // Many types may share a topic. Their routes are found again without asking Kafka.
         if self.routes.len() > TOPICS_KEPT {
             self.routes.clear();
         }
     }
 
-    fn route(&mut self, template: &TopicTemplate, aggregate_type: &[u8]) -> Route {
-        let name = match topic::of(template, aggregate_type) {
+    fn route<E: Event>(&mut self, topics: &TopicRules, row: &E) -> Route {
+        let name = match topic::of(topics, row) {
             Ok(name) => name,
             Err((name, rejection)) => return Route::Invalid(name, rejection),
         };

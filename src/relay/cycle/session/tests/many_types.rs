@@ -42,7 +42,7 @@ impl Event for OfType {
 
 /// Publishes one row of each of this many types, in batches of 100, and returns how many were acknowledged.
 async fn publish_types(session: &mut Session<LateReporter>, template: &str, types: i64) -> usize {
-    let (template, refusals) = (TopicTemplate::parse(template).unwrap(), Refusals::new());
+    let (template, refusals) = (template.parse::<TopicRules>().unwrap(), Refusals::new());
     let mut acknowledged = 0;
     for first in (0..types).step_by(100) {
         let mut batch = Batch::default();
@@ -56,7 +56,7 @@ async fn publish_types(session: &mut Session<LateReporter>, template: &str, type
         acknowledged += batch.sent().count();
         for (index, row) in batch.rows().iter().enumerate() {
             let topic = session.topic(session.destination(index).unwrap());
-            assert_eq!(topic, template.topic(&row.1));
+            assert_eq!(topic, template.template.topic(&row.1, "Changed"));
         }
     }
     session.begin(&refusals);
