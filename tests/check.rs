@@ -98,7 +98,7 @@ async fn missing_older_or_newer_schema_is_reported_with_the_command() {
          UPDATE app.outbox_migration SET checksum = 'x' WHERE number = 1",
     )
     .await;
-    one(&client, "with a text that differs", "migrate --print").await;
+    one(&client, "with SQL that differs", "migrate --print").await;
     run(&client, "TRUNCATE app.outbox_migration").await;
     one(&client, "no migration is recorded", "another name").await;
     database.drop(&[]).await;

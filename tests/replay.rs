@@ -196,7 +196,7 @@ async fn unusable_target_topic_is_refused_before_anything_is_published() {
     run(&outbox.client, "UPDATE app.outbox SET aggregate_type = 'invoice' WHERE id <= 20").await;
     let order = outbox.topic("order");
     for (to, message) in [
-        (&*order, "cannot be copied to it"),
+        (&*order, "cannot be copied to the same topic"),
         ("no-such-topic", "--to-topic: topic no-such-topic"),
         ("no topic", "--to-topic no topic: character"),
     ] {

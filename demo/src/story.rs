@@ -44,6 +44,7 @@ pub(super) fn end(screen: &mut Screen, figures: &Figures, verdict: &Verdict, lat
     let summary = if verdict.is_exact() { screen.green(&summary) } else { screen.red(&summary) };
     let from_others = match foreign {
         0 => "none of their events arrived".to_owned(),
+        1 => screen.red("1 event arrived that was never committed"),
         count => {
             screen.red(&format!("{} events arrived that were never committed", thousands(*count as usize)))
         }
@@ -55,7 +56,7 @@ pub(super) fn end(screen: &mut Screen, figures: &Figures, verdict: &Verdict, lat
     screen.say(&format!(
         "\n{summary}
   payloads  {payloads}
-  rollbacks {rolled_back} orders were rolled back, {from_others}
+  rollbacks {rolled_back} orders were rolled back; {from_others}
   latency   p50 {p50}, p99 {p99} from COMMIT to the consumer",
         rolled_back = thousands(figures.rolled_back),
         p50 = milliseconds(latency.p50),

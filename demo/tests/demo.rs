@@ -59,7 +59,7 @@ async fn demo_shows_that_every_event_arrives_once_and_in_order_and_leaves_nothin
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
     assert_eq!(stderr, "", "{stdout}");
     assert!(written(&stdout) > 0, "{stdout}");
-    assert!(stdout.contains("rolled back, none of their events arrived"), "{stdout}");
+    assert!(stdout.contains("rolled back; none of their events arrived"), "{stdout}");
     assert!(!stdout.contains('\x1b'), "no colors without a terminal: {stdout:?}");
     assert!(!schema_exists(&client).await, "{stdout}");
     database.drop(&[]).await;
@@ -122,7 +122,7 @@ async fn demo_fails_if_an_event_arrives_that_no_writer_committed() {
     let output = tokio::task::spawn_blocking(|| child.wait_with_output().unwrap()).await.unwrap();
     let stdout = shown + &text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{stdout}{}", text(&output.stderr));
-    assert!(stdout.contains("1 events arrived that were never committed"), "{stdout}");
+    assert!(stdout.contains("1 event arrived that was never committed"), "{stdout}");
     assert!(!schema_exists(&client).await, "{stdout}");
     database.drop(&[]).await;
 }

@@ -127,7 +127,7 @@ async fn connect(config: &Config, cluster: &KafkaCluster) -> Problems {
     let mut problems = Problems::default();
     check_postgres(config, &mut problems).await;
     match cluster.probe().await {
-        Ok(()) => print("kafka", &format!("answers at {}", config.kafka.bootstrap_servers)),
+        Ok(()) => print("kafka", &format!("connected to {}", config.kafka.bootstrap_servers)),
         Err(failure) => {
             let text = format!("{failure}. {}", fix(remedy(failure.reason)));
             let cause = match failure.reason {
@@ -160,7 +160,7 @@ async fn check_postgres(config: &Config, problems: &mut Problems) {
         }
     };
     let (major, minor) = (facts.server_version_num / 10_000, facts.server_version_num % 10_000);
-    print("postgres", &format!("answers, version {major}.{minor}"));
+    print("postgres", &format!("connected, version {major}.{minor}"));
     print("schema", &format!("{} is valid", config.outbox.table));
 }
 

@@ -176,7 +176,7 @@ fn describe(state: &State) -> String {
             format!("applied {}", humantime::format_rfc3339_seconds(*at))
         }
         State::Pending => "pending".to_owned(),
-        State::ChecksumDiffers { recorded } => format!("applied with a different text (sha256 {recorded})"),
+        State::ChecksumDiffers { recorded } => format!("applied with different SQL (sha256 {recorded})"),
         State::Unknown => "applied by a newer version".to_owned(),
     }
 }

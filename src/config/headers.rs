@@ -165,7 +165,7 @@ fn placeholder(name: &str) -> Result<Part, (String, String)> {
         return Ok(part.clone());
     }
     if name == "id" {
-        let what = "contains {id}, but ids can be issued again after a failover";
+        let what = "contains {id}, but IDs can be issued again after a failover";
         return Err((what.to_owned(), "use {event_id}".to_owned()));
     }
     let names = PLACEHOLDERS.iter().map(|(name, _)| *name);

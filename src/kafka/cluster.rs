@@ -249,7 +249,7 @@ impl KafkaCluster {
             let (client, topic) = (producer.share(), self.topic.borrow().clone());
             let fetch = move || client.client().fetch_metadata(topic.as_deref(), METADATA_TIMEOUT).map(drop);
             if let Ok(Err(error)) = tokio::task::spawn_blocking(fetch).await {
-                tracing::debug!("asking for metadata: {error}");
+                tracing::debug!("could not fetch metadata: {error}");
             }
             let done =
                 |reports: &Reports| reports.is_identified() || reports.is_fatal() || reports.has_failed();

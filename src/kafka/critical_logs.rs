@@ -18,8 +18,8 @@ impl CriticalLogs {
             None => tracing::debug!(target: "librdkafka", "{kind}: {message}"),
             Some(suppressed) => tracing::error!(
                 target: "librdkafka", code = "librdkafka_critical", suppressed,
-                "{kind}: {message}. Check whether the host has run out of threads, file descriptors or memory. If a \
-                 topic's events wait after that, restart the relay"
+                "{kind}: {message}. Check whether the host has run out of threads, file descriptors or memory. If \
+                 events of a topic still wait afterwards, restart the relay"
             ),
         }
     }

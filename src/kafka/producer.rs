@@ -101,7 +101,7 @@ impl Producer for KafkaProducer {
         match tokio::task::spawn_blocking(list).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
-                let what = format!("asking the leader of partition {partition} of topic {topic}");
+                let what = format!("querying the leader of partition {partition} of topic {topic}");
                 Err(failure(&what, &error))
             }
             Err(error) => Err(Failure::unknown(error.to_string())),

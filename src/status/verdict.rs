@@ -97,17 +97,22 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         } else {
             String::new()
         };
-        let why =
-            format!("{topics} held ({}: {}){keys}, others continue; see below", held.topic, held.reason);
+        let why = format!(
+            "{topics} held ({}: {}){keys}, but other events continue; see below",
+            held.topic, held.reason
+        );
         return with_command(OutboxState::Behind, why, "outbox-relay doctor");
     }
     if status.blocked_keys > 0 {
-        let why = format!("{} blocked, others continue", counted(status.blocked_keys.unsigned_abs(), "key"));
+        let why = format!(
+            "{} blocked, but other keys continue",
+            counted(status.blocked_keys.unsigned_abs(), "key")
+        );
         return with_command(OutboxState::Behind, why, "outbox-relay blocked-keys list");
     }
     if !status.paused.is_empty() {
         let why = format!(
-            "{} active, other events continue; see below",
+            "{} active, but other events continue; see below",
             counted(status.paused.len() as u64, "pause")
         );
         return with_command(OutboxState::Behind, why, "outbox-relay dead-letters history");

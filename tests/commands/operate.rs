@@ -174,7 +174,7 @@ async fn check_config_reports_the_findings_of_doctor() {
     for line in [
         "configuration  ",
         "relay.toml is valid",
-        "postgres       answers, version",
+        "postgres       connected, version",
         "schema         app.outbox",
         "topics         none checked",
         "doctor         no problems found",

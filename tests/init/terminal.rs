@@ -77,7 +77,10 @@ async fn missing_settings_are_asked_for_and_the_password_is_not_shown() {
         world.role
     );
     let Some(mut terminal) = Terminal::run(&line) else { return world.drop().await };
-    terminal.answer("Database URL of an owner [postgres://", &world.database.url());
+    terminal.answer(
+        "Database URL of a role that may create tables and roles [postgres://",
+        &world.database.url(),
+    );
     terminal.answer("Password of that role", "hunter2");
     terminal.answer("Kafka brokers [localhost:9092]", &topics::bootstrap());
     terminal.answer("Topics to create", &world.topic);
@@ -88,7 +91,7 @@ async fn missing_settings_are_asked_for_and_the_password_is_not_shown() {
     world.assert_nothing_exists().await;
 
     let mut terminal = Terminal::run(&line).unwrap();
-    terminal.answer("Database URL of an owner", &world.database.url());
+    terminal.answer("Database URL of a role that may create tables and roles", &world.database.url());
     terminal.answer("Password of that role", "");
     terminal.answer("Kafka brokers", &topics::bootstrap());
     terminal.answer("Topics to create", &world.topic);

@@ -6,8 +6,8 @@ This page shows the performance of the relay on one machine, compared with Debez
 first, followed by the method and every run. The targets are in [benchmarks/TARGETS.md](../benchmarks/TARGETS.md).
 
 `make bench` measures everything and writes this page, from a clean clone. It starts its own PostgreSQL and Kafka and downloads Debezium. It
-takes about two and a half hours. `make bench ONLY=drain,flow` measures some parts again and keeps the results of the others. This page has
-full runs only. `make bench QUICK=1` takes a quarter of an hour and shows that everything works, and its results are not published.
+takes about two and a half hours. `make bench ONLY=drain,flow` measures some parts again and keeps the results of the others. This page
+contains only full runs. `make bench QUICK=1` takes a quarter of an hour and checks that everything works. Its results are not published.
 
 ## Results
 
@@ -21,9 +21,11 @@ A result is the median of the runs, with the best run in parentheses. Unless sta
 pub const METHOD: &str = "
 ## Method
 
-**One machine runs everything.** PostgreSQL, Kafka, the measured program, the measuring program, writers and consumers share the cores below.
-PostgreSQL is a real server and Kafka is a single real broker, with the settings below. Files are on the machine's disk. PostgreSQL
-flushes its log at each commit of the application.
+This section describes every scenario of `make bench`, including those that have no full run yet.
+
+**One machine runs everything.** PostgreSQL, Kafka, the measured program, the measuring program, writers and consumers share the cores
+below. PostgreSQL is a real server and Kafka is a single real broker, with the settings below. Files are on the machine's disk. PostgreSQL
+flushes the WAL at each commit of the application.
 
 **Every record is checked.** After each measurement, all topics are consumed and compared with what was committed. If an event is lost,
 duplicated or out of order within its key, the run fails and yields no result.
@@ -36,8 +38,8 @@ records. Half of each payload is random. The rest repeats, as field names do.
 divided by the CPU time that the three used per row in the same run, as the kernel counts it. **Memory** is the peak resident memory of the
 process (`VmHWM`).
 
-**Latency** is the time from the answer to `COMMIT` until a consumer has the record. Writers follow a schedule that does not wait for
-late transactions. The figures below include how late the writers themselves were. Which program is measured first alternates between runs.
+**Latency** is the time from the response to `COMMIT` until a consumer has the record. Writers follow a schedule that does not wait for late
+transactions. The latency includes any delay of the writers themselves. Which program is measured first alternates between runs.
 
 **Writers at full speed** are 8 connections that insert 50 rows per transaction for a minute: alone, with the relay, and with Debezium.
 
@@ -57,7 +59,7 @@ marks nor deletes rows, so its results do not include that work, which the appli
 
 **Held snapshot.** A `REPEATABLE READ` transaction starts before the drain and stays open until its end.
 
-**Held topic.** The rows of the held topic have lower ids than the others, and the hold exists when the relay starts.
+**Held topic.** The rows of the held topic have lower IDs than the others, and the hold exists when the relay starts.
 
 **Retained rows.** Before each run, the sent rows of one minute at 2,000 rows/s become old enough for the reaper. The reaper runs with
 default settings.
@@ -92,6 +94,6 @@ pub const NOT_MEASURED: &str = "
 - More cores. They may change which of the three programs is the limit.
 - TLS, SASL, PgBouncer, and other versions of PostgreSQL.
 - Runs of several hours. For behavior under faults, see [Reliability](reliability.md).
-- Debezium in the scenarios that follow *writers at full speed*, and after a crash.
+- Debezium with a held snapshot, a held topic, retained rows, an outage, several instances or a slow network, and after a crash.
 - Other relays.
 ";

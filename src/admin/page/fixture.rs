@@ -312,7 +312,7 @@ fn postgres_away() -> Scene {
 }
 
 fn held_topic() -> Scene {
-    let why = "1 topic held (events.invoice: unknown-topic), others continue; see below";
+    let why = "1 topic held (events.invoice: unknown-topic), but other events continue; see below";
     let verdict = verdict(OutboxState::Behind, why, Some("outbox-relay doctor"));
     let held = held("events.invoice", "the topic does not exist on any of the brokers");
     Scene::of(Report { verdict, held_topics: vec![held], ..report() })
@@ -327,8 +327,9 @@ fn paused() -> Scene {
 /// Everything at once, with the longest and the most hostile texts.
 fn everything() -> Scene {
     let long = "x".repeat(249);
-    let why =
-        format!("2 topics held ({HOSTILE}: unknown-topic) and 12 keys blocked, others continue; see below");
+    let why = format!(
+        "2 topics held ({HOSTILE}: unknown-topic) and 12 keys blocked, but other events continue; see below"
+    );
     let mut report =
         Report { verdict: verdict(OutboxState::Behind, &why, Some("outbox-relay doctor")), ..report() };
     report.held_topics = vec![held(HOSTILE, HOSTILE), held(&long, &"long error ".repeat(80))];

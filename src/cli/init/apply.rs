@@ -43,7 +43,7 @@ async fn create_tables(plan: &Plan<'_>, servers: &mut Servers) -> Result<(), Fai
                 anyhow::Error::new(error).context("creating the roles and granting their privileges"),
             )
         })?;
-        done(&format!("role {} and its groups", plan.wanted.role))?;
+        done(&format!("role {} and the group roles", plan.wanted.role))?;
     }
     Ok(())
 }
@@ -65,7 +65,8 @@ fn done(what: &str) -> Result<(), Failed> {
 
 /// Adds what to do after a step that failed.
 fn repeatable(failed: Failed) -> Failed {
-    let what = "`init` stopped after some of its steps. Fix the cause, then run the command again: it keeps what exists";
+    let what =
+        "`init` did only some of its steps. Fix the cause, then run the command again: it keeps what exists";
     match failed {
         Failed::Failure(error) => Failed::Failure(error.context(what)),
         Failed::Unavailable(error) => Failed::Unavailable(error.context(what)),

@@ -64,6 +64,6 @@ fn line() -> Result<String, Failed> {
 
 fn failed(error: &std::io::Error) -> Failed {
     Failed::Failure(anyhow::anyhow!(
-        "Cannot ask on the terminal: {error}. Nothing was changed. Pass the settings as arguments, with --yes"
+        "Cannot use the terminal: {error}. Nothing was changed. Pass the settings as arguments, with --yes"
     ))
 }

@@ -128,8 +128,8 @@ fn compare(file: &Path, wanted: &Config) -> Result<(), Failed> {
         return Ok(());
     }
     Err(unusable(&format!(
-        "{} exists, for another {}. `init` does not overwrite it. Fix: name another file with --config, or move this one \
-         away",
+        "{} exists, but is for another {}. `init` does not overwrite it. Fix: name another file with --config, or \
+         rename this one",
         file.display(),
         different.join(" and ")
     )))
@@ -179,8 +179,8 @@ fn decide(
             files::SECRET_MODE
         ))),
         (None, false, ConfigFileState::Existing) => Err(unusable(&format!(
-            "{} exists, but neither the role {role} nor {} does. Fix: move the configuration away, so that `init` \
-             writes it again with a new password",
+            "{} exists, but neither the role {role} nor {} does. Fix: rename the configuration file, so that `init` \
+             writes a new one with a new password",
             wanted.file.display(),
             file.display()
         ))),
@@ -227,7 +227,8 @@ pub(super) fn topic_failed(failure: &Failure) -> Failed {
     match failure.kind {
         FailureKind::Cluster => one_shot::kafka(failure),
         _ => Failed::Configuration(anyhow::anyhow!(
-            "Kafka refused a topic: {failure}. Fix: choose other --partitions or another --replication-factor, or create \
+            "Kafka refused a topic: {failure}. Fix: choose another value for --partitions or --replication-factor, \
+             or create \
              the topic with kafka-topics.sh and leave it out of --topic"
         )),
     }

@@ -32,17 +32,18 @@ const NONE: &str = "none";
 #[derive(Debug, Args)]
 #[command(mut_arg("config", |config| config.help("Configuration file to write [default: /etc/outbox-relay/config.toml]")))]
 #[command(after_help = "\
-Shows the SQL and the files first, then asks for confirmation. Asks for the URL and the brokers too, if they are not \
-given. Checks the database, the privileges, the brokers and the files before the first change.
+Shows the SQL and the files first, then asks for confirmation. Also asks for the URL, the brokers and the topics, \
+if they are not given. Checks the database, the privileges, the brokers and the files before the first change.
 
 Creates the tables (see `migrate`), the roles (see `migrate --print-roles`) with a generated password for the relay, the \
 topics, the configuration, and the file postgres-password next to it, which only its owner can read. Then runs \
 `check-config --connect`, and prints the next commands.
 
 Nothing is overwritten. An existing table, role, topic or file is kept and reported, except for the unchanged \
-configuration of the package, which is replaced. You can run the command again, also after an interruption.
+configuration of the package, which is replaced. You can run the command again, even after an interruption.
 
-The password of the owner is read from PGPASSWORD, or asked for. The generated password is never shown, and PostgreSQL \
+The password of the --database role is read from PGPASSWORD or the terminal. The generated password is never shown, \
+and PostgreSQL \
 receives only its SCRAM-SHA-256 verifier.
 
 Examples:
@@ -84,7 +85,7 @@ pub(crate) struct Init {
     /// Do not ask for confirmation or for missing settings.
     #[arg(long)]
     yes: bool,
-    /// Print the plan, and change nothing.
+    /// Print the plan without changing anything.
     #[arg(long)]
     dry_run: bool,
 }
@@ -131,11 +132,16 @@ impl Init {
         // Not a parser of clap, whose errors would quote a secret.
         let properties: Result<_, _> = self.properties.iter().map(|text| property(text)).collect();
         let properties = properties.map_err(|error| Failed::Usage(format!("--kafka-property: {error}")))?;
-        let url = or_ask(self.database, "--database", "Database URL of an owner", DATABASE)?;
+        let url = or_ask(
+            self.database,
+            "--database",
+            "Database URL of a role that may create tables and roles",
+            DATABASE,
+        )?;
         let owner = OwnerUrl::parse(&url).map_err(|problem| unusable(&problem))?;
         if owner.is_of(self.role.relay()) {
             return Err(unusable(&format!(
-                "{} is the role of the relay, which owns no tables. Fix: give the URL of a role that may create \
+                "{} is the role of the relay, which owns no tables. Fix: use the URL of a role that may create \
                  tables and roles",
                 self.role
             )));

@@ -102,14 +102,14 @@ impl Plan<'_> {
 }
 
 fn own_topic(to: &str) -> Failed {
-    let text =
-        format!("Events of {to} cannot be copied to it. Leave out --to-topic to replay them in order.");
-    Failed::Usage(text)
+    Failed::Usage(format!(
+        "Events of topic {to} cannot be copied to the same topic. Leave out --to-topic to replay them in order."
+    ))
 }
 
 fn unusable(to: &str, failure: &Failure) -> Failed {
     if failure.reason == TOPIC_AUTHORIZATION.word {
-        let remedy = "Allow it Write and Describe on the topic.";
+        let remedy = "Grant it Write and Describe on the topic.";
         return Failed::Configuration(anyhow::anyhow!(
             "The Kafka user may not publish to topic {to}. {remedy}"
         ));

@@ -43,7 +43,7 @@ payload and headers, and in order per key. Later events of the same key that are
 between. To prevent that, pause the topic first, and resume it afterwards. Events can be replayed until they are reaped.
 
 With --to-topic, the command itself publishes the events to another topic, and changes no rows. It checks the topic before \
-it publishes anything, also with --dry-run.
+it publishes anything, even with --dry-run.
 
 Consumers that deduplicate by event_id, for example with the inbox of pg-outbox, ignore replayed events that they have \
 processed before. Each event is recorded in the history (`dead-letters history`).

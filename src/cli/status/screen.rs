@@ -138,12 +138,21 @@ impl Report {
         if self.held_topics.is_empty() {
             return writeln!(f, "held topics   none");
         }
-        writeln!(f, "held topics   {}; their events wait, others continue", self.held_topics.len())?;
+        writeln!(
+            f,
+            "held topics   {}; their events wait, but other topics continue",
+            self.held_topics.len()
+        )?;
         for held in &self.held_topics {
             let topic = in_line(&held.topic, TOPIC_SHOWN);
             writeln!(f, "  {topic}  {} since {}", in_line(&held.reason, TEXT_SHOWN), held.since)?;
             writeln!(f, "      {}", in_line(held.error.lines().next().unwrap_or_default(), 1_000))?;
-            writeln!(f, "      {} probes, next at {}", held.probes, held.next_probe)?;
+            writeln!(
+                f,
+                "      {}, next at {}",
+                counted(held.probes.unsigned_abs().into(), "probe"),
+                held.next_probe
+            )?;
             writeln!(f, "      fix: {}", held.remedy)?;
         }
         Ok(())
@@ -157,7 +166,7 @@ impl Report {
         let plus = if blocked.at_least { "at least " } else { "" };
         writeln!(
             f,
-            "blocked keys  {plus}{}; their events wait behind a rejected event, others continue",
+            "blocked keys  {plus}{}; their events wait behind a rejected event, but other keys continue",
             blocked.keys
         )?;
         for key in &blocked.oldest {

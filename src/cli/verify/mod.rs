@@ -37,7 +37,8 @@ Reads the events that were created in the range and have been sent, and the reco
 The command changes nothing, delays neither inserts nor relays, joins no consumer group and commits no offsets. It \
 reads the \
 whole outbox table, and sorts in temporary files of about 100 bytes per event and record. The Kafka user needs \
-Read and Describe on the topics. docs/verify-and-replay.md describes what cannot be judged, such as expired records.
+Read and Describe on the topics, and DescribeConfigs if offsets are missing, to find out whether a topic is \
+compacted. docs/verify-and-replay.md describes what cannot be judged, such as expired records.
 
 Examples:
   outbox-relay verify --config config.toml --since 2h

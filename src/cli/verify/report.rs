@@ -119,7 +119,7 @@ impl NotJudged {
             (self.unsent, "event", "not sent yet"),
             (self.unpublishable, "event", "marked as sent, but cannot be published with this configuration"),
             (self.expired, "event", "no record, but Kafka has deleted records from that time"),
-            (self.compacted, "event", "no record, but the topic is compacted"),
+            (self.compacted, "event", "no record, but the partition was compacted"),
             (
                 self.may_be_compacted,
                 "event",

@@ -44,7 +44,7 @@ fn templates_are_text_and_placeholders() {
 fn invalid_templates_are_findings() {
     let long = "x".repeat(1_001);
     for (line, expected) in [
-        ("h = '{id}'", "header `h` contains {id}, but ids can be issued again after a failover"),
+        ("h = '{id}'", "header `h` contains {id}, but IDs can be issued again after a failover"),
         ("h = '{event-id}'", "header `h` contains the unknown placeholder {event-id}"),
         ("h = '{event-id}'", "help: did you mean {event_id}?"),
         ("h = '{payload}'", "the placeholders are {event_id}, {event_type}, {aggregate_type}"),

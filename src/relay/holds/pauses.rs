@@ -67,7 +67,7 @@ impl ReportedPauses {
         for begun in self.begun(pauses) {
             let (pause, scope) = (begun.id, begun.scope.name());
             let reason = begun.reason.as_deref().unwrap_or("no reason given");
-            let others = if begun.scope == PauseScope::Everything { "" } else { ", other events continue" };
+            let others = if begun.scope == PauseScope::Everything { "" } else { "; other events continue" };
             tracing::warn!(
                 code = "paused",
                 pause,

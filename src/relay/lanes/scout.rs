@@ -307,12 +307,12 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             Swept::Reset => tracing::debug!("unsent event found below the low-water mark of a lane"),
             Swept::Forgotten if is_outdated => {
                 tracing::debug!(
-                    "a hold, block or pause ended during a sweep, reading all lanes from the smallest id again"
+                    "a hold, block or pause ended during a sweep, reading all lanes from the smallest ID again"
                 );
             }
             Swept::Forgotten => tracing::info!(
                 code = "marks_reset",
-                "unsent events found below the low-water marks, reading all lanes from the smallest id again"
+                "unsent events found below the low-water marks, reading all lanes from the smallest ID again"
             ),
         }
         Ok(())

@@ -149,11 +149,11 @@ fn held_topics_and_blocked_keys_are_behind_although_others_continue() {
     let held = OutboxStatus { held: vec![topic], blocked_keys: 2, ..at_rest() };
     let (state, why, _) = judged(&held, None, false);
     let expected =
-        "1 topic held (events.order: unknown-topic) and 2 keys blocked, others continue; see below";
+        "1 topic held (events.order: unknown-topic) and 2 keys blocked, but other events continue; see below";
     assert_eq!((state, why.as_str()), (OutboxState::Behind, expected));
     let blocked = OutboxStatus { held: Vec::new(), ..held };
     let (state, why, command) = judged(&blocked, None, false);
-    assert_eq!((state, why.as_str()), (OutboxState::Behind, "2 keys blocked, others continue"));
+    assert_eq!((state, why.as_str()), (OutboxState::Behind, "2 keys blocked, but other keys continue"));
     assert_eq!(command.unwrap(), "outbox-relay blocked-keys list --config relay.toml");
 }
 
@@ -174,6 +174,6 @@ fn a_pause_is_shown_with_its_role_and_the_command_that_ends_it() {
     assert_eq!(command.unwrap(), "outbox-relay resume --config relay.toml");
     let topic = OutboxStatus { paused: vec![pause(Scope::Topic("events.order".to_owned()))], ..late };
     let (state, why, _) = judged(&topic, None, false);
-    let expected = "1 pause active, other events continue; see below";
+    let expected = "1 pause active, but other events continue; see below";
     assert_eq!((state, why.as_str()), (OutboxState::Behind, expected));
 }

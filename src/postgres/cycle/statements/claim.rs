@@ -22,12 +22,12 @@ FOR UPDATE SKIP LOCKED",
 const LANES: &str = "the lanes";
 const LOWS: &str = "the low-water mark of each lane";
 const BASIS: &str = "the basis for which the low-water marks were raised";
-const ROWS: &str = "the most rows to read";
+const ROWS: &str = "the maximum number of rows to read";
 const BYTES: &str = "the size in bytes of the largest record";
-const SHARES: &str = "the most rows to read of each lane";
-const WITNESSES: &str = "the id of a row of each key";
-const HIGHEST: &str = "the highest id seen";
-const GAPS: &str = "lower ids that were not seen";
+const SHARES: &str = "the maximum number of rows to read from each lane";
+const WITNESSES: &str = "the ID of a row of each key";
+const HIGHEST: &str = "the highest ID read so far";
+const GAPS: &str = "lower IDs that no read has returned";
 const FLOW_VERSION: &str = "the version of the holds of the flow";
 const FLOW_BASIS: &str = "the basis of the flow";
 const NEW_ROWS: &[&str] = &[HIGHEST, GAPS, FLOW_VERSION, FLOW_BASIS, BYTES, ROWS, LANES];
@@ -68,10 +68,10 @@ impl Reads<'_> {
     AND o.id > l.low AND $3::bigint IS NOT NULL
     AND o.id = l.witness";
         let sql = self.read(OF_KEYS, which);
-        let params = &[LANES, LOWS, "not null", ROWS, BYTES, SHARES, "the id of a row, for each lane"];
+        let params = &[LANES, LOWS, "not null", ROWS, BYTES, SHARES, "the ID of a row, for each lane"];
         Query::new(
             "read_row",
-            "reads rows by id, to settle a late acknowledgement or to find an unreadable row",
+            "reads rows by ID, to settle a late acknowledgement or to find an unreadable row",
             params,
             sql,
         )

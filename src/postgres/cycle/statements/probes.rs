@@ -58,7 +58,7 @@ pub(super) const HOLDS: [Template; 10] =
 pub(crate) const DUE: Template = Template {
     name: "due",
     purpose: "assigns due topics to this relay",
-    params: &["the most topics", "the lease in ms"],
+    params: &["the maximum number of topics", "the lease in ms"],
     sql: "
 UPDATE {hold} SET probe_at = now() + $2::integer * interval '1 millisecond', probes = probes + 1
 WHERE topic IN (
@@ -114,7 +114,7 @@ UPDATE {hold} SET probe_at = now() + $2::integer * interval '1 millisecond' WHER
 /// Only for topics that still have the time that this relay set. The others were assigned to another relay since.
 pub(crate) const MAKE_DUE: Template = Template {
     name: "make_due",
-    purpose: "makes the topics due that this relay has postponed",
+    purpose: "makes the topics that this relay has postponed due again",
     params: &[TOPICS, "the time that this relay has set for each"],
     sql: "
 UPDATE {hold} h SET probe_at = now()
@@ -143,7 +143,7 @@ FROM (SELECT max(version) AS version FROM {hold_version}) AS v,
 pub(crate) const RELEASED: Template = Template {
     name: "released",
     purpose: "finds topics that another relay publishes to",
-    params: &[TOPICS, "the id of a row of each topic"],
+    params: &[TOPICS, "the ID of a row of each topic"],
     sql: "
 SELECT w.topic
 FROM unnest($1::text[], $2::bigint[]) AS w(topic, id)
@@ -154,13 +154,13 @@ WHERE NOT EXISTS (SELECT FROM {hold} h WHERE h.topic = w.topic)
 pub(crate) const HELD: Template = Template {
     name: "held",
     purpose: "lists held topics",
-    params: &["the most topics"],
+    params: &["the maximum number of topics"],
     sql: "SELECT topic, reason FROM {hold} ORDER BY held_at, topic LIMIT $1::bigint",
 };
 
 pub(crate) const PAUSES: Template = Template {
     name: "pauses",
     purpose: "lists pauses",
-    params: &["the most pauses"],
+    params: &["the maximum number of pauses"],
     sql: "SELECT id, topic, aggregate_type, reason FROM {pause} ORDER BY id LIMIT $1::bigint",
 };

@@ -4,8 +4,8 @@ use super::conditions::Target;
 use super::query::{Query, Template};
 use crate::postgres::payload::PayloadType;
 
-const SENT: &[&str] = &["the ids of acknowledged rows"];
-const VERDICTS: &[&str] = &["the ids of the rows", "their topics", "the reasons", "the errors"];
+const SENT: &[&str] = &["the IDs of acknowledged rows"];
+const VERDICTS: &[&str] = &["the IDs of the rows", "their topics", "the reasons", "the errors"];
 
 /// Marks acknowledged rows. Only this statement and the next one set `sent_at`.
 pub(crate) const MARK: Template = Template {
@@ -33,7 +33,7 @@ RETURNING id",
 pub(crate) const DELETE: Template = Template {
     name: "delete",
     purpose: "deletes acknowledged rows (on_sent = \"delete\")",
-    params: &["the places of acknowledged rows", "their ids"],
+    params: &["the ctids of acknowledged rows", "their IDs"],
     sql: "
 DELETE FROM {outbox} WHERE ctid = ANY($1::tid[]) AND (id IN (SELECT unnest($2::bigint[]))) IS TRUE",
 };
@@ -79,7 +79,7 @@ ORDER BY id"
 pub(crate) const HOLD: Template = Template {
     name: "hold",
     purpose: "holds topics",
-    params: &["the topics", "the reasons", "the errors", "the id of a row of each topic"],
+    params: &["the topics", "the reasons", "the errors", "the ID of a row of each topic"],
     sql: "
 INSERT INTO {hold} (topic, aggregate_id, reason, error, probe_at)
 SELECT h.topic, o.aggregate_id, h.reason, h.error, clock_timestamp() + interval '1 second'

@@ -165,7 +165,7 @@ async fn migration_faults(
                 "upgrade this binary to the version that migrated it",
             ),
             State::ChecksumDiffers { .. } => (
-                "was applied with a text that differs from this outbox-relay's",
+                "was applied with SQL that differs from that of this outbox-relay",
                 "compare with `outbox-relay migrate --print --config FILE`, and use the version that applied it",
             ),
         };

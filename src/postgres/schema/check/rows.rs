@@ -57,7 +57,10 @@ pub(super) async fn hold_version_faults(
     let place = table.hold_version();
     let remedy =
         format!("stop all relays, then run: DELETE FROM {place}; INSERT INTO {place} DEFAULT VALUES;");
-    let problem = format!("the table must have one row, not {}", if count == 0 { "none" } else { "several" });
+    let problem = format!(
+        "the table must have exactly one row, but has {}",
+        if count == 0 { "none" } else { "several" }
+    );
     Ok(vec![SchemaFault::new(SchemaFaultKind::Holds, &place, problem, remedy)])
 }
 

@@ -46,7 +46,7 @@ fn sequence_faults(row: &Row, table: &TableName) -> Vec<SchemaFault> {
         fault(
             format!("the sequence has CACHE {cache}: sessions get IDs out of order, which reorders events"),
             format!(
-                "ALTER SEQUENCE {sequence} CACHE 1; then reconnect the writers, because they keep their cached ids"
+                "ALTER SEQUENCE {sequence} CACHE 1; then reconnect the writers, because they keep their cached IDs"
             ),
         );
     }
