@@ -131,7 +131,7 @@ codes! {
          rejects it";
 
     EVENT_TOPIC_NOT_ALLOWED = Error, "event-topic-not-allowed",
-        "the event names a topic that [outbox] topic_allow does not contain, so it can never be sent; a relay moves it to \
+        "the event names a topic that `topic_allow` does not contain, so it can never be sent; a relay moves it to \
          the dead letters or blocks its key";
     EVENT_TOPIC_NAME = Error, "event-topic-name",
         "the topic name is invalid, so the event can never be sent; a relay moves it to the dead letters or blocks \

@@ -197,7 +197,7 @@ pub fn print(table: &TableName, role: &RelayRole) -> String {
     sql + &fill(READ_STATS, value_of)
 }
 
-/// The privileges on the optional column `topic`, to be granted after [`print`]. The relay and operators can read all columns.
+/// The privileges on the optional column `topic`, to be granted after [`print()`]. The relay and operators can read all columns.
 pub fn print_topic_column(table: &TableName, role: &RelayRole) -> String {
     let [operator, monitor, writer] =
         [role.operator(), role.monitor(), role.writer()].map(|name| quote_identifier(&name));
