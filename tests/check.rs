@@ -145,7 +145,7 @@ async fn damaged_rows_of_the_schema_are_found() {
     run(&client, "ALTER TABLE app.outbox_lane DROP CONSTRAINT outbox_lane_lane_check").await;
     found("INSERT INTO app.outbox_lane VALUES (64)", SchemaFaultKind::Lanes, "not lanes from 0 to 63: 1")
         .await;
-    found("DELETE FROM app.outbox_hold_version", SchemaFaultKind::Holds, "not none").await;
+    found("DELETE FROM app.outbox_hold_version", SchemaFaultKind::Holds, "but has none").await;
     for counted in ["hold", "blocked_key", "pause"] {
         let damage = format!("ALTER TABLE app.outbox_{counted} DISABLE TRIGGER hold_changed");
         found(&damage, SchemaFaultKind::Holds, "disabled").await;
