@@ -70,7 +70,7 @@ impl KafkaCluster {
     ) -> Result<KafkaCluster, Failure> {
         let mut cluster = KafkaCluster {
             settings: RefCell::new(kafka.clone()),
-            tokens: kafka.oauth.clone().map(|oauth| Arc::new(Tokens::new(oauth))),
+            tokens: Tokens::of(kafka),
             batch_rows: Cell::new(relay.batch_size),
             batch_bytes: Cell::new(relay.batch_bytes.as_usize()),
             limits: Rc::new(TopicLimits::new(None, RECORD_BYTES_MAX)),

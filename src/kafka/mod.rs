@@ -20,5 +20,4 @@ pub(crate) mod reader;
 pub mod record;
 mod statistics;
 mod timestamp;
-mod token_endpoint;
 mod tokens;

@@ -1,8 +1,12 @@
-//! The token with which all producers of the process authenticate (SASL OAUTHBEARER).
+//! The token with which the clients of a cluster authenticate (SASL OAUTHBEARER).
 //!
 //! librdkafka requests a token when a producer is created, and again after four fifths of the token's lifetime. It does so on
 //! the thread that delivers reports, which must not wait long. So a token that is still valid is renewed on another thread,
 //! and returned if the new one does not arrive soon. librdkafka then asks again before it expires.
+
+mod endpoint;
+mod https;
+mod source;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,8 +15,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rdkafka::client::OAuthToken;
 
-use super::token_endpoint::{self, TokenError};
-use crate::config::{OAuth, Secret};
+use self::endpoint::Endpoint;
+use self::source::{TokenError, TokenSource};
+use crate::config::{self, Secret};
 
 /// A token counts as expired this long before its end.
 const LEAST_LEFT: Duration = Duration::from_secs(1);
@@ -23,7 +28,7 @@ const RENEWED_AT: f64 = 0.7;
 const RENEWAL_WAIT: Duration = Duration::from_secs(1);
 
 pub(super) struct Tokens {
-    settings: OAuth,
+    source: Box<dyn TokenSource>,
     cached: Mutex<Option<Cached>>,
     /// Locked during a request that blocks because no token is valid. A background renewal does not lock it. Others that
     /// need a token wait for its answer.
@@ -42,13 +47,19 @@ struct Cached {
 }
 
 impl Tokens {
-    pub(super) fn new(settings: OAuth) -> Tokens {
-        let (cached, requesting) = (Mutex::default(), Mutex::default());
-        let (is_renewing, has_failed) = (AtomicBool::default(), AtomicBool::default());
-        Tokens { settings, cached, requesting, is_renewing, renewed: Condvar::new(), has_failed }
+    /// The tokens for this cluster; `None` if its clients log in without tokens.
+    pub(super) fn of(kafka: &config::Kafka) -> Option<Arc<Tokens>> {
+        let oauth = kafka.oauth.clone()?;
+        Some(Arc::new(Tokens::new(Box::new(Endpoint(oauth)))))
     }
 
-    /// A valid token. If there is none, blocks for as long as the endpoint takes.
+    fn new(source: Box<dyn TokenSource>) -> Tokens {
+        let (cached, requesting) = (Mutex::default(), Mutex::default());
+        let (is_renewing, has_failed) = (AtomicBool::default(), AtomicBool::default());
+        Tokens { source, cached, requesting, is_renewing, renewed: Condvar::new(), has_failed }
+    }
+
+    /// A valid token. If there is none, blocks for as long as the source takes.
     pub(super) fn get(self: &Arc<Self>) -> Result<OAuthToken, TokenError> {
         if let Some(cached) = self.valid() {
             let is_old = cached.renew_from <= SystemTime::now();
@@ -69,7 +80,7 @@ impl Tokens {
 
     fn request(&self) -> Result<Cached, TokenError> {
         let requested = SystemTime::now();
-        let issued = token_endpoint::request(&self.settings)?;
+        let issued = self.source.request()?;
         let cached = Cached {
             token: issued.token,
             renew_from: requested + issued.lifetime.mul_f64(RENEWED_AT),
@@ -90,7 +101,7 @@ impl Tokens {
         self.valid()
     }
 
-    /// The thread ends with the endpoint's answer or timeout. The first failure and the next success are logged. Once no
+    /// The thread ends with the source's answer or timeout. The first failure and the next success are logged. Once no
     /// token is valid, the cluster counts as unavailable.
     fn renew_in_background(self: &Arc<Self>) {
         if self.is_renewing.swap(true, Ordering::AcqRel) {
@@ -104,8 +115,8 @@ impl Tokens {
                 }
                 Err(error) if !tokens.has_failed.swap(true, Ordering::AcqRel) => tracing::warn!(
                     code = "token_not_renewed",
-                    "kafka token renewal failed, retrying while the current token is valid: {error}. Fix: check \
-                     [kafka.oauth] and the identity provider"
+                    "kafka token renewal failed, retrying while the current token is valid: {error}. Fix: {}",
+                    tokens.source.remedy()
                 ),
                 _ => {}
             }
@@ -123,8 +134,7 @@ impl Tokens {
         let ends = cached.ends.duration_since(UNIX_EPOCH).unwrap_or_default();
         OAuthToken {
             token: cached.token.expose().to_owned(),
-            // Only for librdkafka; brokers read it from the token.
-            principal_name: self.settings.client_id.clone(),
+            principal_name: self.source.principal().to_owned(),
             lifetime_ms: i64::try_from(ends.as_millis()).unwrap_or(i64::MAX),
         }
     }

@@ -35,7 +35,7 @@ pub(super) fn consumer(settings: &config::Kafka) -> Result<BaseConsumer<Client>,
         .set("enable.partition.eof", "true")
         .set("queued.max.messages.kbytes", "16384")
         .set("fetch.max.bytes", fetch_bytes);
-    let context = Client { tokens: settings.oauth.clone().map(|oauth| Arc::new(Tokens::new(oauth))) };
+    let context = Client { tokens: Tokens::of(settings) };
     let consumer = BaseConsumer::from_config_and_context(&config, context)
         .map_err(|error| failure("creating a consumer", &error))?;
     if settings.oauth.is_some() {

@@ -1,61 +1,40 @@
-//! Requests a token from the token endpoint of `[kafka.oauth]`: the client credentials grant of OAuth 2.0.
+//! The token endpoint of `[kafka.oauth]`: the client credentials grant of OAuth 2.0.
 //!
-//! A request takes at most [`TIMEOUT`] and reads at most [`ANSWER_BYTES_MAX`]. The client does not follow redirects, which
-//! could send the secret to another host, and uses no proxy. No error contains a token or a secret.
+//! A response has at most [`ANSWER_BYTES_MAX`]. The client does not follow redirects, which could send the secret to another
+//! host. No error contains a token or a secret.
 
-use std::error::Error;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use hyper::{Request, StatusCode, Uri};
-use hyper_openssl::client::legacy::HttpsConnector;
+use hyper::{Request, StatusCode};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use openssl::error::ErrorStack;
-use openssl::ssl::{self, ConnectConfiguration, SslConnector, SslMethod, SslVersion};
-use tokio::runtime;
 
-use crate::certificates;
+use super::https;
+use super::source::{self, Issued, Problem, TokenError, TokenSource};
 use crate::config::{ClientAuthentication, OAuth, Secret};
 
-const TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 64 * 1_024;
 const LIFETIME_DEFAULT: Duration = Duration::from_secs(300);
 /// The longest accepted lifetime, in case the endpoint returns a nonsensical number.
 const LIFETIME_MOST: Duration = Duration::from_secs(24 * 3_600);
 
-pub(super) struct Issued {
-    pub(super) token: Secret,
-    /// Counts from the time of the request.
-    pub(super) lifetime: Duration,
-}
+pub(super) struct Endpoint(pub(super) OAuth);
 
-/// Why there is no token.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("no token from {endpoint}: {problem}")]
-pub(super) struct TokenError {
-    endpoint: String,
-    problem: String,
-}
+impl TokenSource for Endpoint {
+    fn request(&self) -> Result<Issued, TokenError> {
+        source::run(&self.0.token_url, exchange(&self.0))
+    }
 
-/// What is wrong, as the end of a sentence, with a remedy.
-type Problem = String;
+    fn principal(&self) -> &str {
+        &self.0.client_id
+    }
 
-/// Requests a token, and blocks the thread for at most [`TIMEOUT`]. The secret is read again each time.
-pub(super) fn request(settings: &OAuth) -> Result<Issued, TokenError> {
-    let issued = match runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => {
-            let answer = runtime.block_on(async { tokio::time::timeout(TIMEOUT, exchange(settings)).await });
-            runtime.shutdown_background(); // a name may still be resolving
-            answer.unwrap_or_else(|_| Err(format!("no response within {TIMEOUT:?}")))
-        }
-        Err(error) => Err(error.to_string()),
-    };
-    issued.map_err(|problem| TokenError { endpoint: settings.token_url.to_string(), problem })
+    fn remedy(&self) -> &'static str {
+        "check [kafka.oauth] and the identity provider"
+    }
 }
 
 async fn exchange(settings: &OAuth) -> Result<Issued, Problem> {
@@ -63,8 +42,10 @@ async fn exchange(settings: &OAuth) -> Result<Issued, Problem> {
         .client_secret
         .read()
         .map_err(|error| format!("the client secret cannot be read: {error}"))?;
-    let client = Client::builder(TokioExecutor::new()).build(connector(settings)?);
-    let response = client.request(grant(settings, &secret)?).await.map_err(|error| unanswered(&error))?;
+    let connector = https::connector(settings.ca_location.as_deref(), None)?;
+    let client = Client::builder(TokioExecutor::new()).build(connector);
+    let response = client.request(grant(settings, &secret)?).await;
+    let response = response.map_err(|error| https::unanswered(&error, "[kafka.oauth] ca_location"))?;
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     let body =
@@ -93,59 +74,6 @@ fn grant(settings: &OAuth, secret: &Secret) -> Result<Request<Full<Bytes>>, Prob
     request
         .body(Full::from(body.join("&")))
         .map_err(|_| "client_id or client_secret cannot be sent".to_owned())
-}
-
-/// Connects with TCP, and with TLS if the endpoint is `https`.
-fn connector(settings: &OAuth) -> Result<HttpsConnector<HttpConnector>, Problem> {
-    let unusable = |error: ErrorStack| format!("TLS cannot be set up: {error}");
-    let mut tls = SslConnector::builder(SslMethod::tls_client()).map_err(unusable)?;
-    tls.set_min_proto_version(Some(SslVersion::TLS1_2)).map_err(unusable)?;
-    if let Some(path) = &settings.ca_location {
-        let trusted = certificates::authorities(path);
-        let trusted =
-            trusted.map_err(|error| format!("ca_location: {} is invalid: {error}", path.display()))?;
-        tls.set_cert_store(trusted);
-    }
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    let mut connector = HttpsConnector::with_connector(tcp, tls).map_err(unusable)?;
-    connector.set_callback(verify_ipv6);
-    Ok(connector)
-}
-
-/// Works around the connector, which treats the brackets of an IPv6 address as part of the name.
-fn verify_ipv6(tls: &mut ConnectConfiguration, endpoint: &Uri) -> Result<(), ErrorStack> {
-    let address = endpoint.host().and_then(|host| host.strip_prefix('[')?.strip_suffix(']'));
-    if let Some(address) = address.and_then(|address| address.parse::<IpAddr>().ok()) {
-        tls.set_use_server_name_indication(false);
-        tls.set_verify_hostname(false);
-        tls.param_mut().set_ip(address)?;
-    }
-    Ok(())
-}
-
-/// Why there was no answer. The errors of the HTTP client are general; their sources have the cause.
-fn unanswered(error: &hyper_util::client::legacy::Error) -> Problem {
-    let mut cause: &dyn Error = error;
-    while let Some(source) = cause.source() {
-        if source.downcast_ref::<ssl::Error>().is_some() {
-            return insecure(&cause.to_string()); // includes why a certificate was refused
-        }
-        cause = source;
-    }
-    if error.is_connect() {
-        format!("it is unreachable: {cause}")
-    } else {
-        format!("it sent an invalid HTTP response: {cause}")
-    }
-}
-
-fn insecure(error: &str) -> Problem {
-    let text = format!("TLS connection failed: {error}");
-    match certificates::remedy(&text) {
-        Some(remedy) => format!("{text}. Fix: {remedy} ([kafka.oauth] ca_location)"),
-        None => text,
-    }
 }
 
 fn read(status: StatusCode, body: &[u8]) -> Result<Issued, Problem> {
