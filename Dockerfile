@@ -12,7 +12,8 @@ ARG COMMIT="not known"
 ENV OUTBOX_RELAY_COMMIT=${COMMIT}
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --release --locked --package pg-outbox-relay --package outbox-bench --bin outbox-relay --bin outbox-bench \
+    cargo build --release --locked --package pg-outbox-relay --package outbox-bench --features pg-outbox-relay/aws \
+        --bin outbox-relay --bin outbox-bench \
     && install -D -m 755 --target-directory /out target/release/outbox-relay target/release/outbox-bench \
     && strip /out/outbox-relay /out/outbox-bench
 

@@ -1,6 +1,6 @@
 # Short names for the scripts in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help demo check test examples docs drivers features recovery page simulate model chaos chaos-payments bench lint deny fuzz microbench instructions package package-rpm package-test package-rpm-test reproducible services down
+.PHONY: help demo check test examples docs drivers features msk recovery page simulate model chaos chaos-payments bench lint deny fuzz microbench instructions package package-rpm package-test package-rpm-test reproducible services down
 
 comma := ,
 
@@ -28,9 +28,12 @@ docs: ## update the pages, manual pages, example configuration and unit that are
 drivers: ## test the contract of pg-outbox with each driver alone and with all of them
 	@scripts/services run --pg-only scripts/features test
 
-features: ## check pg-outbox with each feature and driver alone and with all of them
+features: ## check pg-outbox with each feature and driver alone and with all of them, and the relay with the feature aws
 	@scripts/features check
 	@$(MAKE) --no-print-directory drivers
+
+msk: ## test logins with AWS IAM ([kafka.aws]), which need the feature aws
+	@scripts/test --features pg-outbox-relay/aws --lib --test secure -- msk
 
 recovery: ## run the fault tests one at a time with the limits of an idle machine for the time that recovery takes
 	@OUTBOX_RELAY_TEST_ALONE=1 RUST_TEST_THREADS=1 scripts/test --test faults --test integration -- \

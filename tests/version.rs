@@ -28,6 +28,7 @@ fn short_version_is_one_line_and_the_long_one_lists_what_is_built_in() {
         ("librdkafka", "2."),
         ("TLS", "OpenSSL "),
         ("SASL", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
+        ("AWS IAM", if cfg!(feature = "aws") { "built in" } else { "not built in" }),
         ("compression", "gzip, snappy, lz4, zstd"),
         ("commit", ""),
     ] {

@@ -31,6 +31,7 @@ fn text() -> String {
             },
         ),
         line("SASL", &list(features.iter().filter_map(|feature| mechanism(feature)))),
+        line("AWS IAM", if cfg!(feature = "aws") { "built in" } else { "not built in" }),
         line("compression", &list(compressions.cloned())),
     ];
     if cfg!(feature = "fail-points") {

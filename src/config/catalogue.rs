@@ -16,7 +16,7 @@ use pg_outbox::topic::TopicTemplate;
 use super::Config;
 use super::choices::{ClientAuthentication, Envelope, LogFormat, OnRejected, OnSent};
 use super::headers::HeaderTemplate;
-use super::kafka::{Property, brokers};
+use super::kafka::{Property, aws, brokers};
 use super::password_command::PasswordCommand;
 use super::postgres::TlsMode;
 use super::reader::Reader;
@@ -97,8 +97,10 @@ settings! {
         /// The properties that the user set, by name. Each passed the
         /// [`PropertyCheck`](super::kafka::properties::PropertyCheck).
         pub properties: BTreeMap<String, Property>,
-        /// The source of tokens for SASL OAUTHBEARER.
+        /// The token endpoint for SASL OAUTHBEARER.
         pub oauth: Option<OAuth>,
+        /// How to sign tokens for SASL OAUTHBEARER with AWS credentials.
+        pub aws: Option<Aws>,
     }
 
     section "kafka.oauth" OAuth at |config| config.kafka.oauth.as_ref(),
@@ -124,6 +126,19 @@ settings! {
         ca_location: Option<PathBuf>, File, Unset("oauth-ca.pem"), Restart,
             "Trusted certificate authorities for the token endpoint. If unset, the system's trust store \
              is used.";
+    }
+
+    section "kafka.aws" Aws at |config| config.kafka.aws.as_ref(),
+        "Authentication with AWS IAM, for Amazon MSK. The relay signs tokens with the AWS credentials of its environment          (SASL\nOAUTHBEARER). Requires \"security.protocol\" = \"sasl_ssl\" in [kafka.properties]. Used if region is set. The \
+         packages support it; other builds need --features aws." {
+        region: String => aws::region, Text, Unset("eu-central-1"), Restart,
+            "AWS region of the cluster.";
+        role_arn: Option<String> => aws::role_arn, Text, Unset("arn:aws:iam::123456789012:role/outbox-relay"), Restart,
+            "IAM role to assume. If unset, the relay logs in with its own credentials.";
+        role_session_name: String => aws::session_name, Text, Default("outbox-relay"), Restart,
+            "Name of the session of the assumed role. CloudTrail shows it.";
+        external_id: Option<String> => aws::external_id, Text, Unset("12345"), Restart,
+            "External ID, if the trust policy of the role requires one.";
     }
 
     section "outbox" Outbox at |config| Some(&config.outbox),

@@ -31,7 +31,7 @@ mod values;
 
 use std::path::{Path, PathBuf};
 
-pub use catalogue::{Admin, Effect, Kafka, Log, OAuth, Outbox, Postgres, Reaper, Relay};
+pub use catalogue::{Admin, Aws, Effect, Kafka, Log, OAuth, Outbox, Postgres, Reaper, Relay};
 pub use choices::{ClientAuthentication, Envelope, LogFormat, OnRejected, OnSent};
 pub(crate) use draft::{Draft, DraftPassword};
 pub use example::example;

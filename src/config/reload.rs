@@ -59,6 +59,7 @@ fn same_cluster(old: &Kafka, new: &Kafka) -> bool {
     };
     old.bootstrap_servers == new.bootstrap_servers
         && old.oauth == new.oauth
+        && old.aws == new.aws
         && old.properties.len() == new.properties.len()
         && old.properties.iter().zip(&new.properties).all(same)
 }

@@ -70,7 +70,7 @@ impl KafkaCluster {
     ) -> Result<KafkaCluster, Failure> {
         let mut cluster = KafkaCluster {
             settings: RefCell::new(kafka.clone()),
-            tokens: Tokens::of(kafka),
+            tokens: Tokens::of(kafka)?,
             batch_rows: Cell::new(relay.batch_size),
             batch_bytes: Cell::new(relay.batch_bytes.as_usize()),
             limits: Rc::new(TopicLimits::new(None, RECORD_BYTES_MAX)),
@@ -84,7 +84,7 @@ impl KafkaCluster {
         let config = client_config(kafka)?;
         let record_bytes_max = number(&config, "message.max.bytes").unwrap_or(RECORD_BYTES_MAX);
         // The client library's admin client cannot authenticate with a token.
-        let asks_with = kafka.oauth.is_none().then_some(config);
+        let asks_with = (!kafka.uses_tokens()).then_some(config);
         cluster.limits = Rc::new(TopicLimits::new(asks_with, record_bytes_max));
         Ok(cluster)
     }
@@ -96,7 +96,7 @@ impl KafkaCluster {
     }
 
     /// Uses these settings, and secrets that are read again, for producers opened from now on. The brokers, the plain
-    /// properties and the token endpoint must not change.
+    /// properties and the source of tokens must not change.
     pub(crate) fn reconfigure(&self, kafka: &config::Kafka, relay: &config::Relay) {
         self.settings.replace(kafka.clone());
         self.batch_rows.set(relay.batch_size);
@@ -337,7 +337,7 @@ pub fn client_config(settings: &config::Kafka) -> Result<ClientConfig, Failure> 
     for (name, value) in settings.read_properties().map_err(unreadable)? {
         config.set(name, value.expose());
     }
-    if settings.oauth.is_some() {
+    if settings.uses_tokens() {
         config.set("sasl.mechanism", config::OAUTHBEARER);
     }
     config.set("bootstrap.servers", &settings.bootstrap_servers);

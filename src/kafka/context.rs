@@ -159,7 +159,7 @@ impl ClientContext for Context {
     const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
 
     fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
-        let tokens = self.tokens.as_ref().ok_or("[kafka.oauth] is not set")?;
+        let tokens = self.tokens.as_ref().ok_or("neither [kafka.oauth] nor [kafka.aws] is set")?;
         Ok(tokens.get()?)
     }
 

@@ -28,7 +28,7 @@ pub(crate) async fn examine(
         findings.push(unreachable(settings, failure));
         return findings;
     }
-    if settings.oauth.is_some() {
+    if settings.uses_tokens() {
         let problem = "the Kafka client library cannot read topic settings with token authentication";
         let remedy = "check them with kafka-configs.sh --describe --entity-type topics";
         findings.push(CHECK_SKIPPED.found("topic settings", problem, remedy));

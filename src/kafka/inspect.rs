@@ -54,12 +54,11 @@ impl Inspector {
     /// Creates clients of this cluster, which connect in the background.
     pub(crate) async fn new(settings: &config::Kafka, cluster: &KafkaCluster) -> Result<Inspector, Failure> {
         let (producer, ..) = cluster.connect().await?;
-        let admin = match settings.oauth {
-            Some(_) => None,
-            None => {
-                let created = client_config(settings)?.create();
-                Some(created.map_err(|error| failure("creating a client", &error))?)
-            }
+        let admin = if settings.uses_tokens() {
+            None
+        } else {
+            let created = client_config(settings)?.create();
+            Some(created.map_err(|error| failure("creating a client", &error))?)
         };
         Ok(Inspector { producer, admin })
     }

@@ -40,7 +40,7 @@ pub(crate) struct Topics {
 impl Topics {
     /// Creates clients, which connect in the background.
     pub(crate) async fn new(settings: &config::Kafka, cluster: &KafkaCluster) -> Result<Topics, Failure> {
-        if settings.oauth.is_some() {
+        if settings.uses_tokens() {
             let error = "the Kafka client library cannot create topics with token authentication";
             return Err(CONFIGURATION.failure(error));
         }

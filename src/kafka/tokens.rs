@@ -6,6 +6,8 @@
 
 mod endpoint;
 mod https;
+#[cfg(feature = "aws")]
+mod msk;
 mod source;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +20,9 @@ use rdkafka::client::OAuthToken;
 use self::endpoint::Endpoint;
 use self::source::{TokenError, TokenSource};
 use crate::config::{self, Secret};
+use crate::relay::failure::Failure;
+#[cfg(not(feature = "aws"))]
+use crate::relay::reason::CONFIGURATION;
 
 /// A token counts as expired this long before its end.
 const LEAST_LEFT: Duration = Duration::from_secs(1);
@@ -48,9 +53,13 @@ struct Cached {
 
 impl Tokens {
     /// The tokens for this cluster; `None` if its clients log in without tokens.
-    pub(super) fn of(kafka: &config::Kafka) -> Option<Arc<Tokens>> {
-        let oauth = kafka.oauth.clone()?;
-        Some(Arc::new(Tokens::new(Box::new(Endpoint(oauth)))))
+    pub(super) fn of(kafka: &config::Kafka) -> Result<Option<Arc<Tokens>>, Failure> {
+        let source: Box<dyn TokenSource> = match (&kafka.oauth, &kafka.aws) {
+            (Some(oauth), _) => Box::new(Endpoint(oauth.clone())),
+            (None, Some(aws)) => signer(aws)?,
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Arc::new(Tokens::new(source))))
     }
 
     fn new(source: Box<dyn TokenSource>) -> Tokens {
@@ -138,6 +147,17 @@ impl Tokens {
             lifetime_ms: i64::try_from(ends.as_millis()).unwrap_or(i64::MAX),
         }
     }
+}
+
+#[cfg(feature = "aws")]
+fn signer(aws: &config::Aws) -> Result<Box<dyn TokenSource>, Failure> {
+    Ok(Box::new(msk::Signer(aws.clone())))
+}
+
+/// The configuration has reported this before.
+#[cfg(not(feature = "aws"))]
+fn signer(_: &config::Aws) -> Result<Box<dyn TokenSource>, Failure> {
+    Err(CONFIGURATION.failure("[kafka.aws]: this program was built without the feature aws"))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

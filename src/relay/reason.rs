@@ -100,12 +100,12 @@ reasons! {
 
     AUTHENTICATION = Cluster, "authentication",
         "authentication with the brokers failed",
-        "check security.protocol, sasl.* and the credentials in [kafka.properties], or [kafka.oauth]. Files are \
-         reloaded at each attempt, systemd credentials only at a restart";
+        "check security.protocol, sasl.* and the credentials in [kafka.properties], [kafka.oauth] or [kafka.aws]. \
+         Files are reloaded at each attempt, systemd credentials only at a restart";
     TOKEN = Cluster, "token",
-        "the token endpoint did not issue a token",
-        "check [kafka.oauth] and the identity provider. The client secret file is reloaded at each attempt, a \
-         systemd credential only at a restart";
+        "there is no token to log in with",
+        "check [kafka.oauth] and the identity provider, or [kafka.aws] and the AWS credentials. The client secret file \
+         is reloaded at each attempt, a systemd credential only at a restart";
     CLUSTER_AUTHORIZATION = Cluster, "cluster-authorization",
         "the relay's Kafka user is not allowed to publish",
         "grant the relay's Kafka user IdempotentWrite on the cluster (brokers before 2.8), or Write on at least one \

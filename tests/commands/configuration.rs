@@ -98,6 +98,23 @@ fn errors_that_only_the_client_detects_are_reported() {
 }
 
 #[test]
+fn aws_section_needs_a_program_that_was_built_with_it() {
+    let text = format!(
+        "{GOOD}[kafka.properties]\n\"security.protocol\" = \"sasl_ssl\"\n[kafka.aws]\nregion = \"eu-central-1\"\n"
+    );
+    if cfg!(feature = "aws") {
+        with_config(&["check-config"], &text).succeeds();
+        return;
+    }
+    for args in [&["check-config"][..], &["run"]] {
+        let ended = with_config(args, &text);
+        ended.fails(78, &["relay.toml:8: [kafka.aws] is set, but this program was built without the feature aws"]);
+        assert_eq!(ended.stderr.matches("error: ").count(), 1, "{ended}");
+        assert!(ended.stderr.contains("help: use the program of a release package"), "{ended}");
+    }
+}
+
+#[test]
 fn certificate_file_without_a_certificate_is_reported() {
     let text = GOOD.replace("[kafka]", "sslrootcert = \"relay.toml\"\n[kafka]");
     with_config(&["check-config"], &text).fails(78, &["the root certificate", "contains no PEM certificate"]);

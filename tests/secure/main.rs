@@ -7,6 +7,8 @@ mod admin;
 mod kafka;
 mod kafka_cases;
 mod kafka_rotation;
+#[cfg(feature = "aws")]
+mod msk;
 mod oauth;
 mod postgres;
 mod postgres_cases;

@@ -3,6 +3,8 @@
 
 #![allow(dead_code)] // each test binary uses a part of it
 
+#[cfg(feature = "aws")]
+pub mod aws;
 pub mod certificates;
 pub mod checker;
 pub mod command;

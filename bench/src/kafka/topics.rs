@@ -35,9 +35,8 @@ impl Topics {
     ///
     /// If librdkafka does not accept the settings.
     pub fn new(settings: &config::Kafka) -> Result<Topics, Failure> {
-        if settings.oauth.is_some() {
-            let error =
-                "the Kafka client library cannot manage topics when it logs in with a token ([kafka.oauth])";
+        if settings.uses_tokens() {
+            let error = "the Kafka client library cannot manage topics when it logs in with a token ([kafka.oauth], [kafka.aws])";
             return Err(CONFIGURATION.failure(error));
         }
         let config = client_config(settings)?;

@@ -1,12 +1,14 @@
 //! `[kafka]`: the cluster, and librdkafka properties.
 
+pub(super) mod aws;
 mod oauth;
 pub mod properties;
+mod tokens;
 
 use std::collections::BTreeMap;
 use std::io;
 
-use crate::config::catalogue::{Kafka, OAuth};
+use crate::config::catalogue::{Aws, Kafka, OAuth};
 use crate::config::entries::Entry;
 use crate::config::findings::{Place, Problem};
 use crate::config::nearest::nearest;
@@ -14,6 +16,7 @@ use crate::config::reader::Reader;
 use crate::config::secret::{Secret, SecretSource};
 use crate::config::setting::{Section, Setting};
 use crate::config::values::Raw;
+use tokens::TokenSection;
 
 /// The SASL mechanism that uses tokens.
 pub(crate) const OAUTHBEARER: &str = "OAUTHBEARER";
@@ -40,12 +43,21 @@ impl Kafka {
         };
         self.properties.iter().map(|(name, property)| Ok((name.as_str(), read(property)?))).collect()
     }
+
+    /// Whether clients log in with tokens.
+    pub fn uses_tokens(&self) -> bool {
+        self.oauth.is_some() || self.aws.is_some()
+    }
 }
 
 impl Kafka {
     pub(super) fn from(reader: &mut Reader) -> Option<Kafka> {
         let kafka = Kafka::read(reader);
         let oauth = OAuth::from(reader);
+        let aws = Aws::from(reader);
+        if let (Some(aws), Some(kafka)) = (&aws, &kafka) {
+            aws.compare_with_brokers(&kafka.bootstrap_servers, reader);
+        }
         let entries = reader.entries.properties();
         let mut properties = BTreeMap::new();
         for (name, entry) in &entries {
@@ -63,7 +75,7 @@ impl Kafka {
         if reader.whole {
             check_together(&properties, &entries, reader);
         }
-        Some(Kafka { properties, oauth, ..kafka? })
+        Some(Kafka { properties, oauth, aws, ..kafka? })
     }
 }
 
@@ -83,32 +95,20 @@ fn check_together(
     let protocol = plain("security.protocol").unwrap_or("plaintext").to_lowercase();
     let uses_sasl = protocol.starts_with("sasl");
     let mechanism = first(["sasl.mechanism", "sasl.mechanisms"]);
-    let tokens = OAuth::place(reader);
+    let tokens = TokenSection::used(reader);
     let implied = if tokens.is_some() { OAUTHBEARER } else { "GSSAPI" };
     let chosen = mechanism.and_then(plain).unwrap_or(implied);
-    let by_token = chosen.eq_ignore_ascii_case(OAUTHBEARER);
     let login = place(mechanism.unwrap_or("security.protocol"));
+    match &tokens {
+        Some(tokens) => tokens.check(&protocol, chosen, properties, entries, reader),
+        None if uses_sasl && chosen.eq_ignore_ascii_case(OAUTHBEARER) => {
+            reader.findings.error(login, tokens::missing());
+        }
+        None => {}
+    }
     let mut error = |place: &Place, message: String, help: &str| {
         reader.findings.error(place, Problem::new(message, help));
     };
-    match &tokens {
-        None if uses_sasl && by_token => error(
-            login,
-            "Kafka property `sasl.mechanism` is OAUTHBEARER, but [kafka.oauth] is not set".to_owned(),
-            "set token_url, client_id and client_secret_file in [kafka.oauth]",
-        ),
-        Some(tokens) if !uses_sasl => error(
-            tokens,
-            format!("[kafka.oauth] has no effect while security.protocol is {protocol}"),
-            "set \"security.protocol\" = \"sasl_ssl\" in [kafka.properties]",
-        ),
-        Some(tokens) if !by_token => error(
-            tokens,
-            format!("[kafka.oauth] has no effect while `sasl.mechanism` is {chosen}"),
-            "set \"sasl.mechanism\" = \"OAUTHBEARER\", or remove [kafka.oauth]",
-        ),
-        _ => {}
-    }
     if uses_sasl && chosen.eq_ignore_ascii_case("GSSAPI") {
         let message =
             "Kafka property `sasl.mechanism` is GSSAPI (the default of librdkafka), which is not supported";

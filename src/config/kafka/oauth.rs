@@ -4,18 +4,16 @@ use std::net::IpAddr;
 
 use hyper::Uri;
 
-use crate::config::catalogue::{OAuth, SETTINGS};
+use crate::config::catalogue::OAuth;
 use crate::config::findings::{Place, Problem};
 use crate::config::reader::Reader;
-use crate::config::setting::{Fallback, Section, Setting};
+use crate::config::setting::{Section, Setting};
 use crate::config::values::FromText;
 
 impl OAuth {
     /// The place of the first setting of the section that has no default; `None` if the section is not used.
     pub(super) fn place(reader: &Reader) -> Option<Place> {
-        let has_no_default = |setting: &&Setting| !matches!(setting.fallback, Fallback::Default(_));
-        let settings = SETTINGS.iter().filter(|setting| setting.section == OAuth::token_url.section);
-        settings.filter(has_no_default).find_map(|setting| reader.place(setting))
+        super::tokens::place(reader, OAuth::token_url.section)
     }
 
     /// Reads the section. `None` if it is not used or is incomplete.

@@ -43,7 +43,7 @@ fn config_example_is_valid_and_shows_the_defaults() {
 
 #[test]
 fn config_example_is_valid_with_all_settings_uncommented() {
-    // Passwords and tokens cannot be used together.
+    // Passwords and tokens cannot be used together. [kafka.aws] follows [kafka.oauth].
     let text = example();
     let (before, rest) = text.split_once("[kafka.oauth]\n").unwrap();
     let (_, after) = rest.split_once("\n# The table, and").unwrap();

@@ -1,5 +1,6 @@
 //! Tests of the whole configuration: loaded values and findings.
 
+mod aws;
 mod connection;
 mod environment;
 mod example;

@@ -56,7 +56,10 @@ fn invalid_settings_are_findings() {
             format!("{SASL}'sasl.mechanism' = 'PLAIN'\n{WHOLE}"),
             "[kafka.oauth] has no effect while `sasl.mechanism` is PLAIN",
         ),
-        (format!("{SASL}'sasl.mechanism' = 'OAUTHBEARER'\n"), "OAUTHBEARER, but [kafka.oauth] is not set"),
+        (
+            format!("{SASL}'sasl.mechanism' = 'OAUTHBEARER'\n"),
+            "OAUTHBEARER, but neither [kafka.oauth] nor [kafka.aws] is set",
+        ),
         (
             format!("{SASL}'sasl.mechanism' = 'GSSAPI'\n"),
             "GSSAPI (the default of librdkafka), which is not supported",

@@ -62,9 +62,9 @@ fn every_setting_is_compared_and_its_effect_is_documented() {
         let key = setting.twin().map_or(setting.key, |twin| twin.key.min(setting.key));
         let known = COMPARED.iter().find(|(section, name, ..)| (*section, *name) == (setting.section, key));
         let (section, key, effect, differs) = known.unwrap_or_else(|| panic!("{setting:?} is not compared"));
-        // The password command cannot be set together with the password.
+        // The password command cannot be set together with the password, nor the token sections without a login.
         let unchanged = ["url", "bootstrap_servers", "sslcert", "sslkey", "password_command"].contains(key)
-            || *section == "kafka.oauth";
+            || ["kafka.oauth", "kafka.aws"].contains(section);
         assert_eq!(differs(&running, &other), !unchanged, "[{section}] {key}");
         let row = match effect {
             Effect::Now => "| immediately |",

@@ -35,10 +35,10 @@ pub(super) fn consumer(settings: &config::Kafka) -> Result<BaseConsumer<Client>,
         .set("enable.partition.eof", "true")
         .set("queued.max.messages.kbytes", "16384")
         .set("fetch.max.bytes", fetch_bytes);
-    let context = Client { tokens: Tokens::of(settings) };
+    let context = Client { tokens: Tokens::of(settings)? };
     let consumer = BaseConsumer::from_config_and_context(&config, context)
         .map_err(|error| failure("creating a consumer", &error))?;
-    if settings.oauth.is_some() {
+    if settings.uses_tokens() {
         // The token is fetched while the consumer is polled.
         let _ = consumer.poll(TOKEN_WAIT);
     }
@@ -60,7 +60,7 @@ impl ClientContext for Client {
     const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
 
     fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
-        let tokens = self.tokens.as_ref().ok_or("[kafka.oauth] is not set")?;
+        let tokens = self.tokens.as_ref().ok_or("neither [kafka.oauth] nor [kafka.aws] is set")?;
         Ok(tokens.get()?)
     }
 

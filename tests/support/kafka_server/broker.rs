@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio::net::TcpSocket;
@@ -20,6 +20,7 @@ pub struct Broker {
     pub(super) port: Port,
     pub(super) listeners: Vec<(&'static str, Port)>,
     pub(super) system_properties: Vec<String>,
+    pub(super) classes: Option<PathBuf>,
     pub(super) folder: PathBuf,
     pub(super) process: Option<Child>,
     pub(super) _controller: Option<Port>,
@@ -63,7 +64,7 @@ impl Broker {
             return;
         }
         let log = File::options().create(true).append(true).open(self.folder.join("log")).unwrap();
-        let mut command = java("320m");
+        let mut command = java_with("320m", self.classes.as_deref());
         command
             .args([
                 "-Dorg.slf4j.simpleLogger.showDateTime=true",
@@ -135,6 +136,11 @@ impl Port {
 
 /// A small JVM that starts quickly. The kernel kills it when the thread that started it ends.
 pub(super) fn java(heap: &str) -> Command {
+    java_with(heap, None)
+}
+
+/// The same with more classes.
+fn java_with(heap: &str, classes: Option<&Path>) -> Command {
     let lib = std::env::var("OUTBOX_RELAY_TEST_KAFKA_LIB").unwrap_or_else(|_| {
         panic!(
             "OUTBOX_RELAY_TEST_KAFKA_LIB is not set: run `scripts/services up`, then \
@@ -150,6 +156,8 @@ pub(super) fn java(heap: &str) -> Command {
     if let Ok(classes) = std::env::var("OUTBOX_RELAY_TEST_KAFKA_CLASSES") {
         command.arg(format!("-XX:SharedArchiveFile={classes}"));
     }
-    command.args(["-cp", &format!("{lib}/*")]);
+    // The class archive requires that the jars come first.
+    let more = classes.map(|folder| format!(":{}", folder.display())).unwrap_or_default();
+    command.args(["-cp", &format!("{lib}/*{more}")]);
     command
 }

@@ -8,6 +8,7 @@ mod permit;
 mod properties;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -43,6 +44,8 @@ pub struct Settings {
     pub format: Vec<String>,
     /// System properties of the brokers' JVMs, such as `-Dname=value`.
     pub system_properties: Vec<String>,
+    /// A folder with more classes for the brokers, such as a callback handler.
+    pub classes: Option<PathBuf>,
 }
 
 /// One Kafka cluster: its data and its processes. Dropping it kills the processes.
@@ -80,6 +83,7 @@ impl KafkaServer {
                 port,
                 listeners,
                 system_properties,
+                classes: settings.classes.clone(),
                 folder,
                 process: None,
                 _controller: None,
