@@ -230,7 +230,7 @@ async fn tokens_are_renewed_under_a_running_relay_and_lost_credentials_cost_only
 
     // The endpoint fails. The relay uses the old token until it expires, and then waits.
     msk.aws.change(|state| state.container = Answer::Error(403, "Denied"));
-    not_ready(&relay, "its endpoint responded with status 403").await;
+    not_ready(&relay, "their source responded with status 403").await;
     assert_eq!(relay.log().matches("kafka unavailable").count(), 1, "{}", relay.log());
     assert!(relay.log().contains("Fix: check [kafka.aws] and the AWS credentials"), "{}", relay.log());
     msk.aws.change(|state| state.container = Answer::Credentials);

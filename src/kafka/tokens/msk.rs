@@ -22,10 +22,13 @@ use self::client::AwsClient;
 use super::source::{self, Issued, Problem, TokenError, TokenSource};
 use crate::config::Aws;
 
-/// Attempts of a request to STS, so that an error arrives before the time limit of the token.
+/// Attempts of a request to STS, so that an error arrives before the time limit of the token. If it were not set, an invalid
+/// AWS_MAX_ATTEMPTS would end the process.
 const STS_ATTEMPTS: u32 = 2;
 /// Credentials count as expired this long before their end.
 const LEAST_LEFT: Duration = Duration::from_secs(5);
+/// Those of AWS have up to a few thousand bytes.
+const CREDENTIAL_BYTES_MAX: usize = 16 * 1_024;
 
 pub(super) struct Signer(pub(super) Aws);
 
@@ -47,7 +50,7 @@ impl TokenSource for Signer {
 async fn issue(settings: &Aws) -> Result<Issued, Problem> {
     let credentials = credentials(settings).await?;
     let now = SystemTime::now();
-    let lifetime = lifetime(credentials.expiry(), now)?;
+    let lifetime = lifetime(&credentials, now)?;
     Ok(Issued { token: token::sign(&credentials, &settings.region, now)?, lifetime })
 }
 
@@ -62,7 +65,7 @@ async fn credentials(settings: &Aws) -> Result<Credentials, Problem> {
     let provider =
         config.credentials_provider().ok_or_else(|| "there is no source of credentials".to_owned())?;
     let own = provider.provide_credentials().await.map_err(|error| errors::without_credentials(&error))?;
-    lifetime(own.expiry(), SystemTime::now())?;
+    lifetime(&own, SystemTime::now())?;
     let Some(role) = &settings.role_arn else { return Ok(own) };
     let mut assumed = AssumeRoleProvider::builder(role).session_name(&settings.role_session_name);
     if let Some(id) = &settings.external_id {
@@ -72,9 +75,19 @@ async fn credentials(settings: &Aws) -> Result<Credentials, Problem> {
     assumed.provide_credentials().await.map_err(|error| errors::without_role(role, &error))
 }
 
-/// How long brokers accept a token that is signed now, with credentials that end then.
-fn lifetime(ends: Option<SystemTime>, now: SystemTime) -> Result<Duration, Problem> {
-    let Some(ends) = ends else { return Ok(token::VALID) };
+/// How long brokers accept a token that is signed now with these credentials.
+fn lifetime(credentials: &Credentials, now: SystemTime) -> Result<Duration, Problem> {
+    let session = credentials.session_token().unwrap_or_default();
+    // In a header, other characters would end the process in the AWS crates.
+    let is_valid = |text: &str| {
+        text.len() <= CREDENTIAL_BYTES_MAX && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+    };
+    if ![credentials.access_key_id(), credentials.secret_access_key(), session].into_iter().all(is_valid) {
+        return Err(
+            "the AWS credentials contain characters that no credentials have. Set them again".to_owned()
+        );
+    }
+    let Some(ends) = credentials.expiry() else { return Ok(token::VALID) };
     match ends.duration_since(now) {
         Ok(left) if left > LEAST_LEFT => Ok(left.min(token::VALID)),
         _ => Err("the AWS credentials have expired. Renew them, or use a source that renews them, such as the role of \

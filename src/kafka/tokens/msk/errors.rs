@@ -29,7 +29,7 @@ pub(super) fn without_credentials(error: &CredentialsError) -> Problem {
     }
     match refusal(error) {
         Some(refusal) => format!("STS did not issue the AWS credentials: {}", refusal.explained()),
-        None => format!("the source of the AWS credentials failed: {}", cause(error)),
+        None => format!("the AWS credentials cannot be loaded: {}", cause(error, "their source")),
     }
 }
 
@@ -37,7 +37,7 @@ pub(super) fn without_credentials(error: &CredentialsError) -> Problem {
 pub(super) fn without_role(role: &str, error: &CredentialsError) -> Problem {
     match refusal(error) {
         Some(refusal) => format!("the role {role} cannot be assumed: {}", refusal.explained()),
-        None => format!("the role {role} cannot be assumed: {}", cause(error)),
+        None => format!("the role {role} cannot be assumed: {}", cause(error, "STS")),
     }
 }
 
@@ -110,8 +110,8 @@ fn refusal(error: &CredentialsError) -> Option<Refusal> {
     })
 }
 
-/// Another cause that may be shown.
-fn cause(error: &CredentialsError) -> String {
+/// Another cause that may be shown. `source` is what should have provided the credentials.
+fn cause(error: &CredentialsError, source: &str) -> String {
     let found = causes(error).find_map(|cause| {
         let unanswered = cause.downcast_ref::<Unanswered>();
         let unanswered =
@@ -124,16 +124,16 @@ fn cause(error: &CredentialsError) -> String {
             let text = cause.to_string();
             let digits: String =
                 text.strip_prefix(HTTP_STATUS)?.chars().filter(char::is_ascii_digit).collect();
-            Some(format!("its endpoint responded with status {digits}. {FIND_OUT}"))
+            Some(format!("{source} responded with status {digits}. {FIND_OUT}"))
         };
         unanswered.or_else(io).or_else(status)
     });
     found.unwrap_or_else(|| match error {
         CredentialsError::InvalidConfiguration(_) => {
-            format!("its settings are invalid, in the profile files or in the environment variables AWS_*. {FIND_OUT}")
+            format!("the profile files or the environment variables AWS_* are invalid. {FIND_OUT}")
         }
-        CredentialsError::ProviderTimedOut(_) => format!("it did not answer in time. {FIND_OUT}"),
-        _ => format!("it returned an error or something else than credentials. {FIND_OUT}"),
+        CredentialsError::ProviderTimedOut(_) => format!("{source} did not answer in time. {FIND_OUT}"),
+        _ => format!("{source} returned an error or no credentials. {FIND_OUT}"),
     })
 }
 

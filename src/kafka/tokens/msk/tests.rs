@@ -236,7 +236,7 @@ fn refusals_of_sts_are_reported_with_the_fix() {
         (403, "RegionDisabledException", "or check [kafka.aws] region"),
         (400, "ValidationError", "Check role_arn, role_session_name and external_id"),
         (400, "SomethingElse", "STS responded with SomethingElse"),
-        (400, "7Q4zMARK", "it returned an error or something else than credentials"),
+        (400, "7Q4zMARK", "STS returned an error or no credentials"),
     ] {
         aws.change(|state| state.sts = Answer::Error(status, code));
         let error = refused(Some(ROLE), &aws.environment());
@@ -249,12 +249,12 @@ fn refusals_of_sts_are_reported_with_the_fix() {
 fn failures_of_a_source_are_reported_with_the_fix() {
     let aws = AwsServer::start();
     for (answer, expected) in [
-        (Answer::Error(403, "x"), "its endpoint responded with status 403. To find out why, run `aws sts"),
-        (Answer::Garbage, "it returned an error or something else than credentials"),
+        (Answer::Error(403, "x"), "their source responded with status 403. To find out why, run `aws sts"),
+        (Answer::Garbage, "their source returned an error or no credentials"),
     ] {
         aws.change(|state| state.container = answer);
         let error = refused(None, &aws.environment());
-        assert!(error.contains("the source of the AWS credentials failed: "), "{answer:?}: {error}");
+        assert!(error.contains("the AWS credentials cannot be loaded: "), "{answer:?}: {error}");
         assert!(error.contains(expected), "{answer:?}: {error}");
     }
     let with = |more: &[(&'static str, &str)]| {
@@ -268,9 +268,41 @@ fn failures_of_a_source_are_reported_with_the_fix() {
     );
     assert!(error.contains("Check [kafka.aws] region, DNS and the network"), "{error}");
     let error = with(&[("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://192.0.2.1/7Q4zMARK")]);
-    assert!(error.contains("its settings are invalid"), "{error}");
+    assert!(error.contains("the environment variables AWS_* are invalid"), "{error}");
     let error = with(&[("AWS_WEB_IDENTITY_TOKEN_FILE", "/nonexistent"), ("AWS_ROLE_ARN", ROLE)]);
     assert!(error.contains("a file cannot be read: No such file or directory"), "{error}");
+}
+
+#[test]
+fn invalid_environment_is_an_error_and_ends_no_process() {
+    let aws = AwsServer::start();
+    let keys = [("AWS_ACCESS_KEY_ID", "AKID"), ("AWS_SECRET_ACCESS_KEY", "secret")];
+    for (more, expected) in [
+        (("AWS_SESSION_TOKEN", "7Q4zMARK\nx: y"), "characters that no credentials have"),
+        (("AWS_SESSION_TOKEN", "7Q4zMARK\u{e4}"), "characters that no credentials have"),
+        (
+            ("AWS_ENDPOINT_URL_STS", "7Q4zMARK of no server"),
+            "cannot be assumed: STS returned an error or no credentials",
+        ),
+    ] {
+        let mut environment = aws.environment();
+        environment.retain(|(name, _)| ![keys[0].0, keys[1].0, more.0].contains(name));
+        environment.extend(keys.iter().chain([&more]).map(|(name, value)| (*name, (*value).to_owned())));
+        let error = refused(Some(ROLE), &environment);
+        assert!(error.contains(expected), "{more:?}: {error}");
+    }
+    // These are not used.
+    for more in [
+        ("AWS_MAX_ATTEMPTS", "many"),
+        ("AWS_RETRY_MODE", "x"),
+        ("AWS_REGION", "7Q4zMARK"),
+        ("AWS_PROFILE", "x"),
+    ] {
+        let mut environment = aws.environment();
+        environment.push((more.0, more.1.to_owned()));
+        let (lifetime, _) = request(None, &environment).unwrap_or_else(|error| panic!("{more:?}: {error}"));
+        assert_eq!(lifetime, 900, "{more:?}");
+    }
 }
 
 #[test]
