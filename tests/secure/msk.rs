@@ -154,7 +154,7 @@ fn mistakes(msk: &Msk) -> Vec<Mistake> {
     let expired = AwsServer::start();
     expired.change(|state| state.lifetime = None);
     let silent = AwsServer::start();
-    silent.change(|state| state.container = Answer::Nothing);
+    silent.change(|state| state.metadata = Answer::Nothing);
     let role_at =
         |aws: &AwsServer| msk.relay_in(aws.environment()).set_inner("kafka", "aws", "role_arn", ROLE);
     vec![
@@ -229,11 +229,11 @@ async fn tokens_are_renewed_under_a_running_relay_and_lost_credentials_cost_only
     assert!(!relay.log().contains("kafka unavailable"), "{}", relay.log());
 
     // The endpoint fails. The relay uses the old token until it expires, and then waits.
-    msk.aws.change(|state| state.container = Answer::Error(403, "Denied"));
+    msk.aws.change(|state| state.metadata = Answer::Error(403, "Denied"));
     not_ready(&relay, "their source responded with status 403").await;
     assert_eq!(relay.log().matches("kafka unavailable").count(), 1, "{}", relay.log());
     assert!(relay.log().contains("Fix: check [kafka.aws] and the AWS credentials"), "{}", relay.log());
-    msk.aws.change(|state| state.container = Answer::Credentials);
+    msk.aws.change(|state| state.metadata = Answer::Credentials);
     let resumed = outbox.wait_until_resumed(STALLED).await;
     println!("rows are settled again {resumed:.2?} after the credentials were available again");
     outbox.wait_until_settled(200, STALLED).await;

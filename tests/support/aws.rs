@@ -1,4 +1,5 @@
-//! Where a process gets AWS credentials: the endpoint of a container, and STS. Both are one HTTP server on loopback.
+//! Where a process gets AWS credentials: the metadata of a container or an instance, and STS. All are one HTTP server on
+//! loopback.
 //!
 //! The unit tests of `src/kafka/tokens/msk` use it too.
 
@@ -15,7 +16,7 @@ pub struct Key {
     pub session: &'static str,
 }
 
-/// The credentials of the container.
+/// The credentials of the container and of the instance.
 pub const OWN: Key = Key {
     id: "AKIDOWN4EXAMPLE",
     secret: "own/secret+7Q4zMARK",
@@ -27,8 +28,11 @@ pub const ASSUMED: Key = Key {
     secret: "role/secret+7Q4zMARK",
     session: "role/session+of=the role&7Q4zMARK",
 };
-/// Authenticates the container to its endpoint.
-const CONTAINER_TOKEN: &str = "container-token-7Q4zMARK";
+/// Authenticates the container or the instance to its endpoint.
+const METADATA_TOKEN: &str = "metadata-token-7Q4zMARK";
+/// Authenticates a process to STS.
+pub const WEB_IDENTITY: &str = "web-identity-7Q4zMARK";
+const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
 /// What no log and no error may contain.
 pub const MARK: &str = "7Q4zMARK";
 
@@ -46,7 +50,8 @@ pub enum Answer {
 
 /// The current state, which a test can change.
 pub struct State {
-    pub container: Answer,
+    /// The container and the instance.
+    pub metadata: Answer,
     pub sts: Answer,
     /// The time until the credentials end; `None` if they ended a minute ago.
     pub lifetime: Option<Duration>,
@@ -66,7 +71,7 @@ impl AwsServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State {
-            container: Answer::Credentials,
+            metadata: Answer::Credentials,
             sts: Answer::Credentials,
             lifetime: Some(Duration::from_secs(3_600)),
             requests: Vec::new(),
@@ -91,12 +96,31 @@ impl AwsServer {
         std::mem::take(&mut self.state.lock().unwrap().requests)
     }
 
-    /// The variables of a process that gets its credentials here, and from nowhere else.
+    /// The variables of a process in a container that gets its credentials here, and from nowhere else.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         let mut variables = nowhere();
         variables.extend([
             ("AWS_CONTAINER_CREDENTIALS_FULL_URI", format!("http://{}/credentials", self.address)),
-            ("AWS_CONTAINER_AUTHORIZATION_TOKEN", CONTAINER_TOKEN.to_owned()),
+            ("AWS_CONTAINER_AUTHORIZATION_TOKEN", METADATA_TOKEN.to_owned()),
+            ("AWS_ENDPOINT_URL_STS", format!("http://{}", self.address)),
+        ]);
+        variables
+    }
+
+    /// The same for a process on an instance.
+    pub fn of_instance(&self) -> Vec<(&'static str, String)> {
+        let mut variables = nowhere();
+        variables.retain(|(name, _)| *name != "AWS_EC2_METADATA_DISABLED");
+        variables.push(("AWS_EC2_METADATA_SERVICE_ENDPOINT", format!("http://{}", self.address)));
+        variables
+    }
+
+    /// The same for a process with a web identity, whose token is in this file.
+    pub fn of_web_identity(&self, file: &str) -> Vec<(&'static str, String)> {
+        let mut variables = nowhere();
+        variables.extend([
+            ("AWS_WEB_IDENTITY_TOKEN_FILE", file.to_owned()),
+            ("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/pod".to_owned()),
             ("AWS_ENDPOINT_URL_STS", format!("http://{}", self.address)),
         ]);
         variables
@@ -122,8 +146,8 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) -> Option<()> {
         let answer = {
             let mut state = state.lock().unwrap();
             state.requests.push(request.clone());
-            let is_container = request.starts_with("GET /credentials ");
-            let how = if is_container { state.container } else { state.sts };
+            let is_sts = request.starts_with("POST / ");
+            let how = if is_sts { state.sts } else { state.metadata };
             let ends = match state.lifetime {
                 Some(left) => SystemTime::now() + left,
                 None => SystemTime::now() - Duration::from_secs(60),
@@ -135,16 +159,17 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) -> Option<()> {
                     return None;
                 }
                 Answer::Garbage => (200, format!("<{MARK}")),
-                Answer::Error(status, code) if is_container => {
+                Answer::Error(status, code) if is_sts => (status, refused(code)),
+                Answer::Error(status, code) => {
                     (status, format!(r#"{{"Code": "{code}", "Message": "{MARK}"}}"#))
                 }
-                Answer::Error(status, code) => (status, refused(code)),
-                Answer::Credentials if is_container => container(&request, &ends),
-                Answer::Credentials => sts(&request, &ends),
+                Answer::Credentials if is_sts => sts(&request, &ends),
+                Answer::Credentials => metadata(&request, &ends),
             }
         };
         let (status, body) = answer;
-        let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\n\r\n", body.len());
+        let token_lasts = "x-aws-ec2-metadata-token-ttl-seconds: 21600";
+        let head = format!("HTTP/1.1 {status} x\r\n{token_lasts}\r\ncontent-length: {}\r\n\r\n", body.len());
         stream.write_all(format!("{head}{body}").as_bytes()).ok()?;
     }
 }
@@ -168,32 +193,49 @@ fn read(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-fn container(request: &str, ends: &str) -> (u16, String) {
-    if !request.contains(CONTAINER_TOKEN) {
+/// The endpoint of the container is `/credentials`. The others are those of the instance.
+fn metadata(request: &str, ends: &str) -> (u16, String) {
+    let path = request.split(' ').nth(1).unwrap_or_default();
+    let role = path.strip_prefix(ROLES);
+    if path == "/latest/api/token" {
+        return (200, METADATA_TOKEN.to_owned());
+    }
+    if !request.contains(METADATA_TOKEN) {
         return (401, "{}".to_owned());
     }
-    let Key { id, secret, session } = OWN;
-    let body = format!(
-        r#"{{"AccessKeyId": "{id}", "SecretAccessKey": "{secret}", "Token": "{session}", "Expiration": "{ends}"}}"#
-    );
-    (200, body)
+    match role {
+        Some("") => (200, "own".to_owned()),
+        Some("own") => (200, as_json(&OWN, ends)),
+        None if path == "/credentials" => (200, as_json(&OWN, ends)),
+        _ => (404, String::new()),
+    }
 }
 
-/// Whether the request is one of the container, with its session. Its signature is not verified.
+fn as_json(Key { id, secret, session }: &Key, ends: &str) -> String {
+    format!(
+        r#"{{"Code": "Success", "AccessKeyId": "{id}", "SecretAccessKey": "{secret}", "Token": "{session}", "Expiration": "{ends}"}}"#
+    )
+}
+
+/// Accepts requests of the container or the instance, and web identities. The signature is not verified.
 fn sts(request: &str, ends: &str) -> (u16, String) {
     let is_signed = request.contains(&format!("AWS4-HMAC-SHA256 Credential={}/", OWN.id));
-    if !is_signed || !request.contains("Action=AssumeRole&") || !request.contains(OWN.session) {
+    let action = if request.contains("Action=AssumeRole&") && is_signed && request.contains(OWN.session) {
+        "AssumeRole"
+    } else if request.contains("Action=AssumeRoleWithWebIdentity&") && request.contains(WEB_IDENTITY) {
+        "AssumeRoleWithWebIdentity"
+    } else {
         return (400, refused("InvalidAction"));
-    }
+    };
     let Key { id, secret, session } = ASSUMED;
     let session = session.replace('&', "&amp;");
     let body = format!(
-        r#"<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult>
+        r#"<{action}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><{action}Result>
 <AssumedRoleUser><Arn>arn:aws:sts::123456789012:assumed-role/outbox-relay/outbox-relay</Arn>
 <AssumedRoleId>AROA4EXAMPLE:outbox-relay</AssumedRoleId></AssumedRoleUser>
 <Credentials><AccessKeyId>{id}</AccessKeyId><SecretAccessKey>{secret}</SecretAccessKey>
 <SessionToken>{session}</SessionToken><Expiration>{ends}</Expiration></Credentials>
-</AssumeRoleResult><ResponseMetadata><RequestId>1</RequestId></ResponseMetadata></AssumeRoleResponse>"#
+</{action}Result><ResponseMetadata><RequestId>1</RequestId></ResponseMetadata></{action}Response>"#
     );
     (200, body)
 }

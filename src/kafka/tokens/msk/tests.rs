@@ -23,7 +23,7 @@ use crate::kafka::tokens::source::TokenSource;
 #[path = "../../../../tests/support/aws.rs"]
 mod server;
 
-use server::{ASSUMED, Answer, AwsServer, Key, MARK, OWN, nowhere};
+use server::{ASSUMED, Answer, AwsServer, Key, MARK, OWN, WEB_IDENTITY, nowhere};
 
 const ROLE: &str = "arn:aws:iam::123456789012:role/outbox-relay";
 const REGION: &str = "eu-central-1";
@@ -177,6 +177,53 @@ fn credentials_of_the_environment_take_precedence() {
 }
 
 #[test]
+fn other_usual_sources_of_credentials_sign_the_token() {
+    let aws = AwsServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (_, parameters) = request(None, &aws.of_instance()).unwrap();
+    assert_signed_with(&OWN, &parameters);
+
+    let identity = file("identity", WEB_IDENTITY);
+    let (_, parameters) = request(None, &aws.of_web_identity(&identity)).unwrap();
+    assert_signed_with(&ASSUMED, &parameters);
+    aws.change(|state| state.sts = Answer::Error(400, "InvalidIdentityToken"));
+    let error = refused(None, &aws.of_web_identity(&identity));
+    assert!(
+        error.contains("STS did not issue the AWS credentials: STS rejected the web identity token"),
+        "{error}"
+    );
+
+    let Key { id, secret, session } = OWN;
+    let with_profile = |profile: &str| {
+        let mut environment = nowhere();
+        environment.retain(|(name, _)| *name != "AWS_CONFIG_FILE");
+        environment.push(("AWS_CONFIG_FILE", file("config", profile)));
+        request(None, &environment)
+    };
+    let keys =
+        format!("aws_access_key_id={id}\naws_secret_access_key={secret}\naws_session_token={session}\n");
+    assert_signed_with(&OWN, &with_profile(&format!("[default]\n{keys}")).unwrap().1);
+    let printed = format!(
+        r#"{{"Version": 1, "AccessKeyId": "{id}", "SecretAccessKey": "{secret}", "SessionToken": "{session}"}}"#
+    );
+    let command = format!("[default]\ncredential_process = /bin/cat {}\n", file("printed", &printed));
+    assert_signed_with(&OWN, &with_profile(&command).unwrap().1);
+    for (profile, expected) in [
+        ("credential_process = /bin/sh -c 'echo 7Q4zMARK >&2; exit 1'", "their source returned an error"),
+        ("7Q4zMARK", "the profile files or the environment variables AWS_* are invalid"),
+        ("role_arn = 7Q4zMARK", "the profile files or the environment variables AWS_* are invalid"),
+    ] {
+        let error = with_profile(&format!("[default]\n{profile}\n")).unwrap_err();
+        assert!(error.contains(expected), "{profile}: {error}");
+    }
+}
+
+#[test]
 fn assumed_role_signs_the_token() {
     let aws = AwsServer::start();
     let (lifetime, parameters) = request(Some(ROLE), &aws.environment()).unwrap();
@@ -252,7 +299,7 @@ fn failures_of_a_source_are_reported_with_the_fix() {
         (Answer::Error(403, "x"), "their source responded with status 403. To find out why, run `aws sts"),
         (Answer::Garbage, "their source returned an error or no credentials"),
     ] {
-        aws.change(|state| state.container = answer);
+        aws.change(|state| state.metadata = answer);
         let error = refused(None, &aws.environment());
         assert!(error.contains("the AWS credentials cannot be loaded: "), "{answer:?}: {error}");
         assert!(error.contains(expected), "{answer:?}: {error}");
@@ -308,7 +355,7 @@ fn invalid_environment_is_an_error_and_ends_no_process() {
 #[test]
 fn request_has_a_time_limit() {
     let aws = AwsServer::start();
-    aws.change(|state| state.container = Answer::Nothing);
+    aws.change(|state| state.metadata = Answer::Nothing);
     let error = refused(None, &aws.environment());
     assert_eq!(error, "no token from AWS: no response within 10s");
 }
