@@ -129,7 +129,8 @@ settings! {
     }
 
     section "kafka.aws" Aws at |config| config.kafka.aws.as_ref(),
-        "Authentication with AWS IAM, for Amazon MSK. The relay signs tokens with the AWS credentials of its environment          (SASL\nOAUTHBEARER). Requires \"security.protocol\" = \"sasl_ssl\" in [kafka.properties]. Used if region is set. The \
+        "Authentication with AWS IAM, for Amazon MSK. The relay signs tokens with the AWS credentials of its environment\n\
+         (SASL OAUTHBEARER). Requires \"security.protocol\" = \"sasl_ssl\" in [kafka.properties]. Used if region is set. The\n\
          packages support it; other builds need --features aws." {
         region: String => aws::region, Text, Unset("eu-central-1"), Restart,
             "AWS region of the cluster.";
