@@ -140,7 +140,7 @@ fn cause(error: &CredentialsError, source: &str) -> String {
 /// The error itself, and its sources.
 fn causes<'a>(error: &'a CredentialsError) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     let first: &'a (dyn Error + 'static) = error;
-    std::iter::successors(Some(first), |cause| cause.source())
+    std::iter::successors(Some(first), |cause: &&'a (dyn Error + 'static)| (*cause).source())
 }
 
 /// Whether this looks like a code. Anything else could contain a secret.
