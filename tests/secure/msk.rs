@@ -105,6 +105,13 @@ fn keys(known: &[Key]) -> String {
         .collect()
 }
 
+/// All jars of a folder. Only the program `javac` expands an asterisk.
+fn class_path(folder: &Path) -> String {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let jars = files.filter(|file| file.extension().is_some_and(|extension| extension == "jar"));
+    jars.map(|jar| jar.to_str().unwrap().to_owned()).collect::<Vec<_>>().join(":")
+}
+
 /// The compiler is a module of the Java runtime, but `javac` may not be installed.
 fn compile_validator(folder: &Path) {
     let jars = std::env::var("OUTBOX_RELAY_TEST_KAFKA_LIB").expect("run `eval \"$(scripts/services env)\"`");
@@ -112,7 +119,7 @@ fn compile_validator(folder: &Path) {
         std::env::var("JAVA_HOME").map_or_else(|_| "java".to_owned(), |home| format!("{home}/bin/java"));
     let output = Command::new(java)
         .args(["-XX:TieredStopAtLevel=1", "-m", "jdk.compiler/com.sun.tools.javac.Main"])
-        .args(["-cp", &format!("{jars}/*"), "-d"])
+        .args(["-cp", &class_path(Path::new(&jars)), "-d"])
         .arg(folder)
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/java/MskTokens.java"))
         .output()
