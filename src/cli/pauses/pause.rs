@@ -3,7 +3,10 @@
 use super::{Selector, open};
 use crate::cli::exit::Failed;
 use crate::cli::{ConfigFile, block_on, one_shot, output};
+use crate::config::Outbox;
 use crate::postgres::access::grants::PAUSE_PRIVILEGES;
+use crate::postgres::operate::pauses::Scope;
+use crate::relay::topic::TopicRules;
 use clap::Args;
 
 /// Pause publishing: everything, one topic, or one key.
@@ -38,7 +41,8 @@ pub(crate) struct Pause {
 impl Pause {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
-        let scope = self.selector.scope(&config)?;
+        let scope = self.selector.scope();
+        check(&scope, &config.outbox)?;
         let begun = block_on(async {
             let pauses = open(&config, PAUSE_PRIVILEGES).await?;
             pauses
@@ -49,4 +53,18 @@ impl Pause {
         let done = if begun { "paused" } else { "was already paused" };
         output::line(&format!("{}: {} {done}", config.outbox.table, scope.name())).map(|_| ())
     }
+}
+
+/// Fails for a topic that no event of this outbox can have.
+fn check(scope: &Scope, outbox: &Outbox) -> Result<(), Failed> {
+    let topics = TopicRules::from(outbox);
+    let Scope::Topic(topic) = scope else { return Ok(()) };
+    if topics.matches(topic) {
+        return Ok(());
+    }
+    let allow = topics.allow.map(|allow| format!(", and topic_allow is \"{allow}\"")).unwrap_or_default();
+    Err(Failed::Usage(format!(
+        "Events of {} cannot have the topic {topic:?}. [outbox] topic is \"{}\"{allow}.",
+        outbox.table, topics.template,
+    )))
 }

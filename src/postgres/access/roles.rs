@@ -159,6 +159,17 @@ EXCEPTION WHEN insufficient_privilege THEN
 END $$;
 ";
 
+/// The relay and operators can read all columns.
+const TOPIC_COLUMN: &str = "
+-- The optional column topic, if it exists.
+DO $$ BEGIN
+    GRANT INSERT (topic) ON {outbox} TO {operator}, {writer};
+    GRANT SELECT (topic) ON {outbox} TO {monitor};
+EXCEPTION WHEN undefined_column THEN
+    NULL;
+END $$;
+";
+
 /// The whole script, without BEGIN and COMMIT.
 pub fn print(table: &TableName, role: &RelayRole) -> String {
     let (operator, monitor, writer) = (role.operator(), role.monitor(), role.writer());
@@ -193,22 +204,9 @@ pub fn print(table: &TableName, role: &RelayRole) -> String {
     sql += &(OPERATOR.to_owned() + &operator_grants(table, &operator));
     sql += &(MONITOR.to_owned() + &monitor_grants(table, &monitor));
     sql += &(WRITER.to_owned() + &writer_grants(table, &writer));
+    sql += &fill(TOPIC_COLUMN, value_of);
     sql += &(MODULES.to_owned() + &module_grants(table, role));
     sql + &fill(READ_STATS, value_of)
-}
-
-/// The privileges on the optional column `topic`, to be granted after [`print()`]. The relay and operators can read all columns.
-pub fn print_topic_column(table: &TableName, role: &RelayRole) -> String {
-    let [operator, monitor, writer] =
-        [role.operator(), role.monitor(), role.writer()].map(|name| quote_identifier(&name));
-    let outbox = table.quoted();
-    format!(
-        "
--- The optional column topic, because [outbox] topic_allow is set.
-GRANT INSERT (topic) ON {outbox} TO {operator}, {writer};
-GRANT SELECT (topic) ON {outbox} TO {monitor};
-"
-    )
 }
 
 #[cfg(test)]

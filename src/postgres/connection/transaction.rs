@@ -84,14 +84,35 @@ impl ShortTransaction {
         params: Params<'_>,
     ) -> (Option<Object>, Result<Vec<Row>, Fault>) {
         let rows = self.run(&connection, doing, sql, params).await;
-        match &rows {
-            // An answer may still be outstanding, so the connection must not be used again.
-            Err(fault) if fault.kind != FaultKind::Contended => {
-                drop(Object::take(connection));
-                (None, rows)
-            }
-            _ => (Some(connection), rows),
+        usable(connection, rows)
+    }
+
+    /// Runs a CALL of a procedure that commits, and therefore cannot be part of a transaction. Returns as `query_on`.
+    pub(crate) async fn call_on(
+        &self,
+        connection: Object,
+        doing: &'static str,
+        sql: &str,
+        params: Params<'_>,
+    ) -> (Option<Object>, Result<Vec<Row>, Fault>) {
+        self.database.count_transaction();
+        let rows = self.call(&connection, doing, sql, params).await;
+        usable(connection, rows)
+    }
+
+    async fn call(
+        &self,
+        connection: &Object,
+        doing: &'static str,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Fault> {
+        if !self.database.prepares() {
+            return answer(doing, connection.query_typed(sql, params)).await;
         }
+        let statement = answer(doing, connection.prepare_cached(sql)).await?;
+        let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
+        answer(doing, connection.query(&statement, &values)).await
     }
 
     async fn run(
@@ -115,5 +136,16 @@ impl ShortTransaction {
             answer(doing, async { Ok(join!(begin, query, commit)) }).await?
         };
         begun.and(rows).and_then(|rows| committed.map(|()| rows)).map_err(|error| fault(doing, error))
+    }
+}
+
+/// The connection, if it can still be used. After other errors, an answer may still be outstanding.
+fn usable(connection: Object, rows: Result<Vec<Row>, Fault>) -> (Option<Object>, Result<Vec<Row>, Fault>) {
+    match &rows {
+        Err(fault) if fault.kind != FaultKind::Contended => {
+            drop(Object::take(connection));
+            (None, rows)
+        }
+        _ => (Some(connection), rows),
     }
 }

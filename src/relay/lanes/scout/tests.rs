@@ -54,6 +54,10 @@ impl ScoutQueries for Server {
         // This transaction never ends, so the scout keeps asking.
         self.answer((SERVER, vec!["3/1".to_owned()]))
     }
+    async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault> {
+        sleep(watch.at_most).await;
+        self.answer(Watched { highest: 7, is_new: false })
+    }
     async fn backlog(&mut self, _: &[i64]) -> Result<i64, Fault> {
         self.answer(0)
     }

@@ -1,0 +1,39 @@
+-- Waits until the outbox may have a new event, and returns its highest ID and whether it may. That is the case if a row has a
+-- greater ID than `highest` or one of the IDs in `gaps`, or if the basis of the low-water marks has changed. Without `highest`,
+-- it does not wait. The time between two checks doubles from 1 ms up to `every`; it and `at_most` are in seconds.
+--
+-- A relay calls it while it has nothing to publish. A check costs about a tenth of a scan, and no round trip. Each is a
+-- transaction of its own, so that it keeps no lock and does not hold vacuum back.
+CREATE PROCEDURE {wait}(
+    INOUT highest bigint,
+    INOUT is_new  boolean,
+    gaps          bigint[],
+    basis         bigint,
+    every         double precision,
+    at_most       double precision
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+    ends  timestamptz;
+    pause double precision := 0.001;
+BEGIN
+    LOOP
+        -- For this transaction. Without the second setting, a plan that was made for an empty table could scan a large one.
+        PERFORM pg_catalog.set_config('search_path', 'pg_catalog', true),
+                pg_catalog.set_config('enable_seqscan', 'off', true);
+        ends := coalesce(ends, clock_timestamp() + make_interval(secs => at_most));
+        is_new := highest IS NULL
+            OR EXISTS (SELECT FROM {outbox} o WHERE o.id > highest)
+            OR cardinality(gaps) > 0 AND EXISTS (SELECT FROM {outbox} o WHERE o.id = ANY (gaps))
+            OR NOT EXISTS (
+                SELECT FROM {hold_version} v
+                WHERE (v.removals << 32) | pg_relation_filenode({outbox_literal}::regclass)::bigint = basis);
+        EXIT WHEN is_new OR clock_timestamp() >= ends;
+        COMMIT;
+        pause := least(pause, every);
+        PERFORM pg_catalog.pg_sleep(pause);
+        pause := pause * 2;
+    END LOOP;
+    SELECT coalesce(max(o.id), '-9223372036854775808'::bigint) INTO highest FROM {outbox} o;
+END
+$$;
