@@ -1,9 +1,9 @@
--- Waits until the outbox may have a new event, and returns its highest ID and whether it may. That is the case if a row has a
--- greater ID than `highest` or one of the IDs in `gaps`, or if the basis of the low-water marks has changed. Without `highest`,
--- it does not wait. The time between two checks doubles from 1 ms up to `every`; it and `at_most` are in seconds.
+-- Waits until the outbox may have a new event: a row with an ID above `highest` or one of the IDs in `gaps`, or another basis
+-- of the low-water marks. If `highest` is NULL, it does not wait. Returns whether there may be one, and the highest ID in the
+-- outbox. The time between two checks doubles from 1 ms up to `every` seconds. The wait ends after `at_most` seconds.
 --
--- A relay calls it while it has nothing to publish. A check costs about a tenth of a scan, and no round trip. Each is a
--- transaction of its own, so that it keeps no lock and does not hold vacuum back.
+-- A relay calls it while it has nothing to publish. A check costs about a tenth of a scan by the relay. Each one is a transaction
+-- of its own, so that the wait keeps no lock and does not hold vacuum back.
 CREATE PROCEDURE {wait}(
     INOUT highest bigint,
     INOUT is_new  boolean,

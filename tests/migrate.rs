@@ -89,6 +89,7 @@ async fn migrate_gives_up_waiting_for_a_lock_and_retries() {
         "DROP TABLE app.outbox, app.outbox_lane, app.outbox_dead_letter, app.outbox_hold, app.outbox_blocked_key,
              app.outbox_pause, app.outbox_act, app.outbox_hold_version, app.outbox_setting;
          DROP FUNCTION app.outbox_hold_changed, app.outbox_enqueue, app.outbox_template;
+         DROP PROCEDURE app.outbox_wait;
          DELETE FROM app.outbox_migration",
     )
     .await;

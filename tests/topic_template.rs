@@ -11,8 +11,8 @@ use crate::support::wait::STALLED;
 const RECORDED: &str = "SELECT app.outbox_template()";
 
 /// The schema before the second migration.
-const FORMER_SCHEMA: &str = "DROP FUNCTION app.outbox_template; DROP TABLE app.outbox_setting;
-                             DELETE FROM app.outbox_migration WHERE number = 2";
+const FORMER_SCHEMA: &str = "DROP PROCEDURE app.outbox_wait; DROP FUNCTION app.outbox_template;
+                             DROP TABLE app.outbox_setting; DELETE FROM app.outbox_migration WHERE number >= 2";
 
 async fn recorded(outbox: &Outbox) -> Option<String> {
     outbox.client.query_one(RECORDED, &[]).await.unwrap().get(0)

@@ -91,8 +91,8 @@ pub trait OutboxTransaction: Driver {}
 /// | `diesel` (synchronous) | `&mut diesel::PgConnection` |
 ///
 /// A call through it commits immediately. Modules need that if other sessions must see the effect before the application's
-/// transaction ends, as with the lock of an idempotency key. [`Outbox::check`](crate::Outbox::check) needs it because it has no
-/// place in the transaction of a change. The trait is sealed.
+/// transaction ends, as with the lock of an idempotency key. [`Outbox::check`](crate::Outbox::check) needs it because it is
+/// not part of the transaction of a change. The trait is sealed.
 ///
 /// A `PgConnection` or `AsyncPgConnection` with an open transaction causes an error with the SQLSTATE 25001. The error of a
 /// module is `DatabaseError::InTransaction`.

@@ -64,7 +64,7 @@ pub enum Error {
         column_type: String,
     },
 
-    /// PostgreSQL stored another number of rows: a trigger, a rule or a policy of the table skips events. Roll back.
+    /// PostgreSQL stored a different number of rows: a trigger, a rule or a policy of the table skips events. Roll back.
     #[error(
         "{table} stored only {stored} of {given} events. Roll back, and check the table for triggers, rules and \
          policies"

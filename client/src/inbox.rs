@@ -43,8 +43,8 @@
 //! # Retention
 //!
 //! Keep marks longer than an event can be delivered again: the topic's retention, plus the longest delay of a requeued dead
-//! letter, a replay or a restored outbox. The daemon deletes older marks (`[reaper] inbox_retention`). In a database without a
-//! relay, a job must call `SELECT inbox_reap(interval '30 days', 5000)` until it returns less than 5000.
+//! letter, a replay or a restored outbox. The relay deletes older marks (`[reaper] inbox_retention`). In a database without
+//! a relay, a job must call `SELECT inbox_reap(interval '30 days', 5000)` until it returns less than 5000.
 //!
 //! # Privileges
 //!
@@ -112,7 +112,7 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// The inbox in this schema: `app`, or `"My App"` for other than lower-case names.
+    /// The inbox in this schema: `app`, or `"My App"` if the name is not lower-case.
     ///
     /// # Errors
     ///

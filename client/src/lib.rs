@@ -1,8 +1,8 @@
 //! Inserts events into a PostgreSQL outbox table, in the application's own transaction.
 //!
-//! An application that commits a change and then sends an event to Kafka can fail between the two. With this crate, the event
-//! is a row that the same transaction inserts. Change and event are committed together or not at all. The daemon
-//! `outbox-relay` publishes committed rows to Kafka at least once, in commit order per key.
+//! An application that commits a change and then sends an event to Kafka can fail between the two. With this crate, the
+//! event is a row that the same transaction inserts. Change and event are committed together or not at all. The relay
+//! (`outbox-relay`) publishes committed rows to Kafka at least once, in commit order per key.
 //!
 //! ```no_run
 //! # #[cfg(all(feature = "tokio-postgres", feature = "derive"))] mod example {
@@ -48,15 +48,15 @@
 //! Table and topic template must match the relay's configuration. [`Outbox::check`] compares them with the database, in which
 //! each relay records its template. The error names every difference.
 //!
-//! The payload column can have the type `json`, `jsonb` or `bytea`. This crate does not insert into a `text` column, which the
-//! relay can publish.
+//! The payload column can have the type `json`, `jsonb` or `bytea`. The relay can also publish a `text` column, but this
+//! crate does not insert into one.
 //!
 //! # Order
 //!
 //! Rows of one key (the aggregate id) are published in the order of the table's `id`. This is the commit order **if the
 //! writers of one key take turns before they insert the event**. Lock the aggregate's row (`SELECT ... FOR UPDATE`, or the
-//! `UPDATE` itself), or check its version in an update, and enqueue afterwards. Otherwise, two transactions can commit in
-//! another order than their ids. `enqueue_many` keeps the order of its input.
+//! `UPDATE` itself), or check its version in an update, and enqueue afterwards. Otherwise, two transactions can commit in a
+//! different order from that of their ids. `enqueue_many` keeps the order of its input.
 //!
 //! # Errors
 //!
@@ -71,9 +71,9 @@
 //!
 //! # Duplicates
 //!
-//! The relay repeats events after a crash. A duplicate has the same [`EventId`], by which consumers recognize it. A repeated
-//! request, however, creates a new event. If the application recognizes it, it can set the same id with
-//! [`Event::event_id`].
+//! After a crash, the relay may send events again. A duplicate has the same [`EventId`], by which consumers recognize it. A
+//! repeated request, however, creates a new event. If the application recognizes the repeated request, it can set the same
+//! id with [`Event::event_id`].
 //!
 //! # Features
 //!
@@ -83,9 +83,9 @@
 //! pg-outbox = { version = "0.1", features = ["tokio-postgres", "derive"] }
 //! ```
 //!
-//! Features for drivers can be combined. [`OutboxTransaction`] has an example for each:
+//! Features for drivers can be combined. [`OutboxTransaction`] lists the accepted type for each:
 //!
-//! - `tokio-postgres` accepts `tokio_postgres::Transaction`. It enables no runtime and no network of tokio.
+//! - `tokio-postgres` accepts `tokio_postgres::Transaction`. It enables neither tokio's runtime nor its networking.
 //!   Statements are sent with their types, in one round trip. Only the first call prepares one, within the transaction. So a
 //!   pooler in transaction mode works.
 //! - `deadpool-postgres` also accepts `deadpool_postgres::Transaction`. With this and all other drivers except `postgres`,
@@ -103,7 +103,7 @@
 //! Without a driver, no type is an `OutboxTransaction`, so nothing can be enqueued. [`Event`], [`topic`], `version` and `retry`
 //! can be used.
 //!
-//! All drivers behave alike, and pass the same tests. Only the information in errors differs: see
+//! All drivers store the same rows. They differ in the number of round trips and in the information in errors: see
 //! [`PostgresError::sqlstate`].
 //!
 //! These features make APIs and consumers safe to retry:
@@ -123,8 +123,8 @@
 //! span of tracing (crate tracing-opentelemetry 0.34). Both must be the versions that the application uses. Otherwise, there is
 //! no current span, and nothing is added.
 //!
-//! The first call learns whether the payload column has the type `json`, `jsonb` or `bytea`. After changing the type, restart
-//! the applications, because statements for the old type fail once or more.
+//! The first call learns whether the payload column has the type `json`, `jsonb` or `bytea`. After changing the type,
+//! restart the applications, because statements for the old type fail at least once.
 
 // Without a driver, nothing runs a statement.
 #![cfg_attr(not(feature = "_driver"), allow(dead_code, unused_imports))]

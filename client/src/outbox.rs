@@ -37,8 +37,8 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// An outbox in another table: `outbox`, `app.outbox`, or `"My App".outbox` for other than lower-case names. The default
-    /// schema is `public`, regardless of the search path.
+    /// An outbox in another table: `outbox`, `app.outbox`, or `"My App".outbox` if a part of the name is not lower-case. The
+    /// default schema is `public`, regardless of the search path.
     ///
     /// ```
     /// # #[cfg(feature = "tokio-postgres")] {

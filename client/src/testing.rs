@@ -1,7 +1,7 @@
-//! For the tests of applications: reads enqueued and committed events, without a relay and Kafka.
+//! For the tests of applications: reads enqueued and committed events, without a relay or Kafka.
 //!
 //! A test passes its open transaction, and looks only at the events of that transaction. Committed events of other tests do
-//! not disturb it.
+//! not affect it.
 //!
 //! ```no_run
 //! # #[cfg(all(feature = "tokio-postgres", feature = "derive"))] mod example {
@@ -49,7 +49,7 @@ const LISTED_MAX: usize = 20;
 
 /// The events of this type that the transaction has enqueued into the default outbox, in the order of their ids.
 ///
-/// [`find`] looks at other outboxes and at some keys only. See the [module](self) for an example.
+/// To look at another outbox, or only at some keys, use [`find`]. See the [module](self) for an example.
 ///
 /// # Errors
 ///

@@ -62,8 +62,8 @@
 //!
 //! # Failures
 //!
-//! - **If the client disconnects** after its request has arrived, the handler continues, because it runs in its own task of
-//!   tokio. A retry gets the stored response. This needs a tokio runtime.
+//! - **If the client disconnects** after its request has arrived, the handler continues, because it runs in its own tokio
+//!   task. A retry gets the stored response. This needs a tokio runtime.
 //! - **If the handler panics**, the client receives 500. The key stays locked until the lock expires, because the layer does not
 //!   know what the handler has done. Then a retry takes over the request.
 //! - **If the process dies**, the lock expires too, after [`Idempotency::lock_for`]. Until then, a retry gets 409.
@@ -129,7 +129,7 @@ pub enum Outcome<'a> {
 /// neither stores the response nor releases the key.
 pub type Held = Arc<Mutex<Guard>>;
 
-/// Marks a response that the layer does not store, in its extensions. A retry runs the handler again.
+/// Put this into the extensions of a response that the layer must not store. A retry runs the handler again.
 #[derive(Debug, Clone, Copy)]
 pub struct DoNotStore;
 
@@ -153,8 +153,8 @@ impl<C: Connections> IdempotencyLayer<C> {
     /// path and its subject. The subject is the authenticated user or API key, never something that the client can choose. If
     /// there is no scope, the answer is 401.
     ///
-    /// Within a nested router, the path may lack its prefix, so that two routers would share keys. In this case, use a name of the
-    /// route instead of the path.
+    /// Within a nested router, the path may lack its prefix, so that two routers would share keys. In this case, use the
+    /// name of the route instead of the path.
     pub fn new(
         connections: C,
         scope: impl Fn(&Parts) -> Option<Scope> + Send + Sync + 'static,

@@ -303,7 +303,7 @@ async fn record_topic_template(config: &Config, database: &Database) {
         Ok(None) => {}
         Ok(Some(former)) => tracing::warn!(
             code = "topic_template_changed",
-            "[outbox] topic is {template}, but the last relay of this table had another one: {former}"
+            "[outbox] topic is {template}, but the last relay that started on this table used {former}"
         ),
         Err(fault) => tracing::warn!(
             code = "topic_template_unrecorded",

@@ -17,8 +17,9 @@ applications keep inserting. The pause applies to all relays from their next cla
 are still published. A pause has no timeout and survives restarts. `status` lists each pause with its start time, role \
 and reason.
 
-A key belongs to an aggregate type. If [outbox] topic is the same for all types, pausing a key pauses it for every \
-type, because all events with that key are published in one sequence. A held topic that is paused stays held, and is \
+A key belongs to an aggregate type. If [outbox] topic is a fixed name or contains {event_type}, or if [outbox] \
+topic_allow is set, aggregates of different types share a key. The pause then covers the events of all these \
+aggregates, in every topic. A held topic that is paused stays held, and is \
 not probed until you resume it.
 
 Examples:

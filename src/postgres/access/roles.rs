@@ -88,7 +88,7 @@ const HEADER: &str = "\
 -- who may create roles:  psql -v ON_ERROR_STOP=1 --single-transaction -f this-file.sql
 -- You can apply it repeatedly. It revokes all other privileges of these roles on these tables.
 --
---   {relay}: `outbox-relay run` connects as it. It may log in. Set a password with \\password, or
+--   {relay}: `outbox-relay run` connects as this role, which may log in. Set a password with \\password, or
 --       configure another method in pg_hba.conf.
 --   {operator}: a group for operators, who use status, dead-letters, blocked-keys, replay, verify and
 --       reap.
@@ -126,6 +126,9 @@ END $$;
 const RELAY: &str = "
 -- The relay reads events, sets sent_at, deletes sent events, and writes dead letters, holds and blocked keys. When it starts,
 -- it records its topic template.
+";
+
+const WAIT: &str = "GRANT EXECUTE ON PROCEDURE {wait} TO {relay};
 ";
 
 const OPERATOR: &str = "
@@ -200,7 +203,7 @@ pub fn print(table: &TableName, role: &RelayRole) -> String {
         });
     }
     sql += &fill(REVOKE, value_of);
-    sql += &(RELAY.to_owned() + &relay_grants(table, role.relay()));
+    sql += &(RELAY.to_owned() + &relay_grants(table, role.relay()) + &fill(WAIT, value_of));
     sql += &(OPERATOR.to_owned() + &operator_grants(table, &operator));
     sql += &(MONITOR.to_owned() + &monitor_grants(table, &monitor));
     sql += &(WRITER.to_owned() + &writer_grants(table, &writer));

@@ -117,8 +117,7 @@ impl Watcher {
                 if !std::mem::replace(&mut self.is_refused, true) {
                     tracing::warn!(
                         code = "wait_refused",
-                        error = %fault,
-                        "cannot wait for events in postgres, scanning more often instead"
+                        "cannot wait for events in postgres, polling instead: {fault}"
                     );
                 }
                 Ok(())

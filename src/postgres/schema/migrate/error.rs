@@ -41,8 +41,8 @@ pub enum MigrateError {
     },
     /// A migration was applied with a different text.
     #[error(
-        "{table}: migration {number} ({name}) was applied with different SQL (recorded sha256 {recorded}). Run \
-         the outbox-relay version that applied it. If the schema matches the output of `migrate --print`, correct \
+        "{table}: migration {number} ({name}) was applied with different SQL (recorded sha256 {recorded}). Run the \
+         outbox-relay version that applied it. Or, if the schema matches the output of `migrate --print`, correct \
          the checksum in the migration table"
     )]
     ChecksumDiffers {
