@@ -18,8 +18,9 @@ DECLARE
     pause double precision := 0.001;
 BEGIN
     LOOP
-        -- For this transaction. Without the second setting, a plan that was made for an empty table could scan a large one.
+        -- For this transaction. Without the last one, a plan that was made for an empty table could scan a large one.
         PERFORM pg_catalog.set_config('search_path', 'pg_catalog', true),
+                pg_catalog.set_config('lock_timeout', '1s', true),
                 pg_catalog.set_config('enable_seqscan', 'off', true);
         ends := coalesce(ends, clock_timestamp() + make_interval(secs => at_most));
         is_new := highest IS NULL

@@ -131,6 +131,7 @@ async fn event_that_names_another_topic_is_rejected_and_requeued_once_the_topic_
             operator(&outbox, &["billing"], &["blocked-keys", "dead-letter", "--all"]).succeeds();
         }
         assert!(relay.stop().await.success(), "{}", relay.log());
+        assert!(relay.log().contains("topic_allow_unset"), "{}", relay.log());
         let secret = outbox.topic("secret");
         let dead = ("topic-not-allowed".to_owned(), secret.clone(), Some(secret.clone()));
         assert_eq!(dead_letters(&outbox).await, [dead.clone(), dead]);

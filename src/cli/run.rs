@@ -139,6 +139,12 @@ async fn start(
     if ready.facts.is_superuser {
         tracing::warn!(code = "superuser", "connected as a superuser, {MORE_THAN_NEEDED}");
     }
+    if ready.facts.has_topic && config.outbox.topic_allow.is_none() {
+        tracing::warn!(
+            code = "topic_allow_unset",
+            "the outbox has the column topic, but [outbox] topic_allow is not set: events that name a topic are rejected"
+        );
+    }
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), table = %config.outbox.table, workers = config.relay.workers,
         postgres = ready.facts.server_version_num, "relay started"

@@ -112,6 +112,11 @@ impl Watcher {
                 Ok(())
             }
             Err(fault) if fault.kind == FaultKind::Unavailable => Err(fault),
+            // The scan reports that the table is locked.
+            Err(fault) if fault.kind == FaultKind::Contended => {
+                self.not_before = Some(Instant::now() + PAUSE);
+                Ok(())
+            }
             Err(fault) => {
                 self.not_before = Some(Instant::now() + PAUSE_AFTER_ERROR);
                 if !std::mem::replace(&mut self.is_refused, true) {
