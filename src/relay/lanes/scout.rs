@@ -13,7 +13,7 @@ use crate::relay::health::outage::Outage;
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::marks::{LOWEST, Swept};
 use crate::relay::lanes::scan_order::ScanOrder;
-use crate::relay::lanes::watch::{Watch, Watched, Watcher};
+use crate::relay::lanes::watch::{SCAN_EVERY, Watch, Watched, Watcher};
 use crate::relay::lanes::width::Width;
 use crate::relay::outbox::ServerId;
 use crate::relay::publisher::Publisher;
@@ -331,12 +331,17 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     }
 
     async fn watch(&mut self, watch: &Watch) -> Result<(), Fault> {
-        let answer = tokio::select! {
-            biased;
-            () = self.relay.board.stopped() => return Ok(()),
-            answer = self.queries.watch(watch) => answer,
-        };
-        self.watcher.answered(watch, answer)
+        let begun = Instant::now();
+        loop {
+            let answer = tokio::select! {
+                biased;
+                () = self.relay.board.stopped() => return Ok(()),
+                answer = self.queries.watch(watch) => answer,
+            };
+            if !matches!(answer, Ok(Watched { is_new: false, .. })) || begun.elapsed() >= SCAN_EVERY {
+                return self.watcher.answered(watch, answer);
+            }
+        }
     }
 
     async fn beat(&self) {

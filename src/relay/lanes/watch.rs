@@ -1,7 +1,7 @@
 //! How the scout waits while there is nothing to publish: the server checks for new rows and answers when there is one.
 //!
 //! A check of the server costs about a tenth of a scan and nothing in the relay, so it can be repeated at short intervals. The
-//! answer is only a hint: the scout scans after each one, and at least every [`AT_MOST`]. Rows that no check notices
+//! answer is only a hint: the scout scans after each one, and at least every [`SCAN_EVERY`]. Rows that no check notices
 //! therefore wait at most that long: those that are reset to unsent, and those that are committed with a lower id than rows
 //! that another relay has read.
 
@@ -10,8 +10,10 @@ use crate::relay::lanes::marks::Marks;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The longest wait for one answer.
-pub(crate) const AT_MOST: Duration = Duration::from_millis(500);
+/// The longest time without a scan.
+pub(crate) const SCAN_EVERY: Duration = Duration::from_millis(500);
+/// The longest wait for one answer. Operators often let PostgreSQL log statements that take 100 ms or longer.
+pub(crate) const AT_MOST: Duration = Duration::from_millis(90);
 /// The most gaps to check. Each is one index lookup per check.
 const GAPS_MAX: usize = 100;
 /// How long the scout only scans after an answer without reason: another relay publishes what arrives.

@@ -137,7 +137,7 @@ async fn an_outage_of_the_scout_ends_when_its_fence_works_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_scout_without_work_lets_the_server_wait() {
-    for (poll_interval, scans) in [(10, 15..=25), (600, 15..=20)] {
+    for (poll_interval, scans) in [(10, 15..=25), (100, 90..=110)] {
         let limits = Limits { poll_interval: Duration::from_millis(poll_interval), ..fixture::limits() };
         let (relay, server) = (Rc::new(relay(limits)), Server::default());
         // An idle worker.
