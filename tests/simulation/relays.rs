@@ -146,7 +146,7 @@ impl Slot {
             publish_timeout: PUBLISH_TIMEOUT,
             takeover_timeout: TAKEOVER,
             flow_window: self.world.plan.flow_window,
-            poll_interval: Duration::from_millis(250),
+            poll_interval: Duration::from_millis(40), // short enough to wait on the server
             on_rejected: if plan.blocks_keys { OnRejected::BlockKey } else { OnRejected::DeadLetter },
             rejections_before_hold: plan.rejections_before_hold,
         };
