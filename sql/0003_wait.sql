@@ -1,6 +1,6 @@
 -- Waits until the outbox may have a new event: a row with an ID above `highest` or one of the IDs in `gaps`, or another basis
 -- of the low-water marks. If `highest` is NULL, it does not wait. Returns whether there may be one, and the highest ID in the
--- outbox. The time between two checks doubles from 1 ms up to `every` seconds. The wait ends after `at_most` seconds.
+-- outbox. The time between two checks doubles from `pause` up to `every`, and the wait ends after `at_most`, all in seconds.
 --
 -- A relay calls it while it has nothing to publish. A check costs about a tenth of a scan by the relay. Each one is a transaction
 -- of its own, so that the wait keeps no lock and does not hold vacuum back.
@@ -9,13 +9,13 @@ CREATE PROCEDURE {wait}(
     INOUT is_new  boolean,
     gaps          bigint[],
     basis         bigint,
+    pause         double precision,
     every         double precision,
     at_most       double precision
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
-    ends  timestamptz;
-    pause double precision := 0.001;
+    ends timestamptz;
 BEGIN
     LOOP
         -- For this transaction. Without the last one, a plan that was made for an empty table could scan a large one.

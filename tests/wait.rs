@@ -48,7 +48,7 @@ async fn basis(queries: &mut PostgresScoutQueries) -> i64 {
 /// A wait that is too long for these tests.
 fn watch(highest: i64, gaps: &[i64], basis: i64) -> Watch {
     let (every, at_most) = (Duration::from_millis(10), Duration::from_secs(30));
-    Watch { highest: Some(highest), gaps: gaps.to_vec(), basis, every, at_most }
+    Watch { highest: Some(highest), gaps: gaps.to_vec(), basis, first: every, every, at_most }
 }
 
 #[tokio::test]
@@ -118,8 +118,12 @@ async fn wait_never_reads_the_whole_table() {
     run(&outbox.client, "ALTER TABLE app.outbox SET (autovacuum_enabled = off); ANALYZE app.outbox").await;
     let mut queries = queries(&outbox, true);
     let basis = basis(&mut queries).await;
-    let again =
-        Watch { every: Duration::from_millis(1), at_most: Duration::from_millis(50), ..watch(0, &[], basis) };
+    let again = Watch {
+        first: Duration::from_millis(1),
+        every: Duration::from_millis(1),
+        at_most: Duration::from_millis(50),
+        ..watch(0, &[], basis)
+    };
     queries.watch(&again).await.unwrap();
     let fill = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, sent_at)
                 SELECT 'order', 'order-' || n, 'x', now() FROM generate_series(1, 100000) AS n";

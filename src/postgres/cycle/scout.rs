@@ -85,11 +85,13 @@ impl ScoutQueries for PostgresScoutQueries {
     async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault> {
         const DOING: &str = "waiting for events";
         let statements = Rc::clone(&self.statements);
-        let (every, at_most) = (watch.every.as_secs_f64(), watch.at_most.as_secs_f64());
-        let params: [(&(dyn ToSql + Sync), Type); 5] = [
+        let [first, every, at_most] =
+            [watch.first, watch.every, watch.at_most].map(|duration| duration.as_secs_f64());
+        let params: [(&(dyn ToSql + Sync), Type); 6] = [
             (&watch.highest, Type::INT8),
             (&watch.gaps, Type::INT8_ARRAY),
             (&watch.basis, Type::INT8),
+            (&first, Type::FLOAT8),
             (&every, Type::FLOAT8),
             (&at_most, Type::FLOAT8),
         ];

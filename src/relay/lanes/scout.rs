@@ -307,7 +307,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let progress = self.relay.board.take_progress();
         if let Some(watch) = self.watcher.next(poll_interval).filter(|_| !progress) {
             self.interval = POLL_FIRST;
-            return self.watch(&watch).await;
+            return self.watch(watch).await;
         }
         self.interval = if progress || all_taken {
             POLL_FIRST
@@ -330,17 +330,18 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         Ok(())
     }
 
-    async fn watch(&mut self, watch: &Watch) -> Result<(), Fault> {
+    async fn watch(&mut self, mut watch: Watch) -> Result<(), Fault> {
         let begun = Instant::now();
         loop {
             let answer = tokio::select! {
                 biased;
                 () = self.relay.board.stopped() => return Ok(()),
-                answer = self.queries.watch(watch) => answer,
+                answer = self.queries.watch(&watch) => answer,
             };
             if !matches!(answer, Ok(Watched { is_new: false, .. })) || begun.elapsed() >= SCAN_EVERY {
-                return self.watcher.answered(watch, answer);
+                return self.watcher.answered(&watch, answer);
             }
+            watch.first = watch.every;
         }
     }
 

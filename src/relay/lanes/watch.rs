@@ -14,6 +14,8 @@ use tokio::time::Instant;
 pub(crate) const SCAN_EVERY: Duration = Duration::from_millis(500);
 /// The longest wait for one answer. Operators often let PostgreSQL log statements that take 100 ms or longer.
 pub(crate) const AT_MOST: Duration = Duration::from_millis(90);
+/// The time between the first two checks after a scan.
+const FIRST: Duration = Duration::from_millis(1);
 /// The most gaps to check. Each is one index lookup per check.
 const GAPS_MAX: usize = 100;
 /// How long the scout only scans after an answer without reason: another relay publishes what arrives.
@@ -30,7 +32,9 @@ pub struct Watch {
     pub gaps: Vec<i64>,
     /// Another basis.
     pub basis: i64,
-    /// The longest time between two checks. The first ones follow each other sooner.
+    /// The time between the first two checks. It doubles up to `every`.
+    pub first: Duration,
+    /// The longest time between two checks.
     pub every: Duration,
     /// The end of the wait.
     pub at_most: Duration,
@@ -101,7 +105,7 @@ impl Watcher {
             return None;
         }
         let ((highest, gaps), basis) = (self.known.clone()?, self.basis?);
-        Some(Watch { highest, gaps, basis, every, at_most: AT_MOST })
+        Some(Watch { highest, gaps, basis, first: FIRST.min(every), every, at_most: AT_MOST })
     }
 
     /// Notes the answer. An error only means that the scout scans, unless the connection is lost.
@@ -163,7 +167,14 @@ mod tests {
         assert_eq!(watcher.next(EVERY), None, "during a scan");
         watcher.found_nothing(3);
         let watch = watcher.next(EVERY).unwrap();
-        let expected = Watch { highest: Some(8), gaps: vec![6, 7], basis: 3, every: EVERY, at_most: AT_MOST };
+        let expected = Watch {
+            highest: Some(8),
+            gaps: vec![6, 7],
+            basis: 3,
+            first: FIRST,
+            every: EVERY,
+            at_most: AT_MOST,
+        };
         assert_eq!(watch, expected);
         assert_eq!(watcher.next(AT_MOST), None, "the scans are rare enough");
         watcher.answered(&watch, answer(8, false)).unwrap();

@@ -25,7 +25,10 @@ LEFT JOIN (
 
 /// Waits for new events (`sql/0003_wait.sql`). `PREPARE` and EXPLAIN do not accept CALL, so it is not printed.
 pub(crate) fn wait(table: &TableName) -> String {
-    format!("CALL {}($1::bigint, NULL, $2::bigint[], $3::bigint, $4::float8, $5::float8)", table.wait())
+    format!(
+        "CALL {}($1::bigint, NULL, $2::bigint[], $3::bigint, $4::float8, $5::float8, $6::float8)",
+        table.wait()
+    )
 }
 
 /// Counts unsent rows up to 10,000. Above that, it returns the range of their ids, which is accurate if there are few sent
