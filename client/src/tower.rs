@@ -56,8 +56,8 @@
 //! those that [`IdempotencyLayer::store`] excludes. In these cases it releases the key, so that a retry runs the handler again.
 //! A handler that returns such a response must not have committed a change, except in [phases](Guard::phase).
 //!
-//! The layer stores the status, the body, and all headers except `Set-Cookie`, `Date`, and those of the connection. A body must
-//! have a known size of up to 1 MiB. A compressing layer usually hides the size, so add it outside of this layer. The client
+//! The layer stores the status, the body, and all headers except `Set-Cookie`, `Date`, and those of the connection. Trailers are
+//! dropped, from requests and from responses that the layer stores. A body must have a known size of up to 1 MiB. The client
 //! receives a response that cannot be stored, and the observer gets [`Outcome::NotStored`].
 //!
 //! # Failures
