@@ -8,7 +8,7 @@
 //! | Request | Answer |
 //! |---|---|
 //! | without a key | 400, or the handler's answer with [`IdempotencyLayer::optional`] |
-//! | with a malformed key, or with two of them | 400 |
+//! | with a malformed key, with two of them, or with an invalid scope, for example because the path is too long | 400 |
 //! | without a scope, because the user is not authenticated | 401 |
 //! | with a body over [`IdempotencyLayer::body_limit`] | 413 |
 //! | repeated while the first attempt is in progress | 409 with `Retry-After` |
@@ -30,7 +30,7 @@
 //! fn idempotency(pool: Pool) -> IdempotencyLayer<Pool> {
 //!     IdempotencyLayer::new(pool, |request: &Parts| {
 //!         let user = request.extensions.get::<User>()?;
-//!         Scope::new(request.method.as_str(), request.uri.path(), &user.0).ok()
+//!         Some(Scope::new(request.method.as_str(), request.uri.path(), &user.0))
 //!     })
 //! }
 //! # }
@@ -92,6 +92,7 @@ use tokio::sync::Mutex;
 use tower_layer::Layer;
 
 use crate::idempotency::{Guard, Idempotency, REQUEST_BYTES_MAX, Scope};
+use crate::invalid_text::InvalidText;
 
 pub use connections::Connections;
 pub use service::{Answer, IdempotencyService};
@@ -100,7 +101,7 @@ pub use service::{Answer, IdempotencyService};
 use crate::idempotency::{Error, Fingerprint, Response};
 
 type BoxError = Box<dyn StdError + Send + Sync>;
-type ScopeOf = dyn Fn(&Parts) -> Option<Scope> + Send + Sync;
+type ScopeOf = dyn Fn(&Parts) -> Option<Result<Scope, InvalidText>> + Send + Sync;
 type Observer = dyn Fn(&Scope, Outcome<'_>) + Send + Sync;
 
 /// What the layer did with a request, for metrics and logs.
@@ -151,13 +152,15 @@ pub struct IdempotencyLayer<C> {
 impl<C: Connections> IdempotencyLayer<C> {
     /// A layer that requires a key. `scope` returns the scope in which the key of a request is unique, usually its method, its
     /// path and its subject. The subject is the authenticated user or API key, never something that the client can choose. If
-    /// there is no scope, the answer is 401.
+    /// there is no scope, the answer is 401. If the scope is invalid, it is 400.
+    ///
+    /// A scope can be shared by several routes. Then the same key for another path is answered with 422.
     ///
     /// Within a nested router, the path may lack its prefix, so that two routers would share keys. In this case, use a name of the
     /// route instead of the path.
     pub fn new(
         connections: C,
-        scope: impl Fn(&Parts) -> Option<Scope> + Send + Sync + 'static,
+        scope: impl Fn(&Parts) -> Option<Result<Scope, InvalidText>> + Send + Sync + 'static,
     ) -> IdempotencyLayer<C> {
         IdempotencyLayer {
             connections,

@@ -96,7 +96,8 @@ impl<C: Connections> IdempotencyLayer<C> {
             self.refuse(StatusCode::PAYLOAD_TOO_LARGE, &detail)
         };
         let scope = (self.scope)(parts)
-            .ok_or_else(|| self.refuse(StatusCode::UNAUTHORIZED, "The request is not authenticated."))?;
+            .ok_or_else(|| self.refuse(StatusCode::UNAUTHORIZED, "The request is not authenticated."))?
+            .map_err(|error| bad(&format!("The Idempotency-Key has no valid scope: {error}.")))?;
         let mut keys = parts.headers.get_all(HEADER).iter();
         let (Some(key), None) = (keys.next(), keys.next()) else {
             return Err(bad(

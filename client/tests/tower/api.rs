@@ -16,6 +16,7 @@ use axum::{Extension, Router};
 use deadpool_postgres::Pool;
 use http_body::Frame;
 use http_body_util::Full;
+use pg_outbox::InvalidText;
 use pg_outbox::idempotency::{self, Scope};
 use pg_outbox::tower::{Connections, DoNotStore, Held, IdempotencyLayer, Outcome};
 use tokio::sync::Semaphore;
@@ -207,10 +208,10 @@ impl http_body::Body for Streamed {
     }
 }
 
-fn scope(request: &Parts) -> Option<Scope> {
+fn scope(request: &Parts) -> Option<Result<Scope, InvalidText>> {
     let user = request.headers.get("x-user")?.to_str().unwrap();
     let route = request.headers.get("route").map_or(request.uri.path(), |route| route.to_str().unwrap());
-    Scope::new(request.method.as_str(), route, user).ok()
+    Some(Scope::new(request.method.as_str(), route, user))
 }
 
 fn name(outcome: Outcome<'_>) -> String {

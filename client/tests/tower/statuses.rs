@@ -60,6 +60,19 @@ async fn request_without_scope_gets_401() {
     db.clean_up().await;
 }
 
+/// The path is the client's mistake, and has nothing to do with its authentication.
+#[tokio::test]
+async fn request_with_an_invalid_scope_gets_400() {
+    let db = Database::new().await;
+    let api = Api::new(&db).await;
+    let reply = api.send(keyed(&format!("/status/{}", "2".repeat(600)), "{}")).await;
+    assert_eq!(reply.status, 400);
+    let problem = problem(&reply);
+    assert!(problem["detail"].as_str().unwrap().contains("the path has 608 bytes"), "{problem}");
+    assert_eq!(db.number("SELECT count(*) FROM {s}.effect").await, 0);
+    db.clean_up().await;
+}
+
 #[tokio::test]
 async fn body_over_the_limit_gets_413() {
     let db = Database::new().await;
