@@ -10,7 +10,7 @@
 //! | without a key | 400, or the handler's answer with [`IdempotencyLayer::optional`] |
 //! | with a malformed key, with two of them, or with an invalid scope, for example because the path is too long | 400 |
 //! | without a scope, because the user is not authenticated | 401 |
-//! | with a body over [`IdempotencyLayer::body_limit`] | 413 |
+//! | with a body over [`IdempotencyLayer::body_limit`], or over the limit of an outer layer | 413 |
 //! | repeated while the first attempt is in progress | 409 with `Retry-After` |
 //! | with the key of a request with another query or body | 422 |
 //! | repeated after the first attempt is finished | the stored response, with the header `idempotent-replayed: true` |

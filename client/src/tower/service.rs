@@ -1,3 +1,4 @@
+use std::error::Error as StdError;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -91,10 +92,8 @@ impl<C: Connections> IdempotencyLayer<C> {
         body: impl Body<Error: Into<BoxError>>,
     ) -> Result<(idempotency::Request, Bytes), Refusal> {
         let bad = |detail: &str| self.refuse(StatusCode::BAD_REQUEST, detail);
-        let too_large = |bytes_max| {
-            let detail = format!("The maximum size of a body is {bytes_max} bytes.");
-            self.refuse(StatusCode::PAYLOAD_TOO_LARGE, &detail)
-        };
+        let too_large = |detail: &str| self.refuse(StatusCode::PAYLOAD_TOO_LARGE, detail);
+        let over = |bytes_max| too_large(&format!("The maximum size of a body is {bytes_max} bytes."));
         let scope = (self.scope)(parts)
             .ok_or_else(|| self.refuse(StatusCode::UNAUTHORIZED, "The request is not authenticated."))?
             .map_err(|error| bad(&format!("The Idempotency-Key has no valid scope: {error}.")))?;
@@ -107,9 +106,14 @@ impl<C: Connections> IdempotencyLayer<C> {
         let key = Key::from_header(key.as_bytes())
             .map_err(|error| bad(&format!("The Idempotency-Key is malformed: {error}.")))?;
         let body = Limited::new(body, self.body_bytes_max).collect().await;
-        let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-            Some(_) => too_large(self.body_bytes_max),
-            None => bad("The body is incomplete."),
+        let body = body.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                over(self.body_bytes_max)
+            } else if is_over_a_limit(&*error) {
+                too_large("The body is larger than this server accepts.")
+            } else {
+                bad("The body is incomplete.")
+            }
         })?;
         let body = body.to_bytes();
         let fingerprint = Fingerprint::json(&body).unwrap_or_else(|_| Fingerprint::bytes(&body));
@@ -117,7 +121,7 @@ impl<C: Connections> IdempotencyLayer<C> {
         let mut asked = idempotency::Request::new(scope, key, fingerprint);
         if self.keeps_body {
             let kept = asked.keep_body(body.clone());
-            asked = kept.map_err(|_| too_large(idempotency::REQUEST_BYTES_MAX))?;
+            asked = kept.map_err(|_| over(idempotency::REQUEST_BYTES_MAX))?;
         }
         Ok((asked, body))
     }
@@ -242,4 +246,9 @@ impl<C: Connections> IdempotencyLayer<C> {
         }
         refusal
     }
+}
+
+/// Whether a body was rejected because of its size, by the limit of an outer layer.
+fn is_over_a_limit(error: &(dyn StdError + 'static)) -> bool {
+    std::iter::successors(Some(error), |&error| error.source()).any(|error| error.is::<LengthLimitError>())
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use deadpool_postgres::{Manager, Pool};
+use http_body_util::{Full, Limited};
 use pg_outbox::idempotency::Idempotency;
 use pg_outbox::tower::IdempotencyLayer;
 use serde_json::Value;
@@ -83,6 +84,11 @@ async fn body_over_the_limit_gets_413() {
     // Without a known length.
     let streamed = post_to("/plain", &[("idempotency-key", "k")], Body::new(Streamed::new("12345678901")));
     assert_eq!(api.send(streamed).await.status, 413);
+    // An outer layer wraps the body in its own limit.
+    let limited = Body::new(Limited::new(Full::new(Bytes::from("1234567890")), 5));
+    let reply = api.send(post_to("/plain", &[("idempotency-key", "k")], limited)).await;
+    assert_eq!(reply.status, 413);
+    problem(&reply);
     assert_eq!(db.number("SELECT count(*) FROM {s}.effect").await, 0);
     assert_eq!(api.send(keyed("/plain", "1234567890")).await.status, 201);
     db.clean_up().await;
