@@ -60,10 +60,17 @@
 //! dropped, from requests and from responses that the layer stores. A body must have a known size of up to 1 MiB. The client
 //! receives a response that cannot be stored, and the observer gets [`Outcome::NotStored`].
 //!
+//! # Order of layers
+//!
+//! Authentication and compression belong outside of this layer: the scope needs the user, and compression usually hides the
+//! size of the body. A concurrency limit belongs inside, next to the handler. A limit outside would not count a handler whose
+//! client has disconnected.
+//!
 //! # Failures
 //!
 //! - **If the client disconnects** after its request has arrived, the handler continues, because it runs in its own task of
-//!   tokio. A retry gets the stored response. This needs a tokio runtime.
+//!   tokio. A retry gets the stored response. This needs a tokio runtime with time enabled. If the client disconnects while its
+//!   request waits for a connection of the pool, nothing happens.
 //! - **If the handler panics**, the client receives 500. The key stays locked until the lock expires, because the layer does not
 //!   know what the handler has done. Then a retry takes over the request.
 //! - **If the process dies**, the lock expires too, after [`Idempotency::lock_for`]. Until then, a retry gets 409.

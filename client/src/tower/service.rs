@@ -61,10 +61,15 @@ where
                 Ok(read) => read,
                 Err(refusal) => return Ok(refusal.map(Either::Right)),
             };
+            // Before the task, because a client that disconnects during this wait has locked no key.
+            let connection = match layer.connections.get().await {
+                Ok(connection) => connection,
+                Err(error) => return Ok(layer.unavailable(&asked, &*error).map(Either::Right)),
+            };
             let mut request = Request::from_parts(parts, B::from(body));
             let own = Arc::clone(&layer);
             let work = async move {
-                let held: Held = match own.start(&asked).await {
+                let held: Held = match own.start(connection, &asked).await {
                     Ok(guard) => Arc::new(Mutex::new(guard)),
                     Err(refusal) => return Ok(refusal.map(Either::Right)),
                 };
@@ -127,9 +132,13 @@ impl<C: Connections> IdempotencyLayer<C> {
     }
 
     /// Locks the key, or returns the answer without the handler.
-    async fn start(&self, asked: &idempotency::Request) -> Result<Guard, Refusal> {
+    async fn start(
+        &self,
+        mut connection: C::Connection,
+        asked: &idempotency::Request,
+    ) -> Result<Guard, Refusal> {
         let observe = |outcome: Outcome<'_>| (self.observer)(asked.scope(), outcome);
-        match self.begin(asked).await {
+        match self.idempotency.begin(C::client(&mut connection), asked).await {
             Ok(Begun::Started(guard)) => {
                 let attempts = guard.attempts();
                 observe(if attempts > 1 { Outcome::TakenOver(attempts) } else { Outcome::Started });
@@ -155,17 +164,13 @@ impl<C: Connections> IdempotencyLayer<C> {
                 let detail = "The Idempotency-Key was used for another query or body. Use a new key.";
                 Err(self.refuse(StatusCode::UNPROCESSABLE_ENTITY, detail))
             }
-            Err(error) => {
-                observe(Outcome::Unavailable(&*error));
-                let detail = "The request was not started. Repeat it later.";
-                Err(self.refuse(StatusCode::SERVICE_UNAVAILABLE, detail))
-            }
+            Err(error) => Err(self.unavailable(asked, &error)),
         }
     }
 
-    async fn begin(&self, asked: &idempotency::Request) -> Result<Begun, BoxError> {
-        let mut connection = self.connections.get().await?;
-        Ok(self.idempotency.begin(C::client(&mut connection), asked).await?)
+    fn unavailable(&self, asked: &idempotency::Request, error: &(dyn StdError + 'static)) -> Refusal {
+        (self.observer)(asked.scope(), Outcome::Unavailable(error));
+        self.refuse(StatusCode::SERVICE_UNAVAILABLE, "The request was not started. Repeat it later.")
     }
 
     /// Stores the handler's response or releases the key, unless the handler has stored its response itself.
