@@ -73,6 +73,8 @@
 //!   request waits for a connection of the pool, nothing happens.
 //! - **If the handler panics**, the client receives 500. The key stays locked until the lock expires, because the layer does not
 //!   know what the handler has done. Then a retry takes over the request.
+//! - **If the handler returns a transient response while its transaction is still open**, for example after a timeout, the client
+//!   receives the response after at most 2 s. The key is released when the transaction ends.
 //! - **If the process dies**, the lock expires too, after [`Idempotency::lock_for`]. Until then, a retry gets 409.
 //! - **If the handler is slower than the lock**, another attempt can take over. Then [`Guard::finish`] fails with
 //!   [`Error::LockLost`], and the handler's transaction rolls back: return 503. If the handler does not finish the guard, its

@@ -3,6 +3,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -10,13 +11,17 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::timeout;
 use tower_service::Service;
 
 use super::{BoxError, Connections, DoNotStore, Held, IdempotencyLayer, Outcome};
 use crate::idempotency::{self, BODY_BYTES_MAX, Begun, Error, Fingerprint, Guard, Key, is_transient};
 
 const HEADER: &str = "idempotency-key";
+
+/// How long a response waits until its key is released.
+const RELEASE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The layer's response. Its body is the handler's, or a complete one.
 pub type Answer<R> = Response<Either<R, Full<Bytes>>>;
@@ -75,7 +80,7 @@ where
                 };
                 request.extensions_mut().insert(Arc::clone(&held));
                 let result = inner.call(request).await;
-                own.settle(&held, result).await
+                own.settle(held, result).await
             };
             #[cfg(feature = "opentelemetry")]
             let work = crate::trace_context::in_current(work);
@@ -176,24 +181,36 @@ impl<C: Connections> IdempotencyLayer<C> {
     /// Stores the handler's response or releases the key, unless the handler has stored its response itself.
     async fn settle<R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
         &self,
-        held: &Held,
+        held: Held,
         result: Result<Response<R>, E>,
     ) -> Result<Answer<R>, E> {
-        let Ok(guard) = held.try_lock() else { return Ok(result?.map(Either::Left)) };
-        let is_final = |response: &Response<R>| !is_transient(response.status().as_u16());
+        let Ok(guard) = held.try_lock_owned() else { return Ok(result?.map(Either::Left)) };
+        let status = result.as_ref().map_or(0, |response| response.status().as_u16());
         match result {
-            Ok(response) if is_final(&response) && guard.is_finished() => Ok(response.map(Either::Left)),
-            Ok(response) if is_final(&response) && self.is_stored(&response) => {
+            // If the handler stored a response with another status, that was rolled back, or storing this one fails.
+            Ok(response) if guard.is_finished_with(status) => Ok(response.map(Either::Left)),
+            Ok(response) if !is_transient(status) && self.is_stored(&response) => {
                 Ok(self.store_response(&guard, response).await)
             }
             result => {
-                // If this fails, the lock expires. If the handler has committed its response, this has no effect.
-                if let Ok(mut connection) = self.connections.get().await {
-                    let _ = guard.unlock(C::client(&mut connection)).await;
-                }
+                self.release(guard).await;
                 Ok(result?.map(Either::Left))
             }
         }
+    }
+
+    /// If this fails, the lock expires. If the handler has committed its response, this has no effect.
+    ///
+    /// It waits for the handler's transaction if it is still open. It then continues in its own task, because a connection
+    /// whose statement was cancelled must not return to the pool.
+    async fn release(&self, guard: OwnedMutexGuard<Guard>) {
+        let connections = self.connections.clone();
+        let release = async move {
+            if let Ok(mut connection) = connections.get().await {
+                let _ = guard.unlock(C::client(&mut connection)).await;
+            }
+        };
+        let _ = timeout(RELEASE_WITHIN, tokio::spawn(release)).await;
     }
 
     fn is_stored<R>(&self, response: &Response<R>) -> bool {
@@ -222,8 +239,10 @@ impl<C: Connections> IdempotencyLayer<C> {
         if let Err(error) = self.finish(guard, &idempotency::Response::of_http(&parts, &body)).await {
             not_stored(&error);
             if let Some(Error::LockLost) = error.downcast_ref() {
-                // Each client must receive the same response: the one that the other attempt stores.
-                return refuse("Another attempt has taken over this request. Repeat it.");
+                // Each client must receive the same response: the one that is stored.
+                return refuse(
+                    "This request has another response, or another attempt is in progress. Repeat it.",
+                );
             }
         }
         Response::from_parts(parts, Either::Right(Full::new(body)))
