@@ -12,7 +12,7 @@
 //! | without a scope, because the user is not authenticated | 401 |
 //! | with a body over [`IdempotencyLayer::body_limit`], or over the limit of an outer layer | 413 |
 //! | repeated while the first attempt is in progress | 409 with `Retry-After` |
-//! | with the key of a request with another query or body | 422 |
+//! | with the key of a request with another path, query or body | 422 |
 //! | repeated after the first attempt is finished | the stored response, with the header `idempotent-replayed: true` |
 //! | while PostgreSQL is unavailable | 503 with `Retry-After`; the handler does not run |
 //!
@@ -85,8 +85,8 @@
 //! A key is a string of a structured header (RFC 9651), in quotes. The same key without quotes is accepted too, because many
 //! clients send it like this. Requests with the methods GET, HEAD, OPTIONS and TRACE skip the layer.
 //!
-//! Bodies are compared as in [`Fingerprint::json`] if they are JSON, and otherwise byte by byte. The layer reads the whole body
-//! before the handler runs.
+//! A repeated request must have the same path and the same query. Bodies are compared as in [`Fingerprint::json`] if they are
+//! JSON, and otherwise byte by byte. The layer reads the whole body before the handler runs.
 
 mod connections;
 mod service;
@@ -165,8 +165,8 @@ impl<C: Connections> IdempotencyLayer<C> {
     ///
     /// A scope can be shared by several routes. Then the same key for another path is answered with 422.
     ///
-    /// Within a nested router, the path may lack its prefix, so that two routers would share keys. In this case, use a name of the
-    /// route instead of the path.
+    /// Within a nested router of axum, the path lacks its prefix, so that two routers would share keys. In this case, use the
+    /// path of axum's `OriginalUri`, from the extensions of the request.
     pub fn new(
         connections: C,
         scope: impl Fn(&Parts) -> Option<Result<Scope, InvalidText>> + Send + Sync + 'static,

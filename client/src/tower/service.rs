@@ -127,6 +127,7 @@ impl<C: Connections> IdempotencyLayer<C> {
         })?;
         let body = body.to_bytes();
         let fingerprint = Fingerprint::json(&body).unwrap_or_else(|_| Fingerprint::bytes(&body));
+        let fingerprint = fingerprint.with(parts.uri.path().as_bytes());
         let fingerprint = parts.uri.query().map_or(fingerprint, |query| fingerprint.with(query.as_bytes()));
         let mut asked = idempotency::Request::new(scope, key, fingerprint);
         if self.keeps_body {
@@ -166,7 +167,7 @@ impl<C: Connections> IdempotencyLayer<C> {
             }
             Ok(Begun::Mismatch) => {
                 observe(Outcome::Mismatched);
-                let detail = "The Idempotency-Key was used for another query or body. Use a new key.";
+                let detail = "The Idempotency-Key was used for another request. Use a new key.";
                 Err(self.refuse(StatusCode::UNPROCESSABLE_ENTITY, detail))
             }
             Err(error) => Err(self.unavailable(asked, &error)),
