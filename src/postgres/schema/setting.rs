@@ -12,10 +12,13 @@ use tokio_postgres::types::Type;
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::{Params, ShortTransaction};
 use crate::postgres::table::TableName;
-use crate::relay::failure::Fault;
+use crate::relay::failure::{Fault, FaultKind};
 
 const READING: &str = "reading the recorded topic template";
 const RECORDING: &str = "recording the topic template";
+
+/// Each relay that starts at the same time with another template can make one attempt of this relay fail.
+const ATTEMPTS: usize = 10;
 
 const READ: &str = "
 SELECT topic_template, recorded_at, role, application, address
@@ -59,7 +62,7 @@ pub(crate) async fn record(
 ) -> Result<Option<Recorded>, Fault> {
     let transaction = ShortTransaction::recording(database.clone());
     let record = table.render(RECORD);
-    loop {
+    for _ in 0..ATTEMPTS {
         let former = read(&transaction, table).await?;
         let replaced = former.as_ref().map(|former| former.topic_template.as_str());
         if replaced == Some(topic_template) {
@@ -70,6 +73,8 @@ pub(crate) async fn record(
             return Ok(former);
         }
     }
+    let message = format!("the recorded template has changed during each of {ATTEMPTS} attempts");
+    Err(Fault { kind: FaultKind::Contended, doing: RECORDING, message })
 }
 
 impl From<&Row> for Recorded {
