@@ -45,6 +45,29 @@ async fn dry_run_tries_everything_and_changes_nothing() {
     run(&client, "CREATE SCHEMA app; CREATE TABLE app.outbox_lane ()").await;
     let error = migrate::dry_run(&mut client, &outbox).await.unwrap_err();
     assert!(matches!(error, MigrateError::Exists { .. }), "{error}");
+    assert!(error.to_string().contains("Choose another name in [outbox] table"), "{error}");
+    database.drop(&[]).await;
+}
+
+/// With another name in `[outbox] table`, the relay would publish from an empty outbox.
+#[tokio::test]
+async fn conflict_of_a_later_migration_is_not_resolved_with_another_outbox() {
+    let database = Database::create("conflict").await;
+    let mut client = database.connect().await;
+    let outbox = table("app.outbox");
+    migrate::apply(&mut client, &outbox).await.unwrap();
+    let later = "DROP FUNCTION app.outbox_template; DROP TABLE app.outbox_setting;
+                 DELETE FROM app.outbox_migration WHERE number = 2; CREATE TABLE app.outbox_setting ()";
+    run(&client, later).await;
+    for error in [migrate::apply(&mut client, &outbox).await, migrate::dry_run(&mut client, &outbox).await] {
+        let error = error.unwrap_err();
+        assert!(matches!(error, MigrateError::Exists { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("\"outbox_setting\" already exists"), "{text}");
+        assert!(text.contains("Rename or drop the existing") && !text.contains("[outbox] table"), "{text}");
+    }
+    run(&client, "DROP TABLE app.outbox_setting").await;
+    assert_eq!(migrate::apply(&mut client, &outbox).await.unwrap().len(), 1);
     database.drop(&[]).await;
 }
 

@@ -97,7 +97,7 @@ mod phase;
 mod request;
 mod response;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -263,7 +263,7 @@ impl Idempotency {
             recovery_point: answer.text(),
             phases: phases(answer.text())?,
             request: None,
-            is_finished: AtomicBool::new(false),
+            finished_with: AtomicU16::new(0),
         })
     }
 }

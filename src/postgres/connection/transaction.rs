@@ -24,6 +24,7 @@ pub(crate) struct ShortTransaction {
     begin: String,
     /// For servers that have `transaction_timeout`.
     begin_unbounded: String,
+    prepares: bool,
 }
 
 impl ShortTransaction {
@@ -43,6 +44,14 @@ impl ShortTransaction {
         ShortTransaction::new(database, "READ WRITE", &plain_settings())
     }
 
+    /// For rare statements on a table that another session may have locked. The statements are not prepared, because the server
+    /// would wait for the table before the transaction begins, and so without its `lock_timeout`. The commit waits for the
+    /// server's disk, but for no standby.
+    pub(crate) fn recording(database: Database) -> ShortTransaction {
+        let settings = format!("{}; SET LOCAL synchronous_commit = local", plain_settings());
+        ShortTransaction { prepares: false, ..ShortTransaction::new(database, "READ WRITE", &settings) }
+    }
+
     /// For the reaper.
     pub(crate) fn reaping(database: Database) -> ShortTransaction {
         ShortTransaction::new(database, "READ WRITE", &reaper_settings())
@@ -56,7 +65,8 @@ impl ShortTransaction {
     fn new(database: Database, access: &str, settings: &str) -> ShortTransaction {
         let begin = |first: &str| format!("BEGIN ISOLATION LEVEL READ COMMITTED {access}; {first}{settings}");
         let (begin, begin_unbounded) = (begin(""), begin(NO_TRANSACTION_TIMEOUT));
-        ShortTransaction { database, begin, begin_unbounded }
+        let prepares = database.prepares();
+        ShortTransaction { database, begin, begin_unbounded, prepares }
     }
 
     /// Runs a statement on a connection of the pool.
@@ -126,7 +136,7 @@ impl ShortTransaction {
         let unbounded = self.database.has_transaction_timeout();
         let begin = connection.batch_execute(if unbounded { &self.begin_unbounded } else { &self.begin });
         let commit = connection.batch_execute("COMMIT");
-        let (begun, rows, committed) = if self.database.prepares() {
+        let (begun, rows, committed) = if self.prepares {
             let statement = answer(doing, connection.prepare_cached(sql)).await?;
             let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
             let query = connection.query(&statement, &values);
