@@ -47,6 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::useless_conversion)] // sea-orm 2 has the error in an Arc
     fn errors_have_the_verdict_of_their_sqlx_error() {
         let of = |error: sqlx::Error| DbErr::Query(RuntimeErr::SqlxError(error.into())).verdict();
         assert_eq!(of(sqlx::Error::WorkerCrashed), Verdict::Unknown);
