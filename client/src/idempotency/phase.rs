@@ -93,7 +93,7 @@ impl Guard {
         Ok(result)
     }
 
-    /// [`Guard::phase`], for sqlx.
+    /// [`Guard::phase`], for each supported version of sqlx.
     ///
     /// ```no_run
     /// # #[cfg(feature = "sqlx-09")] mod example {
@@ -129,7 +129,7 @@ impl Guard {
         Ok(result)
     }
 
-    /// [`Guard::phase`], for sea-orm.
+    /// [`Guard::phase`], for each supported version of sea-orm.
     ///
     /// # Errors
     ///
@@ -157,8 +157,8 @@ impl Guard {
         Ok(result)
     }
 
-    /// [`Guard::phase`], for diesel-async. A connection with an open transaction causes [`PhaseError::Begin`], because the phase
-    /// would only be a savepoint. If you drop the future, drop the connection too.
+    /// [`Guard::phase`], for each supported version of diesel-async. A connection with an open transaction causes
+    /// [`PhaseError::Begin`], because the phase would only be a savepoint. If you drop the future, drop the connection too.
     ///
     /// # Errors
     ///
