@@ -7,15 +7,11 @@ use crate::topic::TopicError;
 #[cfg(feature = "_diesel")]
 mod diesel;
 mod postgres;
-#[cfg(feature = "sea-orm")]
-mod sea_orm;
-#[cfg(feature = "sqlx")]
-mod sqlx;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres;
 
 pub use self::postgres::PostgresError;
-#[cfg(feature = "retry")]
+#[cfg(any(feature = "_sqlx", feature = "retry"))]
 pub(crate) use self::postgres::{Details, DriverError, WithoutSqlstate};
 
 /// Why an event was not enqueued. Messages never contain a payload or the value of a header.

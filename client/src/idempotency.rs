@@ -96,6 +96,8 @@ mod http;
 mod phase;
 mod request;
 mod response;
+#[cfg(any(feature = "_sqlx", feature = "_diesel-async"))]
+pub(crate) mod transactional;
 
 use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, LazyLock};
@@ -115,6 +117,12 @@ pub use request::{KEY_BYTES_MAX, Key, Request, SCOPE_BYTES_MAX, Scope};
 #[cfg(feature = "tower")]
 pub(crate) use response::is_transient;
 pub use response::{BODY_BYTES_MAX, HEADER_BYTES_MAX, InvalidResponse, Response};
+#[cfg(feature = "_diesel-async")]
+pub use transactional::DieselConnection;
+#[cfg(feature = "_sea-orm")]
+pub use transactional::SeaOrmConnection;
+#[cfg(feature = "_sqlx")]
+pub use transactional::SqlxPool;
 
 /// The maximum size of a kept request body.
 pub const REQUEST_BYTES_MAX: usize = 1024 * 1024;

@@ -93,12 +93,19 @@
 //! - `postgres` accepts `postgres::Transaction` of postgres 0.19, the synchronous form of tokio-postgres. Statements are sent in
 //!   the same way as with `tokio-postgres`. `block_on` runs a call of this crate.
 //! - `sqlx` accepts `sqlx::Transaction<Postgres>` of sqlx 0.9, and `sqlx::PgConnection` with an open transaction, which is
-//!   checked at run time. It enables no runtime and no TLS. Choose them with sqlx's own features.
-//! - `sea-orm` also accepts `sea_orm::DatabaseTransaction` of sea-orm 2.
+//!   checked at run time. It enables no runtime and no TLS. Choose them with sqlx's own features. `sqlx-08` is the same for
+//!   sqlx 0.8, from 0.8.4.
+//! - `sea-orm` also accepts `sea_orm::DatabaseTransaction` of sea-orm 2. `sea-orm-1` is the same for sea-orm 1.1, which uses
+//!   sqlx 0.8.
 //! - `diesel-async` accepts `diesel_async::AsyncPgConnection` of diesel-async 0.9, only within `transaction(..)`, which is
-//!   checked at run time.
+//!   checked at run time. `diesel-async-08` and `diesel-async-07` are the same for diesel-async 0.8 and 0.7.
 //! - `diesel` accepts `diesel::PgConnection` of diesel 2.3, the synchronous form. `block_on` runs a call of this crate.
 //!   diesel needs libpq.
+//!
+//! `sqlx`, `sea-orm`, `diesel-async` and `tokio-postgres` are other names for the newest supported version: `sqlx-09`,
+//! `sea-orm-2`, `diesel-async-09` and `tokio-postgres-07`. A later release of this crate can support a newer one. Enable the
+//! feature with the version to upgrade this crate and the driver independently. An application can use several versions, for
+//! example while it moves from sqlx 0.8 to 0.9.
 //!
 //! Without a driver, no type is an `OutboxTransaction`, so nothing can be enqueued. [`Event`], [`topic`], `version` and `retry`
 //! can be used.
@@ -131,7 +138,7 @@
 
 pub mod topic;
 
-#[cfg_attr(not(all(feature = "idempotency", feature = "inbox", feature = "sqlx")), allow(dead_code))]
+#[cfg_attr(not(all(feature = "idempotency", feature = "inbox", feature = "_sqlx")), allow(dead_code))]
 // a single module or driver does not use all of it
 mod call;
 #[cfg(feature = "idempotency")]

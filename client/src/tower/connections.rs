@@ -12,7 +12,7 @@ use crate::driver::OutboxClient;
 /// diesel-async:
 ///
 /// ```
-/// # #[cfg(feature = "diesel-async")] mod example {
+/// # #[cfg(feature = "diesel-async-09")] mod example {
 /// use diesel_async::AsyncPgConnection;
 /// use pg_outbox::OutboxClient;
 /// use pg_outbox::tower::Connections;
@@ -58,18 +58,5 @@ impl Connections for deadpool_postgres::Pool {
 
     fn client(connection: &mut deadpool_postgres::Client) -> impl OutboxClient {
         &*connection
-    }
-}
-
-#[cfg(feature = "sqlx")]
-impl Connections for sqlx::PgPool {
-    type Connection = sqlx::PgPool;
-
-    async fn get(&self) -> Result<sqlx::PgPool, BoxError> {
-        Ok(self.clone())
-    }
-
-    fn client(pool: &mut sqlx::PgPool) -> impl OutboxClient {
-        &*pool
     }
 }
