@@ -13,13 +13,13 @@ use uuid::Uuid;
 pub struct EventId(Uuid);
 
 impl EventId {
-    /// A new id, which is a version 7 UUID. The ids that one process creates are in ascending order.
+    /// A new ID, which is a version 7 UUID. The IDs that one process creates are in ascending order.
     #[allow(clippy::new_without_default)] // a default should not differ each time
     pub fn new() -> EventId {
         EventId(Uuid::now_v7())
     }
 
-    /// The id as a UUID.
+    /// The ID as a UUID.
     pub fn as_uuid(&self) -> &Uuid {
         &self.0
     }

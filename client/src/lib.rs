@@ -53,10 +53,10 @@
 //!
 //! # Order
 //!
-//! Rows of one key (the aggregate id) are published in the order of the table's `id`. This is the commit order **if the
+//! Rows of one key (the aggregate ID) are published in the order of the table's `id`. This is the commit order **if the
 //! writers of one key take turns before they insert the event**. Lock the aggregate's row (`SELECT ... FOR UPDATE`, or the
 //! `UPDATE` itself), or check its version in an update, and enqueue afterwards. Otherwise, two transactions can commit in a
-//! different order from that of their ids. `enqueue_many` keeps the order of its input.
+//! different order from that of their IDs. `enqueue_many` keeps the order of its input.
 //!
 //! # Errors
 //!
@@ -73,7 +73,7 @@
 //!
 //! After a crash, the relay may send events again. A duplicate has the same [`EventId`], by which consumers recognize it. A
 //! repeated request, however, creates a new event. If the application recognizes the repeated request, it can set the same
-//! id with [`Event::event_id`].
+//! ID with [`Event::event_id`].
 //!
 //! # Features
 //!
