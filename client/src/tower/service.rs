@@ -275,5 +275,6 @@ impl<C: Connections> IdempotencyLayer<C> {
 
 /// Whether a body was rejected because of its size, by the limit of an outer layer.
 fn is_over_a_limit(error: &(dyn StdError + 'static)) -> bool {
-    std::iter::successors(Some(error), |&error| error.source()).any(|error| error.is::<LengthLimitError>())
+    std::iter::successors(Some(error), |&error| error.source())
+        .any(<dyn std::error::Error>::is::<LengthLimitError>)
 }

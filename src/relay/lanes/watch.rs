@@ -7,6 +7,7 @@
 
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::lanes::marks::Marks;
+use crate::relay::lanes::seen::SeenIds;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -78,7 +79,7 @@ impl Watcher {
     /// Notes what is known before a scan is sent, because rows may be committed during it.
     pub(crate) fn scans(&mut self, marks: &mut Marks) {
         let seen = marks.search();
-        let highest = self.answered.or_else(|| seen.as_ref().map(|seen| seen.highest()));
+        let highest = self.answered.or_else(|| seen.as_ref().map(SeenIds::highest));
         // If another relay has read higher ids, this one does not know their gaps.
         let knows_gaps = seen.as_ref().is_some_and(|seen| Some(seen.highest()) >= highest);
         let gaps = seen.filter(|_| knows_gaps).map(|seen| seen.gaps()).filter(|gaps| gaps.len() <= GAPS_MAX);
