@@ -147,7 +147,7 @@ impl Slot {
             takeover_timeout: TAKEOVER,
             flow_window: self.world.plan.flow_window,
             // With the shorter one, the server waits for rows.
-            poll_interval: Duration::from_millis(if self.number.is_multiple_of(2) { 40 } else { 250 }),
+            poll_interval: Duration::from_millis(if plan.relays < 3 { 40 } else { 250 }),
             on_rejected: if plan.blocks_keys { OnRejected::BlockKey } else { OnRejected::DeadLetter },
             rejections_before_hold: plan.rejections_before_hold,
         };
