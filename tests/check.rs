@@ -184,6 +184,8 @@ async fn damaged_table_is_found() {
     alter("ALTER headers TYPE json", "the type is json, not jsonb").await;
     alter("ALTER event_id DROP NOT NULL", "allows NULL").await;
     alter("ADD COLUMN topic json", "the type is json, not text").await;
+    let generated = "ADD COLUMN topic text GENERATED ALWAYS AS (aggregate_id) STORED";
+    alter(&format!("DROP COLUMN topic, {generated}"), "it is generated").await;
     alter("ALTER sent_at SET DEFAULT now()", "would count as sent").await;
     alter("ALTER sent_at SET NOT NULL", "would count as sent").await;
 

@@ -256,6 +256,39 @@ async fn flow_reads_large_rows_like_a_claim_and_finds_gaps_at_any_distance() {
     outbox.drop().await;
 }
 
+/// The relay checks only at its start that the types are NOT NULL. Without that, a row must not become a tombstone.
+#[tokio::test]
+async fn flow_reads_a_row_with_a_missing_type_like_a_claim() {
+    let outbox = Outbox::without_topics("flow_null").await;
+    run(&outbox.client, "ALTER TABLE app.outbox ALTER event_type DROP NOT NULL").await;
+    let row = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
+               VALUES ('order', 'order-1', NULL, '{\"a\": 1}')";
+    run(&outbox.client, row).await;
+    let lanes: Vec<Lane> = Lane::all().collect();
+    let mut worker = worker(&outbox, true);
+    let mut claim = worker.claim(&lanes, Some(&everything(&lanes))).await.unwrap();
+    let slice = claim.next_slice(1_000, usize::MAX, &mut Vec::new()).await.unwrap();
+    for expects_free in [true, false] {
+        let search = Search {
+            above: 0,
+            gaps: Vec::new(),
+            hold_version: slice.hold_version,
+            basis: slice.basis,
+            rows_max: 100,
+            bytes_max: usize::MAX,
+            expects_rows: true,
+            expects_free,
+        };
+        let mut rows = Vec::new();
+        claim.read_on(&search, &mut rows).await.unwrap();
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0].payload(), Payload::Bytes(b"{\"a\": 1}"), "expects_free {expects_free}");
+        assert_eq!(rows[0].key(), b"order-1");
+    }
+    claim.release().await.unwrap();
+    outbox.drop().await;
+}
+
 /// Otherwise a large or damaged row would cost every relay, not only the one that holds its lane.
 #[tokio::test]
 async fn flow_does_not_read_the_contents_of_rows_of_other_lanes() {

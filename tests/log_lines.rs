@@ -69,7 +69,7 @@ async fn topic_that_every_worker_finds_missing_is_two_lines() {
         &relay,
         &[
             &[" WARN ", "topic held", "Fix: "],
-            &[" INFO ", "topic released, publishing its events again", "code=\"topic_released\"", "seconds="],
+            &[" INFO ", "topic released, publishing resumed", "code=\"topic_released\"", "seconds="],
         ],
     );
     outbox.drop().await;

@@ -61,4 +61,5 @@ mod unreadable;
 mod upgrading;
 mod verify;
 mod version;
+mod wait;
 mod watchdog;

@@ -22,14 +22,14 @@ async fn all_migrations_are_applied_once_to_a_new_database() {
     let database = Database::create("fresh").await;
     let mut client = database.connect().await;
     let outbox = table("app.outbox");
-    assert_eq!(states(&mut client, &outbox).await, [State::Pending, State::Pending]);
+    assert_eq!(states(&mut client, &outbox).await, MIGRATIONS.map(|_| State::Pending));
 
     let numbers: Vec<_> =
         migrate::apply(&mut client, &outbox).await.unwrap().iter().map(|applied| applied.number).collect();
-    assert_eq!(numbers, [1, 2]);
+    assert_eq!(numbers, [1, 2, 3]);
     let state = states(&mut client, &outbox).await;
     let is_applied = |(state, migration): (&State, &Migration)| matches!(state, State::Applied { checksum, .. } if *checksum == migration.checksum());
-    assert!(state.len() == 2 && state.iter().zip(&MIGRATIONS).all(is_applied), "{state:?}");
+    assert!(state.len() == MIGRATIONS.len() && state.iter().zip(&MIGRATIONS).all(is_applied), "{state:?}");
     assert_eq!(migrate::apply(&mut client, &outbox).await.unwrap(), [], "a second run");
     database.drop(&[]).await;
 }
@@ -40,11 +40,34 @@ async fn dry_run_tries_everything_and_changes_nothing() {
     let mut client = database.connect().await;
     let outbox = table("app.outbox");
     assert_eq!(migrate::dry_run(&mut client, &outbox).await.unwrap().len(), MIGRATIONS.len());
-    assert_eq!(states(&mut client, &outbox).await, [State::Pending, State::Pending]);
+    assert_eq!(states(&mut client, &outbox).await, MIGRATIONS.map(|_| State::Pending));
 
     run(&client, "CREATE SCHEMA app; CREATE TABLE app.outbox_lane ()").await;
     let error = migrate::dry_run(&mut client, &outbox).await.unwrap_err();
     assert!(matches!(error, MigrateError::Exists { .. }), "{error}");
+    assert!(error.to_string().contains("Choose another name in [outbox] table"), "{error}");
+    database.drop(&[]).await;
+}
+
+/// With another name in `[outbox] table`, the relay would publish from an empty outbox.
+#[tokio::test]
+async fn conflict_of_a_later_migration_is_not_resolved_with_another_outbox() {
+    let database = Database::create("conflict").await;
+    let mut client = database.connect().await;
+    let outbox = table("app.outbox");
+    migrate::apply(&mut client, &outbox).await.unwrap();
+    let later = "DROP FUNCTION app.outbox_template; DROP TABLE app.outbox_setting;
+                 DELETE FROM app.outbox_migration WHERE number = 2; CREATE TABLE app.outbox_setting ()";
+    run(&client, later).await;
+    for error in [migrate::apply(&mut client, &outbox).await, migrate::dry_run(&mut client, &outbox).await] {
+        let error = error.unwrap_err();
+        assert!(matches!(error, MigrateError::Exists { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("\"outbox_setting\" already exists"), "{text}");
+        assert!(text.contains("Rename or drop the existing") && !text.contains("[outbox] table"), "{text}");
+    }
+    run(&client, "DROP TABLE app.outbox_setting").await;
+    assert_eq!(migrate::apply(&mut client, &outbox).await.unwrap().len(), 1);
     database.drop(&[]).await;
 }
 
@@ -89,6 +112,7 @@ async fn migrate_gives_up_waiting_for_a_lock_and_retries() {
         "DROP TABLE app.outbox, app.outbox_lane, app.outbox_dead_letter, app.outbox_hold, app.outbox_blocked_key,
              app.outbox_pause, app.outbox_act, app.outbox_hold_version, app.outbox_setting;
          DROP FUNCTION app.outbox_hold_changed, app.outbox_enqueue, app.outbox_template;
+         DROP PROCEDURE app.outbox_wait;
          DELETE FROM app.outbox_migration",
     )
     .await;
@@ -120,7 +144,9 @@ async fn changed_or_newer_migration_is_refused() {
 
     run(&client, "INSERT INTO app.outbox_migration VALUES (7, 'later', 'x')").await;
     let state = states(&mut client, &outbox).await;
-    assert!(matches!(state[..], [State::Applied { .. }, State::Applied { .. }, State::Unknown]), "{state:?}");
+    let (unknown, known) = state.split_last().unwrap();
+    assert!(known.iter().all(|state| matches!(state, State::Applied { .. })), "{state:?}");
+    assert_eq!((known.len(), unknown), (MIGRATIONS.len(), &State::Unknown));
     let error = migrate::apply(&mut client, &outbox).await.unwrap_err();
     assert!(matches!(error, MigrateError::Newer { number: 7, .. }), "{error}");
     assert!(migrate::dry_run(&mut client, &outbox).await.is_err());
@@ -128,7 +154,7 @@ async fn changed_or_newer_migration_is_refused() {
     run(&client, "DELETE FROM app.outbox_migration WHERE number = 7").await;
     run(&client, "UPDATE app.outbox_migration SET checksum = 'x'").await;
     let state = states(&mut client, &outbox).await;
-    assert_eq!(state, [0, 0].map(|_| State::ChecksumDiffers { recorded: "x".to_owned() }));
+    assert_eq!(state, MIGRATIONS.map(|_| State::ChecksumDiffers { recorded: "x".to_owned() }));
     let error = migrate::apply(&mut client, &outbox).await.unwrap_err();
     assert!(matches!(error, MigrateError::ChecksumDiffers { number: 1, .. }), "{error}");
     database.drop(&[]).await;

@@ -67,7 +67,7 @@ async fn statements_read_the_column_topic_only_if_it_is_configured() {
     {
         let relay = outbox.relay().set("outbox", "topic_allow", "billing").set("outbox", "on_sent", on_sent);
         let script = print(relay.set("outbox", "topic", topic));
-        assert!(script.contains("coalesce(o.topic, "), "{script}");
+        assert!(script.contains("coalesce(left(o.topic, 300), "), "{script}");
         // Every statement that reads events.
         for name in ["read", "read_new", "read_new_if_free", "read_head", "read_row", "read_first"] {
             let (_, statement) =

@@ -61,7 +61,7 @@ async fn page_shows_the_state_of_the_outbox_and_escapes_its_content() {
         "<h2 id=\"configuration\">Effective configuration</h2>",
         "<th scope=\"row\">url</th><td>hidden</td>",
         "<a href=\"metrics\">",
-        "1 since the start of this relay",
+        "1 since this relay started",
     ] {
         assert!(html.contains(text), "{text}: {html}");
     }

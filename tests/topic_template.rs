@@ -1,18 +1,20 @@
 //! Each relay records its topic template when it starts, so that applications can compare theirs. No relay depends on it.
 
+use std::time::{Duration, Instant};
+
 use outbox_relay::postgres::access::grants::relay_grants;
 use outbox_relay::postgres::schema::migrate;
 
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
-use crate::support::wait::STALLED;
+use crate::support::wait::{STALLED, assert_within, wait_until};
 
 const RECORDED: &str = "SELECT app.outbox_template()";
 
 /// The schema before the second migration.
-const FORMER_SCHEMA: &str = "DROP FUNCTION app.outbox_template; DROP TABLE app.outbox_setting;
-                             DELETE FROM app.outbox_migration WHERE number = 2";
+const FORMER_SCHEMA: &str = "DROP PROCEDURE app.outbox_wait; DROP FUNCTION app.outbox_template;
+                             DROP TABLE app.outbox_setting; DELETE FROM app.outbox_migration WHERE number >= 2";
 
 async fn recorded(outbox: &Outbox) -> Option<String> {
     outbox.client.query_one(RECORDED, &[]).await.unwrap().get(0)
@@ -78,6 +80,37 @@ async fn relays_that_start_together_record_the_template_once() {
     outbox.drop().await;
 }
 
+/// Lets each relay write only after both have found that no template is recorded.
+const MEET: &str = "
+    CREATE SEQUENCE app.writer;
+    CREATE FUNCTION app.meet() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+    BEGIN
+        PERFORM nextval('app.writer');
+        WHILE (SELECT last_value FROM app.writer) < 2 LOOP
+            PERFORM pg_sleep(0.01);
+        END LOOP;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER meet BEFORE INSERT ON app.outbox_setting FOR EACH ROW EXECUTE FUNCTION app.meet()";
+
+#[tokio::test]
+async fn one_of_two_relays_that_start_together_reports_that_they_disagree() {
+    let outbox = Outbox::without_topics("template_disagree").await;
+    run(&outbox.client, MEET).await;
+    let relays = ["one", "two"].map(|topic| outbox.relay().set("outbox", "topic", topic).start());
+    let relays = futures_util::future::join_all(relays).await;
+    let recorded = recorded(&outbox).await.unwrap();
+    let mut changed = Vec::new();
+    for (mut relay, topic) in relays.into_iter().zip(["one", "two"]) {
+        let log = relay.log();
+        assert!(!log.contains("topic_template_unrecorded"), "{log}");
+        changed.extend(log.contains("topic_template_changed").then_some(topic));
+        assert!(relay.stop().await.success());
+    }
+    assert_eq!(changed, [&recorded], "only the second one has replaced another template");
+    outbox.drop().await;
+}
+
 #[tokio::test]
 async fn relay_that_cannot_record_its_template_publishes_all_the_same() {
     let outbox = Outbox::create("template_denied", 1).await;
@@ -110,14 +143,33 @@ async fn relay_that_cannot_record_its_template_publishes_all_the_same() {
     outbox.drop().await;
 }
 
-/// While another session has locked the settings, a starting relay waits for at most the lock timeout of its statements.
+/// While another session has locked the settings, a starting relay waits for at most the lock timeout of its statements. It
+/// records the template later.
 #[tokio::test]
 async fn locked_settings_do_not_keep_a_relay_from_starting() {
     let outbox = Outbox::without_topics("template_locked").await;
     let locker = outbox.database.connect().await;
     run(&locker, "BEGIN; LOCK TABLE app.outbox_setting").await;
+    let begun = Instant::now();
     let mut relay = outbox.start_relay().await;
+    assert_within("the start of the relay", begun.elapsed(), Duration::from_secs(5));
     assert!(relay.log().contains("topic_template_unrecorded"), "{}", relay.log());
+
+    let waiting =
+        "SELECT count(*) FROM pg_locks WHERE relation = 'app.outbox_setting'::regclass AND NOT granted";
+    for expected in [1, 0] {
+        wait_until("the relay tries again and gives up", STALLED, async || {
+            outbox.count(waiting).await == expected
+        })
+        .await;
+    }
+    run(&locker, "COMMIT").await;
+    relay.wait_for_log("topic template recorded").await;
+    assert_eq!(recorded(&outbox).await, Some(outbox.topic("{aggregate_type}")));
+    let log = relay.log();
+    let lines = log.lines().filter(|line| line.contains("topic_template_unrecorded"));
+    let levels: Vec<bool> = lines.map(|line| line.contains("WARN")).collect();
+    assert_eq!(levels, [true, false], "one warning and its end: {log}");
     assert!(relay.stop().await.success());
     outbox.drop().await;
 }
@@ -134,7 +186,7 @@ async fn upgrade_from_the_former_schema_records_the_template_once_the_role_may()
 
     let table = "app.outbox".parse().unwrap();
     let applied = migrate::apply(&mut outbox.client, &table).await.unwrap();
-    assert_eq!(applied.iter().map(|applied| applied.number).collect::<Vec<_>>(), [2]);
+    assert_eq!(applied.iter().map(|applied| applied.number).collect::<Vec<_>>(), [2, 3]);
     let mut relay = outbox.start_relay().await;
     assert!(relay.log().contains("topic_template_unrecorded"), "{}", relay.log());
     outbox.wait_until_drained(STALLED).await;

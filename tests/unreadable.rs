@@ -10,24 +10,29 @@ const KEYS: i64 = 40;
 const BAD: i64 = 207;
 const ROWS: i64 = 400;
 
-/// Deletes out-of-line values of the outbox, as a damaged disk would. A superuser cannot delete from a TOAST table, so
-/// it becomes an ordinary table for a moment. Chunks count as present until they are vacuumed.
+/// Deletes out-of-line values of the outbox, as a damaged disk would.
 pub async fn damage(outbox: &Outbox) {
+    delete_chunks(outbox, "true").await;
+    let read = outbox.client.query("SELECT payload FROM app.outbox", &[]).await;
+    assert!(read.is_err(), "the row is still readable");
+}
+
+/// Deletes chunks of out-of-line values. A superuser cannot delete from a TOAST table, so it becomes an ordinary table
+/// for a moment. Chunks count as present until they are vacuumed.
+async fn delete_chunks(outbox: &Outbox, which: &str) {
     let toast = "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'app.outbox'::regclass";
     let toast: String = outbox.client.query_one(toast, &[]).await.unwrap().get(0);
     let kind = |kind: char| format!("UPDATE pg_class SET relkind = '{kind}' WHERE oid = '{toast}'::regclass");
     run(
         &outbox.client,
         &format!(
-            "SET allow_system_table_mods = on; BEGIN; {}; DELETE FROM {toast}; {}; COMMIT",
+            "SET allow_system_table_mods = on; BEGIN; {}; DELETE FROM {toast} WHERE {which}; {}; COMMIT",
             kind('r'),
             kind('t')
         ),
     )
     .await;
     run(&outbox.client, &format!("VACUUM {toast}")).await;
-    let read = outbox.client.query("SELECT payload FROM app.outbox", &[]).await;
-    assert!(read.is_err(), "the row is still readable");
 }
 
 async fn only_its_key_waits(test: &str, settings: &[(&str, &str, toml::Value)]) {
@@ -87,4 +92,28 @@ async fn unreadable_row_blocks_only_its_key_without_prepared_statements() {
 #[tokio::test]
 async fn unreadable_row_blocks_only_its_key_with_block_key() {
     only_its_key_waits("unreadable_block", &[("outbox", "on_rejected", "block-key".into())]).await;
+}
+
+/// The topic of the row depends on the damaged value, which statements about other rows must not read.
+#[tokio::test]
+async fn unreadable_event_type_blocks_only_its_key() {
+    let mut outbox = Outbox::without_topics("unreadable_type").await;
+    outbox.create_topic("Numbered", 3).await;
+    insert(&outbox, "order", KEYS, 0..BAD, Filling::Nothing).await;
+    run(&outbox.client, "ALTER TABLE app.outbox ALTER event_type SET STORAGE EXTERNAL").await;
+    let long = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type)
+                VALUES ('order', 'order-7', repeat('x', 20000))";
+    run(&outbox.client, long).await;
+    insert(&outbox, "order", KEYS, BAD + 1..ROWS, Filling::Nothing).await;
+    delete_chunks(&outbox, "chunk_seq > 2").await;
+    let read = outbox.client.query("SELECT event_type || '' FROM app.outbox", &[]).await;
+    assert!(read.is_err(), "the row is still readable");
+
+    let mut relay = outbox.relay().set("outbox", "topic", outbox.topic("{event_type}")).start().await;
+    let of_others = "SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND aggregate_id <> 'order-7'";
+    wait_until("the rows of other keys are sent", STALLED, async || outbox.count(of_others).await == 0).await;
+    let blocked = "SELECT count(*) FROM app.outbox_blocked_key WHERE reason = 'unreadable-row'";
+    wait_until("the key is blocked", STALLED, async || outbox.count(blocked).await == 1).await;
+    assert!(relay.stop().await.success(), "{}", relay.log());
+    outbox.drop().await;
 }

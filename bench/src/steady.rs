@@ -60,6 +60,9 @@ pub struct Steady {
     pub commit: Latency,
     /// The time from the answer to COMMIT until the consumer had the record, for each row.
     pub latency: Latency,
+    /// The same for each minute of the measured time. Rows count in the minute in which their transaction was due.
+    #[serde(skip)]
+    pub latency_by_minute: Vec<Latency>,
     /// What the parties used. The subject comes first, and the measurement itself (writers and consumer) last.
     pub usage: Vec<Usage>,
     /// What PostgreSQL wrote, including the writers' own share.
@@ -167,6 +170,7 @@ fn summary(
         }
     }
     let (mut latencies, mut late, mut commits) = (Vec::new(), Vec::new(), Vec::new());
+    let mut minutes: Vec<Vec<Duration>> = vec![Vec::new(); pace.time.as_secs().div_ceil(60) as usize];
     let counts = written.begun + pace.warm_up;
     for transaction in written.transactions.iter().filter(|transaction| transaction.due >= counts) {
         late.push(transaction.sent.saturating_duration_since(transaction.due));
@@ -175,7 +179,12 @@ fn summary(
             (transaction.first..transaction.first + rows).map(|row| transaction.stream + streams * row);
         let arrivals = numbers.filter_map(|number| first[number as usize]);
         // A record may arrive before its writer gets the answer to COMMIT. Its latency is then 0.
+        let before = latencies.len();
         latencies.extend(arrivals.map(|at| at.saturating_duration_since(transaction.committed)));
+        let minute = transaction.due.saturating_duration_since(counts).as_secs() / 60;
+        if let Some(minute) = minutes.get_mut(minute as usize) {
+            minute.extend(&latencies[before..]);
+        }
     }
     let elapsed = written.ended.saturating_duration_since(counts).max(pace.time).as_secs_f64();
     Steady {
@@ -185,6 +194,7 @@ fn summary(
         writer_late: Latency::of(late),
         commit: Latency::of(commits),
         latency: Latency::of(latencies),
+        latency_by_minute: minutes.into_iter().map(Latency::of).collect(),
         usage: used.usage,
         activity: used.activity,
         verdict,

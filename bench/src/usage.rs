@@ -60,6 +60,13 @@ impl Party {
         Party { with_children: true, ..Party::process(name, parent) }
     }
 
+    /// The current resident memory of its processes in bytes, without their children. Memory that they share counts for
+    /// each.
+    pub fn memory(&self) -> u64 {
+        let memories = self.processes.iter().filter_map(|process| proc::memory(*process));
+        memories.map(|memory| memory.own + memory.shared).sum()
+    }
+
     fn members(&self, children: &[(u32, u32)]) -> Vec<u32> {
         let mut members = self.processes.clone();
         if self.with_children {

@@ -225,6 +225,11 @@ async fn rows_have_the_requested_bytes_keys_and_topics() {
         outbox.cluster.bootstrap.clone(),
     );
     let place = Place::create(settings).await.unwrap();
+    let in_transaction = "SELECT count(*) FROM pg_stat_activity
+                          WHERE datname = current_database() AND state = 'idle in transaction'";
+    assert_eq!(outbox.count(in_transaction).await, 1, "one session holds the lock of the schema");
+    let holding_vacuum_back = format!("{in_transaction} AND backend_xmin IS NOT NULL");
+    assert_eq!(outbox.count(&holding_vacuum_back).await, 0, "it would change what is measured");
     for (payload_bytes, topics, hot_share) in
         [(10, 1, 0.0), (54, 1, 0.5), (55, 3, 0.0), (246, 7, 0.0), (5_000, 1, 1.0)]
     {

@@ -21,7 +21,7 @@ pub enum Unit {
     SharePercent,
     /// A factor.
     Times,
-    /// Rows or records. Fewer are better.
+    /// A number, such as of rows or runs. Fewer are better.
     Rows,
     BytesPerRow,
     TransactionsPerSecond,

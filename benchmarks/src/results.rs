@@ -14,9 +14,15 @@ pub struct Outcome {
     /// Whether it used fewer rows or fewer runs than a full measurement.
     pub quick: bool,
     pub figures: Figures,
+    /// Values over time, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub series: BTreeMap<String, Series>,
     /// What a reader has to know about the figures, in whole sentences.
     pub notes: Vec<String>,
 }
+
+/// Values over time: minutes since the beginning, and the value.
+pub type Series = Vec<(f64, f64)>;
 
 /// All results so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

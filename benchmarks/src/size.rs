@@ -29,6 +29,11 @@ impl Size {
         self.rows < 1.0 || self.runs < 3
     }
 
+    /// Whether less is measured than in a full run, however often.
+    pub fn is_scaled(&self) -> bool {
+        self.rows < 1.0
+    }
+
     /// Scales a number of rows of a full run.
     pub fn rows(&self, full: u64) -> u64 {
         ((full as f64 * self.rows) as u64).max(1)

@@ -6,6 +6,7 @@
 //! curl -i localhost:8080/orders -H 'Idempotency-Key: "1"' -H 'X-User: ada' --json '{"cents": 1200}'
 
 use std::error::Error;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -13,13 +14,16 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Json, Router, http::StatusCode};
-use deadpool_postgres::{Manager, Pool};
-use pg_outbox::OutboxEvent;
+use deadpool_postgres::{Manager, Pool, Runtime};
 use pg_outbox::idempotency::{Response as Stored, Scope};
 use pg_outbox::tower::{Held, IdempotencyLayer};
+use pg_outbox::{InvalidText, OutboxEvent};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio_postgres::NoTls;
+
+/// A request that gets no connection within this time is answered with 503.
+const CONNECTION_WITHIN: Duration = Duration::from_secs(2);
 
 /// A real shop would have a migration for this table.
 const CREATE_ORDERS: &str = "
@@ -46,7 +50,12 @@ struct OrderPlaced {
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::var("DATABASE_URL")
         .map_err(|_| "DATABASE_URL is not set. Set it, for example to postgres://localhost/shop")?;
-    let pool = Pool::builder(Manager::new(url.parse()?, NoTls)).max_size(8).build()?;
+    let pool = Pool::builder(Manager::new(url.parse()?, NoTls))
+        .max_size(8)
+        .runtime(Runtime::Tokio1)
+        .wait_timeout(Some(CONNECTION_WITHIN))
+        .create_timeout(Some(CONNECTION_WITHIN))
+        .build()?;
     pool.get().await?.batch_execute(CREATE_ORDERS).await?;
 
     let idempotency = IdempotencyLayer::new(pool.clone(), scope)
@@ -59,9 +68,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// A key is unique for the method, the path and the user. A real API would authenticate the user and put it into the extensions
 /// of the request.
-fn scope(request: &Parts) -> Option<Scope> {
+fn scope(request: &Parts) -> Option<Result<Scope, InvalidText>> {
     let user = request.headers.get("x-user")?.to_str().ok()?;
-    Scope::new(request.method.as_str(), request.uri.path(), user).ok()
+    Some(Scope::new(request.method.as_str(), request.uri.path(), user))
 }
 
 /// The order, its event and the response are committed together or not at all.

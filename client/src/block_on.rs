@@ -7,8 +7,8 @@ use std::thread::{self, Thread};
 /// Runs a call of this crate on this thread, for applications with a synchronous driver.
 ///
 /// The calls of this crate are futures. With a synchronous driver, they block the thread until PostgreSQL has answered, and
-/// are then complete. So this function needs no runtime. To retry, use `run_blocking` of the module `retry`, because its
-/// asynchronous functions need a runtime of tokio.
+/// are then complete. So this function needs no runtime. To retry, use `run_blocking` of the module `retry`, because the
+/// asynchronous functions of that module need a tokio runtime.
 ///
 /// ```no_run
 /// # #[cfg(feature = "postgres")] mod example {

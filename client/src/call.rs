@@ -177,7 +177,7 @@ pub enum DatabaseError {
     },
     /// PostgreSQL rejected the call or is unavailable. Roll back. [`PostgresError::sqlstate`] determines whether a retry can
     /// succeed.
-    #[error("the call of the module {module} failed")]
+    #[error("the call to the module {module} failed")]
     Postgres {
         /// The module.
         module: &'static str,

@@ -1,20 +1,22 @@
 //! The transactions of the supported drivers.
 
+#![allow(clippy::duplicate_mod)] // the versions of a driver share their source
+
 #[cfg(feature = "deadpool-postgres")]
 mod deadpool_postgres;
 #[cfg(feature = "_diesel")]
 mod diesel;
-#[cfg(feature = "diesel-async")]
+#[cfg(feature = "_diesel-async")]
 mod diesel_async;
 #[cfg(feature = "diesel")]
 mod diesel_blocking;
-#[cfg(any(feature = "sqlx", feature = "_diesel"))]
+#[cfg(any(feature = "_sqlx", feature = "_diesel"))]
 mod plain;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(feature = "sea-orm")]
+#[cfg(feature = "_sea-orm")]
 mod sea_orm;
-#[cfg(feature = "sqlx")]
+#[cfg(feature = "_sqlx")]
 mod sqlx;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres;
@@ -26,11 +28,9 @@ use crate::error::{Error, PostgresError};
 use crate::event::Event;
 use crate::insert::Insert;
 
-#[cfg(all(feature = "diesel-async", feature = "idempotency"))]
-pub use diesel_async::outside_transaction;
 #[cfg(all(feature = "diesel", feature = "idempotency"))]
 pub use diesel_blocking::outside_blocking_transaction;
-#[cfg(any(feature = "sqlx", feature = "_diesel"))]
+#[cfg(any(feature = "_sqlx", feature = "_diesel"))]
 pub use plain::Statements as PlainStatements;
 
 /// A reference to an open transaction:
@@ -45,14 +45,22 @@ pub use plain::Statements as PlainStatements;
 /// | `diesel-async` | `&mut diesel_async::AsyncPgConnection`, within `transaction(..)` |
 /// | `diesel` (synchronous) | `&mut diesel::PgConnection`, within `transaction(..)` |
 ///
+/// With a feature for another version, such as `sqlx-08`, the types of that version implement it too.
+///
 /// Clients and pools do not implement it, because outside of a transaction the event and the change would not commit together.
 /// If the type can also be a connection without a transaction, each call checks this at run time. The trait is sealed.
 #[cfg_attr(feature = "tokio-postgres", doc = include_str!("driver/tokio_postgres.md"))]
 #[cfg_attr(feature = "deadpool-postgres", doc = include_str!("driver/deadpool_postgres.md"))]
 #[cfg_attr(feature = "postgres", doc = include_str!("driver/postgres.md"))]
-#[cfg_attr(feature = "sqlx", doc = include_str!("driver/sqlx.md"))]
-#[cfg_attr(feature = "sea-orm", doc = include_str!("driver/sea_orm.md"))]
-#[cfg_attr(feature = "diesel-async", doc = include_str!("driver/diesel_async.md"))]
+#[cfg_attr(feature = "sqlx-09", doc = include_str!("driver/sqlx.md"))]
+#[cfg_attr(feature = "sqlx-08", doc = include_str!("driver/sqlx_08.md"))]
+#[cfg_attr(feature = "sea-orm-2", doc = include_str!("driver/sea_orm.md"))]
+#[cfg_attr(feature = "sea-orm-1", doc = include_str!("driver/sea_orm_1.md"))]
+#[cfg_attr(feature = "diesel-async-09", doc = include_str!("driver/diesel_async.md"))]
+#[cfg_attr(
+    any(feature = "diesel-async-07", feature = "diesel-async-08"),
+    doc = include_str!("driver/diesel_async_08.md")
+)]
 #[cfg_attr(feature = "diesel", doc = include_str!("driver/diesel_blocking.md"))]
 // Implemented on references, because some drivers need `&mut Transaction`.
 #[cfg_attr(
@@ -63,7 +71,8 @@ pub use plain::Statements as PlainStatements;
         note = "begin a transaction and pass `&tx`, or `&*tx` if it is a `tx: &mut Transaction`",
         note = "with sqlx, pass `&mut tx`; with diesel, pass the connection that `transaction(..)` provides",
         note = "the feature of the driver must be enabled, and its version must match: tokio-postgres 0.7, \
-                deadpool-postgres 0.14, postgres 0.19, sqlx 0.9, sea-orm 2, diesel-async 0.9, diesel 2.3"
+                deadpool-postgres 0.14, postgres 0.19, sqlx 0.9, sea-orm 2, diesel-async 0.9, diesel 2.3",
+        note = "for earlier versions, the features are `sqlx-08`, `sea-orm-1`, `diesel-async-08` and `diesel-async-07`"
     )
 )]
 #[cfg_attr(
@@ -72,7 +81,7 @@ pub use plain::Statements as PlainStatements;
         message = "pg-outbox needs the feature of a database driver, and none is enabled",
         label = "`{Self}` is not known to pg-outbox without its driver",
         note = "enable the feature of your driver in Cargo.toml: `tokio-postgres`, `deadpool-postgres`, `postgres`, `sqlx`, \
-                `sea-orm`, `diesel-async` or `diesel`",
+                `sea-orm`, `diesel-async` or `diesel`; or one for an earlier version, such as `sqlx-08`",
         note = "for example: pg-outbox = {{ version = \"0.1\", features = [\"tokio-postgres\"] }}"
     )
 )]
@@ -90,9 +99,11 @@ pub trait OutboxTransaction: Driver {}
 /// | `diesel-async` | `&mut diesel_async::AsyncPgConnection` |
 /// | `diesel` (synchronous) | `&mut diesel::PgConnection` |
 ///
+/// With a feature for another version, such as `sqlx-08`, the types of that version implement it too.
+///
 /// A call through it commits immediately. Modules need that if other sessions must see the effect before the application's
-/// transaction ends, as with the lock of an idempotency key. [`Outbox::check`](crate::Outbox::check) needs it because it has no
-/// place in the transaction of a change. The trait is sealed.
+/// transaction ends, as with the lock of an idempotency key. [`Outbox::check`](crate::Outbox::check) needs it because it is
+/// not part of the transaction of a change. The trait is sealed.
 ///
 /// A `PgConnection` or `AsyncPgConnection` with an open transaction causes an error with the SQLSTATE 25001. The error of a
 /// module is `DatabaseError::InTransaction`.
@@ -103,7 +114,8 @@ pub trait OutboxTransaction: Driver {}
         label = "this call commits by itself, before the transaction of the change begins",
         note = "pass `&client`, also for a client from a pool; with sqlx, pass `&pool` or `&mut *connection`",
         note = "the feature of the driver must be enabled, and its version must match: tokio-postgres 0.7, \
-                deadpool-postgres 0.14, postgres 0.19, sqlx 0.9, sea-orm 2, diesel-async 0.9, diesel 2.3"
+                deadpool-postgres 0.14, postgres 0.19, sqlx 0.9, sea-orm 2, diesel-async 0.9, diesel 2.3",
+        note = "for earlier versions, the features are `sqlx-08`, `sea-orm-1`, `diesel-async-08` and `diesel-async-07`"
     )
 )]
 #[cfg_attr(
@@ -112,7 +124,7 @@ pub trait OutboxTransaction: Driver {}
         message = "pg-outbox needs the feature of a database driver, and none is enabled",
         label = "`{Self}` is not known to pg-outbox without its driver",
         note = "enable the feature of your driver in Cargo.toml: `tokio-postgres`, `deadpool-postgres`, `postgres`, `sqlx`, \
-                `sea-orm`, `diesel-async` or `diesel`"
+                `sea-orm`, `diesel-async` or `diesel`; or one for an earlier version, such as `sqlx-08`"
     )
 )]
 pub trait OutboxClient: Caller {}

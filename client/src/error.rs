@@ -7,15 +7,11 @@ use crate::topic::TopicError;
 #[cfg(feature = "_diesel")]
 mod diesel;
 mod postgres;
-#[cfg(feature = "sea-orm")]
-mod sea_orm;
-#[cfg(feature = "sqlx")]
-mod sqlx;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres;
 
 pub use self::postgres::PostgresError;
-#[cfg(feature = "retry")]
+#[cfg(any(feature = "_sqlx", feature = "retry"))]
 pub(crate) use self::postgres::{Details, DriverError, WithoutSqlstate};
 
 /// Why an event was not enqueued. Messages never contain a payload or the value of a header.
@@ -64,7 +60,7 @@ pub enum Error {
         column_type: String,
     },
 
-    /// PostgreSQL stored another number of rows: a trigger, a rule or a policy of the table skips events. Roll back.
+    /// PostgreSQL stored a different number of rows: a trigger, a rule or a policy of the table skips events. Roll back.
     #[error(
         "{table} stored only {stored} of {given} events. Roll back, and check the table for triggers, rules and \
          policies"

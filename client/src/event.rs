@@ -55,7 +55,7 @@ pub struct NoPayload(());
 impl Event<NoPayload> {
     /// Creates an incomplete event with a new [`EventId`].
     ///
-    /// The aggregate type determines the topic. The aggregate id is the record's key: events of one aggregate reach consumers
+    /// The aggregate type determines the topic. The aggregate ID is the record's key: events of one aggregate reach consumers
     /// in commit order. The event type becomes a header.
     pub fn new(
         aggregate_type: impl Into<String>,
@@ -106,13 +106,13 @@ impl<P> Event<P> {
         self
     }
 
-    /// Sets the event id. It should be unique: consumers ignore a second event with the same id. The table does not check it.
+    /// Sets the event ID. It should be unique: consumers ignore a second event with the same ID. The table does not check it.
     pub fn event_id(mut self, id: impl Into<EventId>) -> Event<P> {
         self.id = id.into();
         self
     }
 
-    /// The event id.
+    /// The event ID.
     pub fn id(&self) -> EventId {
         self.id
     }

@@ -13,13 +13,13 @@ use uuid::Uuid;
 pub struct EventId(Uuid);
 
 impl EventId {
-    /// A new id: a UUID of version 7. The ids of one process ascend.
+    /// A new ID, which is a version 7 UUID. The IDs that one process creates are in ascending order.
     #[allow(clippy::new_without_default)] // a default should not differ each time
     pub fn new() -> EventId {
         EventId(Uuid::now_v7())
     }
 
-    /// The id as a UUID.
+    /// The ID as a UUID.
     pub fn as_uuid(&self) -> &Uuid {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! APIs with requests that are safe to retry, through the header `Idempotency-Key`.
+//! Makes the requests of an API safe to retry, with the header `Idempotency-Key`.
 //!
 //! A client sends a key with its request, and repeats the request if it receives no answer. The first request does the work
 //! and stores its response **in the transaction of the business change**. Repeated requests return the stored response.
@@ -56,10 +56,10 @@
 //! - **After a crash**, the lock expires after [`Idempotency::lock_for`], 60 s by default, by the server's clock. Then a retry
 //!   takes over the request with its own token. If the first attempt was only slow, its `finish` fails with
 //!   [`Error::LockLost`], and its transaction can only be rolled back.
-//! - **If the answer to COMMIT is lost**, the client repeats the request. It receives the stored response, or the work is
-//!   done then.
+//! - **If the answer to COMMIT is lost**, the client repeats the request. If the COMMIT took effect, it receives the stored
+//!   response. Otherwise, the repeated request does the work.
 //!
-//! # Calls of external systems
+//! # Calls to external systems
 //!
 //! Effects in other systems are not rolled back. Split a request with such calls into phases, each with its own transaction.
 //! [`Guard::phase`] commits the change, the result of the phase and the recovery point together. A later attempt resumes
@@ -70,13 +70,13 @@
 //! # Abandoned requests
 //!
 //! If the client does not retry, [`Idempotency::abandoned`] returns the request to one worker of the application, which
-//! completes it. The pause before it is returned again doubles with each attempt. The daemon deletes finished requests after
+//! completes it. The pause before it is returned again doubles with each attempt. The relay deletes finished requests after
 //! `[reaper] idempotency_retention` (24 h). It reports older unfinished requests, and never deletes them.
 //!
 //! # Isolation
 //!
-//! This describes READ COMMITTED. In REPEATABLE READ and SERIALIZABLE, a call fails with `40001` if it would see a change
-//! after its snapshot. Begin the transaction again.
+//! This describes READ COMMITTED. In REPEATABLE READ and SERIALIZABLE, a call fails with `40001` if it depends on a change
+//! that was committed after its snapshot. Begin the transaction again.
 //!
 //! # Limits
 //!
@@ -96,8 +96,10 @@ mod http;
 mod phase;
 mod request;
 mod response;
+#[cfg(any(feature = "_sqlx", feature = "_diesel-async"))]
+pub(crate) mod transactional;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -115,6 +117,12 @@ pub use request::{KEY_BYTES_MAX, Key, Request, SCOPE_BYTES_MAX, Scope};
 #[cfg(feature = "tower")]
 pub(crate) use response::is_transient;
 pub use response::{BODY_BYTES_MAX, HEADER_BYTES_MAX, InvalidResponse, Response};
+#[cfg(feature = "_diesel-async")]
+pub use transactional::DieselConnection;
+#[cfg(feature = "_sea-orm")]
+pub use transactional::SeaOrmConnection;
+#[cfg(feature = "_sqlx")]
+pub use transactional::SqlxPool;
 
 /// The maximum size of a kept request body.
 pub const REQUEST_BYTES_MAX: usize = 1024 * 1024;
@@ -159,7 +167,7 @@ impl Default for Idempotency {
 }
 
 impl Idempotency {
-    /// The keys in this schema: `app`, or `"My App"` for other than lower-case names.
+    /// The keys in this schema: `app`, or `"My App"` if the name is not lower-case.
     ///
     /// # Errors
     ///
@@ -263,7 +271,7 @@ impl Idempotency {
             recovery_point: answer.text(),
             phases: phases(answer.text())?,
             request: None,
-            is_finished: AtomicBool::new(false),
+            finished_with: AtomicU16::new(0),
         })
     }
 }

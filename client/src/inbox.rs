@@ -43,8 +43,8 @@
 //! # Retention
 //!
 //! Keep marks longer than an event can be delivered again: the topic's retention, plus the longest delay of a requeued dead
-//! letter, a replay or a restored outbox. The daemon deletes older marks (`[reaper] inbox_retention`). In a database without a
-//! relay, a job must call `SELECT inbox_reap(interval '30 days', 5000)` until it returns less than 5000.
+//! letter, a replay or a restored outbox. The relay deletes older marks (`[reaper] inbox_retention`). In a database without
+//! a relay, a job must call `SELECT inbox_reap(interval '30 days', 5000)` until it returns less than 5000.
 //!
 //! # Privileges
 //!
@@ -60,7 +60,7 @@ use crate::driver::OutboxTransaction;
 use crate::invalid_text::{InvalidText, check_text};
 use crate::table::TableNameError;
 
-/// The maximum length of a subscriber's name and of an event id, in bytes.
+/// The maximum length of a subscriber's name and of an event ID, in bytes.
 pub const BYTES_MAX: usize = 255;
 
 /// Whether this is the first delivery of an event.
@@ -77,13 +77,13 @@ pub enum Receipt {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The name or the id is invalid. The transaction is unchanged.
+    /// The name or the ID is invalid. The transaction is unchanged.
     #[error(transparent)]
     Invalid(#[from] InvalidText),
-    /// An id of the batch is invalid. The transaction is unchanged.
+    /// An ID of the batch is invalid. The transaction is unchanged.
     #[error("cannot receive event {position} of the call: {reason}")]
     InvalidInBatch {
-        /// The position of the id in the call, from 1.
+        /// The position of the ID in the call, from 1.
         position: usize,
         /// What is wrong with it.
         reason: InvalidText,
@@ -112,7 +112,7 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// The inbox in this schema: `app`, or `"My App"` for other than lower-case names.
+    /// The inbox in this schema: `app`, or `"My App"` if the name is not lower-case.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl Inbox {
 
     /// Marks an event as processed by this subscriber, in the transaction. Call it before the effect.
     ///
-    /// It needs one round trip, and waits while another transaction with the same event is open. The id can be any text of 1 to
+    /// It needs one round trip, and waits while another transaction with the same event is open. The ID can be any text of 1 to
     /// 255 bytes, such as the record header `event_id`. If you drop the future, roll back, because the mark may be in the
     /// transaction.
     ///
@@ -152,14 +152,14 @@ impl Inbox {
         Ok(Receipt::of(answer.flag()))
     }
 
-    /// Marks many events in one round trip, and returns receipts in the order of the input. An id that occurs twice is
+    /// Marks many events in one round trip, and returns receipts in the order of the input. An ID that occurs twice is
     /// [`Receipt::First`] only at its first position.
     ///
-    /// The marks are inserted in the order of the ids, not of the input, so that two such calls cannot deadlock.
+    /// The marks are inserted in the order of the IDs, not of the input, so that two such calls cannot deadlock.
     ///
     /// # Errors
     ///
-    /// See [`Inbox::receive`], with [`Error::InvalidInBatch`] for an id.
+    /// See [`Inbox::receive`], with [`Error::InvalidInBatch`] for an ID.
     pub async fn receive_many<Id: fmt::Display>(
         &self,
         transaction: impl OutboxTransaction,

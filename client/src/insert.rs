@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
-#[cfg(any(feature = "sqlx", feature = "_diesel"))]
+#[cfg(any(feature = "_sqlx", feature = "_diesel"))]
 use crate::driver::PlainStatements;
 use crate::error::Error;
 use crate::table::TableName;
@@ -13,7 +13,7 @@ pub struct Insert {
     one: String,
     many_json: String,
     many_bytea: String,
-    #[cfg(any(feature = "sqlx", feature = "_diesel"))]
+    #[cfg(any(feature = "_sqlx", feature = "_diesel"))]
     plain: PlainStatements,
     payload: AtomicU8,
 }
@@ -42,7 +42,7 @@ impl Insert {
             one: insert_one(table),
             many_json: insert_many(table, "json"),
             many_bytea: insert_many(table, "bytea"),
-            #[cfg(any(feature = "sqlx", feature = "_diesel"))]
+            #[cfg(any(feature = "_sqlx", feature = "_diesel"))]
             plain: PlainStatements::new(table),
             payload: AtomicU8::new(UNKNOWN),
         }
@@ -71,7 +71,7 @@ impl Insert {
     }
 
     /// The statements for drivers that bind only plain types.
-    #[cfg(any(feature = "sqlx", feature = "_diesel"))]
+    #[cfg(any(feature = "_sqlx", feature = "_diesel"))]
     pub fn plain(&self) -> &PlainStatements {
         &self.plain
     }
@@ -112,7 +112,7 @@ fn insert_one(table: &TableName) -> String {
     )
 }
 
-/// Sorted by position in the arrays. Identity ids are drawn after the sort, so they have the order of the input.
+/// Sorted by position in the arrays. Identity IDs are drawn after the sort, so they have the order of the input.
 fn insert_many(table: &TableName, payload: &str) -> String {
     format!(
         "INSERT INTO {table} (event_id, aggregate_type, aggregate_id, event_type, payload, headers)

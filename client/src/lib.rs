@@ -1,8 +1,8 @@
 //! Inserts events into a PostgreSQL outbox table, in the application's own transaction.
 //!
-//! An application that commits a change and then sends an event to Kafka can fail between the two. With this crate, the event
-//! is a row that the same transaction inserts. Change and event are committed together or not at all. The daemon
-//! `outbox-relay` publishes committed rows to Kafka at least once, in commit order per key.
+//! An application that commits a change and then sends an event to Kafka can fail between the two. With this crate, the
+//! event is a row that the same transaction inserts. Change and event are committed together or not at all. The relay
+//! (`outbox-relay`) publishes committed rows to Kafka at least once, in commit order per key.
 //!
 //! ```no_run
 //! # #[cfg(all(feature = "tokio-postgres", feature = "derive"))] mod example {
@@ -48,15 +48,15 @@
 //! Table and topic template must match the relay's configuration. [`Outbox::check`] compares them with the database, in which
 //! each relay records its template. The error names every difference.
 //!
-//! The payload column can have the type `json`, `jsonb` or `bytea`. This crate does not insert into a `text` column, which the
-//! relay can publish.
+//! The payload column can have the type `json`, `jsonb` or `bytea`. The relay can also publish a `text` column, but this
+//! crate does not insert into one.
 //!
 //! # Order
 //!
-//! Rows of one key (the aggregate id) are published in the order of the table's `id`. This is the commit order **if the
+//! Rows of one key (the aggregate ID) are published in the order of the table's `id`. This is the commit order **if the
 //! writers of one key take turns before they insert the event**. Lock the aggregate's row (`SELECT ... FOR UPDATE`, or the
-//! `UPDATE` itself), or check its version in an update, and enqueue afterwards. Otherwise, two transactions can commit in
-//! another order than their ids. `enqueue_many` keeps the order of its input.
+//! `UPDATE` itself), or check its version in an update, and enqueue afterwards. Otherwise, two transactions can commit in a
+//! different order from that of their IDs. `enqueue_many` keeps the order of its input.
 //!
 //! # Errors
 //!
@@ -71,9 +71,9 @@
 //!
 //! # Duplicates
 //!
-//! The relay repeats events after a crash. A duplicate has the same [`EventId`], by which consumers recognize it. A repeated
-//! request, however, creates a new event. If the application recognizes it, it can set the same id with
-//! [`Event::event_id`].
+//! After a crash, the relay may send events again. A duplicate has the same [`EventId`], by which consumers recognize it. A
+//! repeated request, however, creates a new event. If the application recognizes the repeated request, it can set the same
+//! ID with [`Event::event_id`].
 //!
 //! # Features
 //!
@@ -83,9 +83,9 @@
 //! pg-outbox = { version = "0.1", features = ["tokio-postgres", "derive"] }
 //! ```
 //!
-//! Features for drivers can be combined. [`OutboxTransaction`] has an example for each:
+//! Features for drivers can be combined. [`OutboxTransaction`] lists the accepted type for each:
 //!
-//! - `tokio-postgres` accepts `tokio_postgres::Transaction`. It enables no runtime and no network of tokio.
+//! - `tokio-postgres` accepts `tokio_postgres::Transaction`. It enables neither tokio's runtime nor its networking.
 //!   Statements are sent with their types, in one round trip. Only the first call prepares one, within the transaction. So a
 //!   pooler in transaction mode works.
 //! - `deadpool-postgres` also accepts `deadpool_postgres::Transaction`. With this and all other drivers except `postgres`,
@@ -93,17 +93,24 @@
 //! - `postgres` accepts `postgres::Transaction` of postgres 0.19, the synchronous form of tokio-postgres. Statements are sent in
 //!   the same way as with `tokio-postgres`. `block_on` runs a call of this crate.
 //! - `sqlx` accepts `sqlx::Transaction<Postgres>` of sqlx 0.9, and `sqlx::PgConnection` with an open transaction, which is
-//!   checked at run time. It enables no runtime and no TLS. Choose them with sqlx's own features.
-//! - `sea-orm` also accepts `sea_orm::DatabaseTransaction` of sea-orm 2.
+//!   checked at run time. It enables no runtime and no TLS. Choose them with sqlx's own features. `sqlx-08` is the same for
+//!   sqlx 0.8, from 0.8.4.
+//! - `sea-orm` also accepts `sea_orm::DatabaseTransaction` of sea-orm 2. `sea-orm-1` is the same for sea-orm 1.1, which uses
+//!   sqlx 0.8.
 //! - `diesel-async` accepts `diesel_async::AsyncPgConnection` of diesel-async 0.9, only within `transaction(..)`, which is
-//!   checked at run time.
+//!   checked at run time. `diesel-async-08` and `diesel-async-07` are the same for diesel-async 0.8 and 0.7.
 //! - `diesel` accepts `diesel::PgConnection` of diesel 2.3, the synchronous form. `block_on` runs a call of this crate.
 //!   diesel needs libpq.
+//!
+//! `sqlx`, `sea-orm`, `diesel-async` and `tokio-postgres` are other names for the newest supported version: `sqlx-09`,
+//! `sea-orm-2`, `diesel-async-09` and `tokio-postgres-07`. A later release of this crate can support a newer one. Enable the
+//! feature with the version to upgrade this crate and the driver independently. An application can use several versions, for
+//! example while it moves from sqlx 0.8 to 0.9.
 //!
 //! Without a driver, no type is an `OutboxTransaction`, so nothing can be enqueued. [`Event`], [`topic`], `version` and `retry`
 //! can be used.
 //!
-//! All drivers behave alike, and pass the same tests. Only the information in errors differs: see
+//! All drivers store the same rows. They differ in the number of round trips and in the information in errors: see
 //! [`PostgresError::sqlstate`].
 //!
 //! These features make APIs and consumers safe to retry:
@@ -123,15 +130,15 @@
 //! span of tracing (crate tracing-opentelemetry 0.34). Both must be the versions that the application uses. Otherwise, there is
 //! no current span, and nothing is added.
 //!
-//! The first call learns whether the payload column has the type `json`, `jsonb` or `bytea`. After changing the type, restart
-//! the applications, because statements for the old type fail once or more.
+//! The first call learns whether the payload column has the type `json`, `jsonb` or `bytea`. After changing the type,
+//! restart the applications, because statements for the old type fail at least once.
 
 // Without a driver, nothing runs a statement.
 #![cfg_attr(not(feature = "_driver"), allow(dead_code, unused_imports))]
 
 pub mod topic;
 
-#[cfg_attr(not(all(feature = "idempotency", feature = "inbox", feature = "sqlx")), allow(dead_code))]
+#[cfg_attr(not(all(feature = "idempotency", feature = "inbox", feature = "_sqlx")), allow(dead_code))]
 // a single module or driver does not use all of it
 mod call;
 #[cfg(feature = "idempotency")]

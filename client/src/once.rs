@@ -1,4 +1,4 @@
-//! Claims of keys for a limited time, so that something happens only once within that time.
+//! Claims keys for a limited time, so that something happens only once within that time.
 //!
 //! This corresponds to `SET key NX PX` in Redis, but in your own transaction. Use it for jobs that several processes start,
 //! for webhooks that a provider repeats, and for emails.
@@ -31,7 +31,7 @@
 //! detect duplicates in the receiver.
 //!
 //! Create the table with `outbox-relay migrate --with once`. The caller needs SELECT, INSERT and UPDATE on `once_key`. The
-//! daemon deletes expired claims.
+//! relay deletes expired claims.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -90,7 +90,7 @@ impl Default for Once {
 }
 
 impl Once {
-    /// The claims in this schema: `app`, or `"My App"` for other than lower-case names.
+    /// The claims in this schema: `app`, or `"My App"` if the name is not lower-case.
     ///
     /// # Errors
     ///

@@ -37,8 +37,8 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// An outbox in another table: `outbox`, `app.outbox`, or `"My App".outbox` for other than lower-case names. The default
-    /// schema is `public`, regardless of the search path.
+    /// An outbox in another table: `outbox`, `app.outbox`, or `"My App".outbox` if a part of the name is not lower-case. The
+    /// default schema is `public`, regardless of the search path.
     ///
     /// ```
     /// # #[cfg(feature = "tokio-postgres")] {
@@ -74,13 +74,17 @@ impl Outbox {
     /// The template is compared only if [`Outbox::topic_template`] has set one. If no relay has recorded its template, this is
     /// not an error, but part of the result.
     ///
+    /// Treat an error as an alert, at least if only the templates differ. The relay alone determines the topics. While the
+    /// template is being changed, an application that refuses to start would cause an outage.
+    ///
     /// ```no_run
     /// # #[cfg(feature = "tokio-postgres")] mod example {
     /// # async fn example(client: &tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// let outbox = pg_outbox::Outbox::new("app.outbox")?.topic_template("shop.{aggregate_type}.v1")?;
-    /// match outbox.check(client).await? {
-    ///     pg_outbox::RelayTopics::Recorded { template } => println!("the relay publishes to {template}"),
-    ///     unknown => println!("the topics were not compared: {unknown}"),
+    /// match outbox.check(client).await {
+    ///     Ok(pg_outbox::RelayTopics::Recorded { template }) => println!("the relay publishes to {template}"),
+    ///     Ok(unknown) => println!("the topics were not compared: {unknown}"),
+    ///     Err(error) => eprintln!("alert: {error}"), // start anyway
     /// }
     /// # Ok(()) }
     /// # }

@@ -1,7 +1,7 @@
-//! For the tests of applications: reads enqueued and committed events, without a relay and Kafka.
+//! For the tests of applications: reads enqueued and committed events, without a relay or Kafka.
 //!
 //! A test passes its open transaction, and looks only at the events of that transaction. Committed events of other tests do
-//! not disturb it.
+//! not affect it.
 //!
 //! ```no_run
 //! # #[cfg(all(feature = "tokio-postgres", feature = "derive"))] mod example {
@@ -47,9 +47,9 @@ use crate::typed::OutboxEvent;
 /// How many events a failed assertion lists.
 const LISTED_MAX: usize = 20;
 
-/// The events of this type that the transaction has enqueued into the default outbox, in the order of their ids.
+/// The events of this type that the transaction has enqueued into the default outbox, in the order of their IDs.
 ///
-/// [`find`] looks at other outboxes and at some keys only. See the [module](self) for an example.
+/// To look at another outbox, or only at some keys, use [`find`]. See the [module](self) for an example.
 ///
 /// # Errors
 ///
@@ -61,7 +61,7 @@ pub async fn enqueued<E: OutboxEvent + DeserializeOwned>(
     found.iter().map(Enqueued::event).collect()
 }
 
-/// The events that the filter selects, in the order of their ids.
+/// The events that the filter selects, in the order of their IDs.
 ///
 /// ```no_run
 /// # #[cfg(feature = "tokio-postgres")] mod example {
@@ -138,7 +138,7 @@ pub async fn refute_enqueued(transaction: impl OutboxTransaction, filter: Filter
     Ok(())
 }
 
-/// Removes the unsent committed events that the filter selects from the outbox, and returns them in the order of their ids.
+/// Removes the unsent committed events that the filter selects from the outbox, and returns them in the order of their IDs.
 ///
 /// ```no_run
 /// # #[cfg(feature = "tokio-postgres")] mod example {

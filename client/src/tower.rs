@@ -8,11 +8,11 @@
 //! | Request | Answer |
 //! |---|---|
 //! | without a key | 400, or the handler's answer with [`IdempotencyLayer::optional`] |
-//! | with a malformed key, or with two of them | 400 |
+//! | with a malformed key, with two of them, or with an invalid scope, for example because the path is too long | 400 |
 //! | without a scope, because the user is not authenticated | 401 |
-//! | with a body over [`IdempotencyLayer::body_limit`] | 413 |
+//! | with a body over [`IdempotencyLayer::body_limit`], or over the limit of an outer layer | 413 |
 //! | repeated while the first attempt is in progress | 409 with `Retry-After` |
-//! | with the key of a request with another query or body | 422 |
+//! | with the key of a request with another path, query or body | 422 |
 //! | repeated after the first attempt is finished | the stored response, with the header `idempotent-replayed: true` |
 //! | while PostgreSQL is unavailable | 503 with `Retry-After`; the handler does not run |
 //!
@@ -30,7 +30,7 @@
 //! fn idempotency(pool: Pool) -> IdempotencyLayer<Pool> {
 //!     IdempotencyLayer::new(pool, |request: &Parts| {
 //!         let user = request.extensions.get::<User>()?;
-//!         Scope::new(request.method.as_str(), request.uri.path(), &user.0).ok()
+//!         Some(Scope::new(request.method.as_str(), request.uri.path(), &user.0))
 //!     })
 //! }
 //! # }
@@ -56,16 +56,25 @@
 //! those that [`IdempotencyLayer::store`] excludes. In these cases it releases the key, so that a retry runs the handler again.
 //! A handler that returns such a response must not have committed a change, except in [phases](Guard::phase).
 //!
-//! The layer stores the status, the body, and all headers except `Set-Cookie`, `Date`, and those of the connection. A body must
-//! have a known size of up to 1 MiB. A compressing layer usually hides the size, so add it outside of this layer. The client
+//! The layer stores the status, the body, and all headers except `Set-Cookie`, `Date`, and those of the connection. Trailers are
+//! dropped, from requests and from responses that the layer stores. A body must have a known size of up to 1 MiB. The client
 //! receives a response that cannot be stored, and the observer gets [`Outcome::NotStored`].
+//!
+//! # Order of layers
+//!
+//! Authentication and compression belong outside of this layer: the scope needs the user, and compression usually hides the
+//! size of the body. A concurrency limit belongs inside, next to the handler. A limit outside would not count a handler whose
+//! client has disconnected.
 //!
 //! # Failures
 //!
-//! - **If the client disconnects** after its request has arrived, the handler continues, because it runs in its own task of
-//!   tokio. A retry gets the stored response. This needs a tokio runtime.
+//! - **If the client disconnects** after its request has arrived, the handler continues, because it runs in its own tokio
+//!   task. A retry gets the stored response. This needs a tokio runtime with time enabled. If the client disconnects while its
+//!   request waits for a connection of the pool, nothing happens.
 //! - **If the handler panics**, the client receives 500. The key stays locked until the lock expires, because the layer does not
 //!   know what the handler has done. Then a retry takes over the request.
+//! - **If the handler returns a transient response while its transaction is still open**, for example after a timeout, the client
+//!   receives the response after at most 2 s. The key is released when the transaction ends.
 //! - **If the process dies**, the lock expires too, after [`Idempotency::lock_for`]. Until then, a retry gets 409.
 //! - **If the handler is slower than the lock**, another attempt can take over. Then [`Guard::finish`] fails with
 //!   [`Error::LockLost`], and the handler's transaction rolls back: return 503. If the handler does not finish the guard, its
@@ -76,8 +85,8 @@
 //! A key is a string of a structured header (RFC 9651), in quotes. The same key without quotes is accepted too, because many
 //! clients send it like this. Requests with the methods GET, HEAD, OPTIONS and TRACE skip the layer.
 //!
-//! Bodies are compared as in [`Fingerprint::json`] if they are JSON, and otherwise byte by byte. The layer reads the whole body
-//! before the handler runs.
+//! A repeated request must have the same path and the same query. Bodies are compared as in [`Fingerprint::json`] if they are
+//! JSON, and otherwise byte by byte. The layer reads the whole body before the handler runs.
 
 mod connections;
 mod service;
@@ -92,6 +101,7 @@ use tokio::sync::Mutex;
 use tower_layer::Layer;
 
 use crate::idempotency::{Guard, Idempotency, REQUEST_BYTES_MAX, Scope};
+use crate::invalid_text::InvalidText;
 
 pub use connections::Connections;
 pub use service::{Answer, IdempotencyService};
@@ -100,7 +110,7 @@ pub use service::{Answer, IdempotencyService};
 use crate::idempotency::{Error, Fingerprint, Response};
 
 type BoxError = Box<dyn StdError + Send + Sync>;
-type ScopeOf = dyn Fn(&Parts) -> Option<Scope> + Send + Sync;
+type ScopeOf = dyn Fn(&Parts) -> Option<Result<Scope, InvalidText>> + Send + Sync;
 type Observer = dyn Fn(&Scope, Outcome<'_>) + Send + Sync;
 
 /// What the layer did with a request, for metrics and logs.
@@ -129,7 +139,7 @@ pub enum Outcome<'a> {
 /// neither stores the response nor releases the key.
 pub type Held = Arc<Mutex<Guard>>;
 
-/// Marks a response that the layer does not store, in its extensions. A retry runs the handler again.
+/// Put this into the extensions of a response that the layer must not store. A retry runs the handler again.
 #[derive(Debug, Clone, Copy)]
 pub struct DoNotStore;
 
@@ -151,13 +161,15 @@ pub struct IdempotencyLayer<C> {
 impl<C: Connections> IdempotencyLayer<C> {
     /// A layer that requires a key. `scope` returns the scope in which the key of a request is unique, usually its method, its
     /// path and its subject. The subject is the authenticated user or API key, never something that the client can choose. If
-    /// there is no scope, the answer is 401.
+    /// there is no scope, the answer is 401. If the scope is invalid, it is 400.
     ///
-    /// Within a nested router, the path may lack its prefix, so that two routers would share keys. In this case, use a name of the
-    /// route instead of the path.
+    /// A scope can be shared by several routes. Then the same key for another path is answered with 422.
+    ///
+    /// Within a nested router of axum, the path lacks its prefix, so that two routers would share keys. In this case, use the
+    /// path of axum's `OriginalUri`, from the extensions of the request.
     pub fn new(
         connections: C,
-        scope: impl Fn(&Parts) -> Option<Scope> + Send + Sync + 'static,
+        scope: impl Fn(&Parts) -> Option<Result<Scope, InvalidText>> + Send + Sync + 'static,
     ) -> IdempotencyLayer<C> {
         IdempotencyLayer {
             connections,

@@ -27,7 +27,7 @@ use crate::event::{Event, Payload};
 /// | Option of `#[outbox(..)]` | |
 /// |---|---|
 /// | `aggregate = "order"` | Required. The aggregate type, which determines the topic. |
-/// | `key = "order_id"` | Required. The field that contains the aggregate id, which becomes the record's key. Its type implements `Display`. In a tuple struct, fields are numbered: `key = "0"`. |
+/// | `key = "order_id"` | Required. The field that contains the aggregate ID, which becomes the record's key. Its type implements `Display`. In a tuple struct, fields are numbered: `key = "0"`. |
 /// | `event = "order_paid"` | The event type. The default is the name of the struct, unchanged: `OrderPaid`. |
 /// | `crate = "my_crate::pg_outbox"` | The path to this crate, if it is not `::pg_outbox`. |
 ///
@@ -68,13 +68,13 @@ pub trait OutboxEvent: Serialize {
     /// The event type, which becomes the header `event_type`.
     const EVENT_TYPE: &'static str;
 
-    /// The aggregate id, which becomes the record's key. Events of one aggregate reach consumers in commit order.
+    /// The aggregate ID, which becomes the record's key. Events of one aggregate reach consumers in commit order.
     fn aggregate_id(&self) -> String;
 }
 
 impl Event {
     /// Creates a complete event with a new [`EventId`](crate::EventId) from a typed one. Use it to add headers or to set the
-    /// id.
+    /// ID.
     ///
     /// ```
     /// # #[cfg(feature = "derive")] {

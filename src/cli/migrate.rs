@@ -85,11 +85,7 @@ impl Migrate {
             return output::print(parts.collect::<Vec<_>>().join("\n").as_bytes()).map(|_| ());
         }
         if self.instead.print_roles {
-            let mut sql = roles::print(&table, &self.role);
-            if config.outbox.topic_allow.is_some() {
-                sql += &roles::print_topic_column(&table, &self.role);
-            }
-            return output::print(sql.as_bytes()).map(|_| ());
+            return output::print(roles::print(&table, &self.role).as_bytes()).map(|_| ());
         }
         if self.instead.print_queries {
             let outbox = &config.outbox;

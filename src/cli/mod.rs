@@ -17,6 +17,7 @@ pub mod panic;
 pub(crate) mod pauses;
 mod progress;
 pub(crate) mod reap;
+mod recording;
 mod reload;
 pub(crate) mod replay;
 pub mod run;

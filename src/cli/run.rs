@@ -2,12 +2,12 @@
 
 use super::exit::Failed;
 use super::output::counted;
+use super::recording::Recording;
 use super::reload::Reloading;
 use super::{ConfigFile, block_on, log, systemd};
 use crate::admin::{Listening, Observed};
 use crate::config::Config;
 use crate::postgres::connection::connect::Database;
-use crate::postgres::schema::setting;
 use crate::relay::backoff::Backoff;
 use crate::relay::failure::Failure;
 use crate::relay::health::outage::{Outage, POSTGRES_ADVICE, rounded};
@@ -134,10 +134,18 @@ async fn start(
     let config = reloading.config().clone();
     let database = Database::new(&config.postgres, supervisor::connections(&config), Arc::clone(stats))
         .map_err(|fault| Failed::Configuration(fault.into()))?;
-    let Some(ready) = until_ready(reloading, &database, once, stats, signals).await? else { return Ok(()) };
+    let recording = Recording::new(&config, &database);
+    let ready = until_ready(reloading, &database, &recording, once, stats, signals).await?;
+    let Some(ready) = ready else { return Ok(()) };
     let config = relayed(reloading.config(), once);
     if ready.facts.is_superuser {
         tracing::warn!(code = "superuser", "connected as a superuser, {MORE_THAN_NEEDED}");
+    }
+    if ready.facts.has_topic && config.outbox.topic_allow.is_none() {
+        tracing::warn!(
+            code = "topic_allow_unset",
+            "the outbox has the column topic, but [outbox] topic_allow is not set: events that name a topic are rejected"
+        );
     }
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), table = %config.outbox.table, workers = config.relay.workers,
@@ -151,10 +159,12 @@ async fn start(
     let relaying =
         supervisor::run(&config, database.clone(), ready, Arc::clone(stats), until, stopped, reloads);
     let mut relaying = Box::pin(relaying);
+    let mut recording = Box::pin(recording.keep_trying());
     let mut requested_at = None;
     let end = loop {
         tokio::select! {
             end = &mut relaying => break end,
+            never = &mut recording => match never {},
             () = reloading.requested() => {
                 if let Some(config) = reloading.reload(stats, true).await {
                     configs.send_replace(relayed(&config, once));
@@ -201,6 +211,7 @@ fn relayed(config: &Config, once: bool) -> Config {
 async fn until_ready(
     reloading: &mut Reloading,
     database: &Database,
+    recording: &Recording<'_>,
     once: bool,
     stats: &Arc<Stats>,
     signals: &mut Signals,
@@ -211,7 +222,7 @@ async fn until_ready(
         let mut ready = pin!(async {
             let schema = async {
                 let facts = wait_for_schema(&config, database, once, stats).await?;
-                Box::pin(record_topic_template(&config, database)).await;
+                Box::pin(recording.attempt()).await;
                 Ok::<_, Failed>(facts)
             };
             tokio::try_join!(schema, async { Ok(supervisor::reach_kafka(&kafka).await) })
@@ -292,23 +303,6 @@ async fn wait_for_schema(
                 return Err(Failed::Configuration(anyhow::anyhow!(error)));
             }
         }
-    }
-}
-
-/// Records the topic template, so that applications can compare theirs. The relay also works without that, so a failure is
-/// only logged.
-async fn record_topic_template(config: &Config, database: &Database) {
-    let template = config.outbox.topic.to_string();
-    match setting::record(database, &config.outbox.table, &template).await {
-        Ok(None) => {}
-        Ok(Some(former)) => tracing::warn!(
-            code = "topic_template_changed",
-            "[outbox] topic is {template}, but the last relay of this table had another one: {former}"
-        ),
-        Err(fault) => tracing::warn!(
-            code = "topic_template_unrecorded",
-            "cannot record the topic template, so applications cannot compare theirs: {fault}"
-        ),
     }
 }
 

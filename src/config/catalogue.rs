@@ -185,8 +185,9 @@ settings! {
         batch_bytes: ByteSize, Size(64 << 10, 1 << 30), Default("8MiB"), Now,
             "Maximum number of bytes that a worker claims at once. A single larger event is still \
              published. Each worker needs\nabout twice this much memory.";
-        poll_interval: Duration, Span(ms(1), secs(HOUR)), Default("50ms"), Now,
-            "Longest wait between two polls of an empty outbox. After an event, the wait starts again at 1ms.";
+        poll_interval: Duration, Span(ms(1), secs(HOUR)), Default("15ms"), Now,
+            "Longest time between two checks for new events while there is nothing to publish. The checks run \
+             inside PostgreSQL.";
         flow_window: Duration, Span(ms(0), secs(10)), Default("100ms"), Now,
             "How long a worker keeps reading new events in one transaction while there is no backlog. A longer \
              window reduces\nthe load on PostgreSQL, but a crash redelivers up to one window of events per worker. \"0s\" disables it.";

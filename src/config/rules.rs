@@ -23,7 +23,7 @@ impl Relay {
         }
         if self.takeover_timeout < TAKEOVER_TIMEOUT_LEAST {
             let message =
-                "takeover_timeout is so short that a brief pause of a relay causes redelivered events";
+                "takeover_timeout is so short that events are redelivered when a relay freezes only briefly";
             let help = "set it to 3s or more; the default is 10s";
             reader.warn(&Relay::takeover_timeout, Problem::new(message, help));
         }

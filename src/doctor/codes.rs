@@ -144,7 +144,8 @@ codes! {
          relay moves it to the dead letters or blocks its key";
 
     TOPIC_TEMPLATE_DIFFERS = Warning, "topic-template-differs",
-        "another relay, or this one before its configuration changed, publishes to other topics; applications that check \
+        "another relay, or this one until it is restarted with the changed configuration, publishes to other \
+         topics; applications that check \
          their outbox compare with the recorded template";
     TOPIC_TEMPLATE_UNRECORDED = Note, "topic-template-unrecorded",
         "the relay cannot record its topic template, so applications that check their outbox cannot compare theirs; \

@@ -30,9 +30,11 @@ const MICROSECONDS: i64 = 1_000;
 pub(crate) enum ReadError {
     #[error("{0}")]
     Kafka(Failure),
-    #[error("The Kafka user may not read topic {0}. Allow it Read on the topic.")]
+    #[error("The Kafka user may not read topic {0}. Grant it Read on the topic.")]
     Denied(String),
-    #[error("Kafka deleted records of topic {0} while they were read. Run the command with a later --since.")]
+    #[error(
+        "Kafka deleted records of topic {0} while they were being read. Run the command with a later --since."
+    )]
     Expired(String),
     #[error("Cannot write a temporary file: {0}. Choose another directory with --temp-dir.")]
     Files(#[from] io::Error),

@@ -7,7 +7,7 @@ pub use crate::config::TableName;
 pub use crate::config::quote_identifier;
 
 /// Placeholders of names that derive from the outbox table, with the suffix of each name.
-const DERIVED: [(&str, &str); 13] = [
+const DERIVED: [(&str, &str); 14] = [
     ("outbox", ""),
     ("lane", "_lane"),
     ("dead_letter", "_dead_letter"),
@@ -20,6 +20,7 @@ const DERIVED: [(&str, &str); 13] = [
     ("enqueue", "_enqueue"),
     ("setting", "_setting"),
     ("template", "_template"),
+    ("wait", "_wait"),
     ("migration", "_migration"),
 ];
 
@@ -92,6 +93,11 @@ impl TableName {
     /// The function that returns the recorded topic template, quoted.
     pub(crate) fn template(&self) -> String {
         self.derived("_template")
+    }
+
+    /// The procedure that waits for new events, quoted.
+    pub(crate) fn wait(&self) -> String {
+        self.derived("_wait")
     }
 
     /// The pending index, quoted, without the schema: `CREATE INDEX` does not accept one.

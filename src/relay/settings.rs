@@ -17,7 +17,7 @@ pub struct Limits {
     pub takeover_timeout: Duration,
     /// How long a flow may last. Zero disables flows.
     pub flow_window: Duration,
-    /// The longest wait between two scans of the outbox.
+    /// The longest time between two checks for new rows while there is nothing to publish.
     pub poll_interval: Duration,
     /// What happens to a rejected row.
     pub on_rejected: OnRejected,

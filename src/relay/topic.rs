@@ -4,7 +4,7 @@ use crate::config::{Outbox, TopicAllow};
 use crate::relay::event::Event;
 use crate::relay::failure::Rejection;
 use crate::relay::reason::{INVALID_TOPIC_NAME, TOPIC_NOT_ALLOWED};
-use pg_outbox::topic::{TemplateError, TopicTemplate, check_topic};
+use pg_outbox::topic::{TemplateError, TopicPart, TopicTemplate, check_topic};
 use std::borrow::Cow;
 use std::str::FromStr;
 
@@ -123,9 +123,13 @@ pub(crate) fn dependency<'a, E: Event>(
         }
         None => {
             buffer.push(0);
-            buffer.extend_from_slice(&event.aggregate_type().len().to_le_bytes());
-            buffer.extend_from_slice(event.aggregate_type());
-            buffer.extend_from_slice(event.event_type());
+            if rules.template.parts().contains(&TopicPart::AggregateType) {
+                buffer.extend_from_slice(&event.aggregate_type().len().to_le_bytes());
+                buffer.extend_from_slice(event.aggregate_type());
+            }
+            if rules.template.has_event_type() {
+                buffer.extend_from_slice(event.event_type());
+            }
         }
     }
     buffer

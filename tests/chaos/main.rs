@@ -1,7 +1,7 @@
 //! The chaos run: three relays under load, faults drawn from a seed, and a checker that shares no code with the relay.
 //! The checker compares the writers' ledger with Kafka and uses no information from the relays.
 //!
-//! `make chaos MINUTES=10 SEED=7` runs it for long with the release binary. One minute of it is a test.
+//! `make chaos MINUTES=10 SEED=7 RATE=1000` runs it for long with the release binary. One minute of it is a test.
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
@@ -55,5 +55,6 @@ async fn a_minute_of_faults_loses_and_reorders_nothing() {
 async fn many_minutes_of_faults_lose_and_reorder_nothing() {
     let seed = variable("SEED").unwrap_or_else(|| fastrand::u64(..1_000_000));
     let minutes = variable("MINUTES").unwrap_or(10);
-    run(Plan { lasts: Duration::from_secs(60 * minutes), seed, events_a_second: 2_000 }).await;
+    let rate = variable("RATE").map_or(2_000, |rate| u32::try_from(rate).unwrap());
+    run(Plan { lasts: Duration::from_secs(60 * minutes), seed, events_a_second: rate }).await;
 }

@@ -105,7 +105,8 @@ struct Writer {
 
 impl Writer {
     async fn write(mut self, events_a_second: u32) -> Written {
-        let pause = Duration::from_secs(1) * (KEYS_A_TRANSACTION * EVENTS_A_KEY) as u32 / events_a_second;
+        let pause =
+            Duration::from_secs(1) * (KEYS_A_TRANSACTION * EVENTS_A_KEY) as u32 / events_a_second.max(1);
         let keys = application::keys();
         let mut next = Instant::now();
         while let Some(client) = self.connect().await {

@@ -41,7 +41,7 @@ async fn unusable_arguments_are_refused() {
         (
             &["--yes", "--database", "postgres://outbox_relay@h/app", "--brokers", "k:1"],
             78,
-            "the role of the relay",
+            "the relay's own role",
         ),
         (&["--yes", "--database", "postgres://u@/app", "--brokers", "k:1"], 78, "[postgres] url has no host"),
         (

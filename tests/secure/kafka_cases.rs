@@ -216,7 +216,7 @@ fn token_mistakes(secured: &Secured, broken: &Broken) -> Vec<Mistake> {
             "token with a wrong signature",
             at(broken.forging.url()),
             CONFIG_ERROR,
-            &["(reason: authentication)", "or [kafka.oauth]"],
+            &["(reason: authentication)", "[kafka.oauth]"],
         ),
     ]
 }

@@ -146,7 +146,8 @@ impl Slot {
             publish_timeout: PUBLISH_TIMEOUT,
             takeover_timeout: TAKEOVER,
             flow_window: self.world.plan.flow_window,
-            poll_interval: Duration::from_millis(250),
+            // With the shorter one, the server waits for rows.
+            poll_interval: Duration::from_millis(if plan.relays < 3 { 40 } else { 250 }),
             on_rejected: if plan.blocks_keys { OnRejected::BlockKey } else { OnRejected::DeadLetter },
             rejections_before_hold: plan.rejections_before_hold,
         };

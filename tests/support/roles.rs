@@ -30,7 +30,7 @@ impl Roles {
 
     /// Grants the privileges on the optional column `topic`.
     pub async fn grant_topic_column(&self, client: &Client, table: &TableName) {
-        run(client, &roles::print_topic_column(table, &self.0)).await;
+        run(client, &roles::print(table, &self.0)).await;
     }
 
     /// The role of the relay.

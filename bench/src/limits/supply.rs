@@ -5,6 +5,7 @@ use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::lanes::scout::{Oldest, Scan, ScoutQueries};
+use outbox_relay::relay::lanes::watch::{Watch, Watched};
 use outbox_relay::relay::outbox::{
     Claim, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
 };
@@ -221,6 +222,11 @@ impl ScoutQueries for MadeScoutQueries {
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
         Ok((SERVER, Vec::new()))
+    }
+
+    async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault> {
+        tokio::time::sleep(watch.every).await;
+        Ok(Watched { highest: self.0.0.next.get(), is_new: true })
     }
 
     async fn backlog(&mut self, _: &[i64]) -> Result<i64, Fault> {

@@ -223,7 +223,11 @@ async fn hold(holder: &Object, schema: &str) -> Result<bool, Fault> {
     const DOING: &str = "locking the scratch schema";
     holder.batch_execute(HOLD).await.map_err(|error| fault(DOING, error))?;
     let locked = holder.query_typed_one(LOCK, &[(&schema, Type::TEXT)]).await;
-    Ok(locked.map_err(|error| fault(DOING, error))?.get(0))
+    let locked = locked.map_err(|error| fault(DOING, error))?.get(0);
+    // The finished portal of the extended protocol keeps its snapshot until the next statement. It would hold vacuum back for
+    // the whole measurement.
+    holder.batch_execute("SELECT 1").await.map_err(|error| fault(DOING, error))?;
+    Ok(locked)
 }
 
 async fn drop_schema(database: &Database, name: &str) -> Result<(), Fault> {

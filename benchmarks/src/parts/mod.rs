@@ -12,6 +12,7 @@ mod outage;
 mod replicas;
 mod retained;
 mod shapes;
+pub mod soak;
 pub mod steady;
 mod subjects;
 
@@ -29,6 +30,7 @@ pub enum Part {
     Drain,
     Memory,
     Steady,
+    Soak,
     Flow,
     HeldSnapshot,
     HotKey,
@@ -53,6 +55,7 @@ impl Part {
             Part::Drain => "drain",
             Part::Memory => "memory",
             Part::Steady => "steady",
+            Part::Soak => "soak",
             Part::Flow => "flow",
             Part::HeldSnapshot => "held-snapshot",
             Part::HotKey => "hot-key",
@@ -72,6 +75,7 @@ impl Part {
             Part::Drain => "scenarios 1 to 3: drain a backlog with mark, with delete, and with Debezium",
             Part::Memory => "scenario 4: memory during drains of larger rows",
             Part::Steady => "scenario 5: latency and cost at steady rates, and the cost of idling",
+            Part::Soak => "scenario 15: one hour at 1,000 rows/s with the reaper and autovacuum",
             Part::Flow => "scenario 6: writers at full speed alone, with the relay, and with Debezium",
             Part::HeldSnapshot => "scenario 7: drain a backlog while a snapshot is held open",
             Part::HotKey => "scenario 8: one key has all rows, or half of the rows",
@@ -92,6 +96,7 @@ impl Part {
             Part::Drain => Box::pin(drain::measure(world, size, outcome)).await,
             Part::Memory => Box::pin(memory::measure(world, size, outcome)).await,
             Part::Steady => Box::pin(steady::measure(world, size, outcome)).await,
+            Part::Soak => Box::pin(soak::measure(world, size, outcome)).await,
             Part::Flow => Box::pin(flow::measure(world, size, outcome)).await,
             Part::HeldSnapshot => Box::pin(held_snapshot::measure(world, size, outcome)).await,
             Part::HotKey => Box::pin(hot_key::measure(world, size, outcome)).await,

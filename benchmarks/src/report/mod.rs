@@ -3,7 +3,9 @@
 
 mod chart;
 mod charts;
+mod lines;
 mod prose;
+mod soak;
 mod steady;
 mod table;
 
@@ -22,6 +24,9 @@ pub fn write(results: &Results, docs: &Path, targets: &Path) -> anyhow::Result<(
     for (file, chart) in &charts {
         write_file(&images.join(file), &chart.svg())?;
     }
+    if let Some(chart) = soak::chart(results) {
+        write_file(&images.join(soak::FILE), &chart.svg())?;
+    }
     let shown: Vec<(&str, &str)> = charts.iter().map(|(file, chart)| (*file, chart.title.as_str())).collect();
     write_file(&docs.join("benchmarks.md"), &page(results, &shown))?;
     write_file(&targets.join("TARGETS.md"), &targets_page(results, &shown))
@@ -38,6 +43,7 @@ fn page(results: &Results, charts: &[(&str, &str)]) -> String {
         page += &format!("\n![{title}](images/{file})\n");
     }
     page += &steady::table(results);
+    page += &soak::section(results);
     page += prose::METHOD;
     page += &table::setting(results);
     page += prose::NOT_MEASURED;

@@ -6,8 +6,8 @@ This page shows the performance of the relay on one machine, compared with Debez
 first, followed by the method and every run. The targets are in [benchmarks/TARGETS.md](../benchmarks/TARGETS.md).
 
 `make bench` measures everything and writes this page, from a clean clone. It starts its own PostgreSQL and Kafka and downloads Debezium. It
-takes about two and a half hours. `make bench ONLY=drain,flow` measures some parts again and keeps the results of the others. This page
-contains only full runs. `make bench QUICK=1` takes a quarter of an hour and checks that everything works. Its results are not published.
+takes about four hours. `make bench ONLY=drain,flow` measures some parts again and keeps the results of the others. This page
+contains only full runs. `make bench QUICK=1` takes half an hour and checks that everything works. Its results are not published.
 
 ## Results
 

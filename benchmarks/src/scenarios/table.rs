@@ -378,5 +378,22 @@ fn shapes_and_network() -> Vec<Scenario> {
                 ),
             ],
         ),
+        scenario(
+            15,
+            "one hour at 1,000 rows/s",
+            vec![
+                median("soak", "p50", Milliseconds, Stated, "p50"),
+                median("soak", "p99", Milliseconds, Stated, "p99"),
+                median("soak", "p99.9", Milliseconds, Stated, "p99.9"),
+                median("soak", "memory of the relay after an hour", Mebibytes, Stated, "memory at the end"),
+                ratio(
+                    "soak",
+                    "p99 of the last ten minutes, relative to the first ten",
+                    Times,
+                    Stated,
+                    ["p99 of the last ten minutes", "p99 of the first ten minutes"],
+                ),
+            ],
+        ),
     ]
 }

@@ -72,7 +72,7 @@ pub enum Difference {
     /// The application and the relay have different topic templates.
     #[error(
         "the topic template is {application}, but the relay's is {relay}. Use the same one in `topic_template` and in \
-         the relay's [outbox] topic. If the relay's was changed, restart the relay"
+         the relay's [outbox] topic. If you changed the relay's template, restart the relay"
     )]
     Topics {
         /// The template of the application.

@@ -56,8 +56,8 @@ impl PostgresError {
             || self.sqlstate().is_some_and(ends_the_connection)
     }
 
-    /// The driver's error. Downcast it to `tokio_postgres::Error`, `sqlx::Error`, `sea_orm::DbErr` or
-    /// `diesel::result::Error`. Do not log it, because its text can quote the payload.
+    /// The driver's error. Downcast it to `tokio_postgres::Error`, `sqlx::Error`, `sea_orm::DbErr` or `diesel::result::Error`, of
+    /// the version whose transaction or client the call used. Do not log it, because its text can quote the payload.
     pub fn driver_error(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.0.1
     }
@@ -67,7 +67,7 @@ impl PostgresError {
         self.0.1
     }
 
-    pub(super) fn of_driver(error: impl DriverError + StdError + Send + Sync + 'static) -> PostgresError {
+    pub(crate) fn of_driver(error: impl DriverError + StdError + Send + Sync + 'static) -> PostgresError {
         PostgresError(Box::new((error.details(), Box::new(error))))
     }
 
@@ -77,7 +77,7 @@ impl PostgresError {
     }
 
     /// An error that this crate detects.
-    #[cfg(any(feature = "sqlx", feature = "_diesel"))]
+    #[cfg(any(feature = "_sqlx", feature = "_diesel"))]
     pub(crate) fn detected(sqlstate: &str, message: &str) -> PostgresError {
         let details = Details {
             sqlstate: Some(sqlstate.to_owned()),
@@ -89,13 +89,13 @@ impl PostgresError {
     }
 
     /// A call that needs an open transaction was made outside of one.
-    #[cfg(any(feature = "sqlx", feature = "_diesel"))]
+    #[cfg(any(feature = "_sqlx", feature = "_diesel"))]
     pub(crate) fn no_transaction() -> PostgresError {
         PostgresError::detected("25P01", "no transaction is open on this connection")
     }
 
     /// A call that commits by itself was made in an open transaction.
-    #[cfg(any(feature = "sqlx", feature = "_diesel"))]
+    #[cfg(any(feature = "_sqlx", feature = "_diesel"))]
     pub(crate) fn in_transaction() -> PostgresError {
         PostgresError::detected("25001", "a transaction is open on this connection")
     }

@@ -1,6 +1,6 @@
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -31,8 +31,8 @@ pub struct Guard {
     pub(super) recovery_point: Option<String>,
     pub(super) phases: Map<String, Value>,
     pub(super) request: Option<Vec<u8>>,
-    /// Whether `finish` has succeeded. Its transaction may still roll back.
-    pub(super) is_finished: AtomicBool,
+    /// The status with which `finish` has succeeded; 0 before. Its transaction may still roll back.
+    pub(super) finished_with: AtomicU16,
 }
 
 impl Guard {
@@ -100,7 +100,7 @@ impl Guard {
         response.check()?;
         let headers = headers(response)?;
         transaction.call(&self.calls.finish, &self.finish_arguments(response, &headers)).await?;
-        self.is_finished.store(true, Ordering::Relaxed);
+        self.finished_with.store(response.status, Ordering::Relaxed);
         Ok(())
     }
 
@@ -129,8 +129,8 @@ impl Guard {
     }
 
     #[cfg(feature = "tower")]
-    pub(crate) fn is_finished(&self) -> bool {
-        self.is_finished.load(Ordering::Relaxed)
+    pub(crate) fn is_finished_with(&self, status: u16) -> bool {
+        self.finished_with.load(Ordering::Relaxed) == status
     }
 
     /// Records in the transaction that a phase is completed, with its result, and restarts the lock time. One round trip.

@@ -6,6 +6,12 @@ use serde_json::Value;
 
 use super::error::PhaseError;
 use super::guard::Guard;
+#[cfg(feature = "_diesel-async")]
+use super::transactional::DieselConnection;
+#[cfg(feature = "_sea-orm")]
+use super::transactional::SeaOrmConnection;
+#[cfg(feature = "_sqlx")]
+use super::transactional::SqlxPool;
 use crate::driver::OutboxTransaction;
 
 impl Guard {
@@ -87,9 +93,10 @@ impl Guard {
         Ok(result)
     }
 
-    /// [`Guard::phase`], for sqlx.
+    /// [`Guard::phase`], for each supported version of sqlx.
     ///
     /// ```no_run
+    /// # #[cfg(feature = "sqlx-09")] mod example {
     /// # use pg_outbox::idempotency::{Guard, PhaseError};
     /// # async fn example(guard: &mut Guard, pool: &sqlx::PgPool) -> Result<(), PhaseError<sqlx::Error>> {
     /// let payment: i64 = guard
@@ -98,99 +105,93 @@ impl Guard {
     ///     })
     ///     .await?;
     /// # let _ = payment; Ok(()) }
+    /// # }
     /// ```
     ///
     /// # Errors
     ///
     /// See [`Guard::phase`].
-    #[cfg(feature = "sqlx")]
-    pub async fn phase_sqlx<T, E, F>(
-        &mut self,
-        pool: &sqlx::PgPool,
-        phase: &str,
-        work: F,
-    ) -> Result<T, PhaseError<E>>
+    #[cfg(feature = "_sqlx")]
+    pub async fn phase_sqlx<P, T, E, F>(&mut self, pool: &P, phase: &str, work: F) -> Result<T, PhaseError<E>>
     where
+        P: SqlxPool,
         T: Serialize + DeserializeOwned,
-        F: AsyncFnOnce(&mut sqlx::PgTransaction<'_>) -> Result<T, E>,
+        F: AsyncFnOnce(&mut P::Transaction) -> Result<T, E>,
     {
         if let Some(kept) = self.stored_result(phase) {
             return kept;
         }
-        let mut tx = pool.begin().await.map_err(|error| PhaseError::Begin(error.into()))?;
+        let mut tx = pool.begin_phase().await.map_err(PhaseError::Begin)?;
         let result = work(&mut tx).await.map_err(PhaseError::Work)?;
-        let data = self.record(&mut tx, phase, &result).await?;
-        tx.commit().await.map_err(|error| PhaseError::Commit(error.into()))?;
+        let data = self.record(P::in_phase(&mut tx), phase, &result).await?;
+        P::commit_phase(tx).await.map_err(PhaseError::Commit)?;
         self.note_committed(phase, data);
         Ok(result)
     }
 
-    /// [`Guard::phase`], for sea-orm.
+    /// [`Guard::phase`], for each supported version of sea-orm.
     ///
     /// # Errors
     ///
     /// See [`Guard::phase`].
-    #[cfg(feature = "sea-orm")]
-    pub async fn phase_sea_orm<T, E, F>(
+    #[cfg(feature = "_sea-orm")]
+    pub async fn phase_sea_orm<C, T, E, F>(
         &mut self,
-        connection: &sea_orm::DatabaseConnection,
+        connection: &C,
         phase: &str,
         work: F,
     ) -> Result<T, PhaseError<E>>
     where
+        C: SeaOrmConnection,
         T: Serialize + DeserializeOwned,
-        F: AsyncFnOnce(&sea_orm::DatabaseTransaction) -> Result<T, E>,
+        F: AsyncFnOnce(&C::Transaction) -> Result<T, E>,
     {
-        use sea_orm::TransactionTrait;
-
         if let Some(kept) = self.stored_result(phase) {
             return kept;
         }
-        let tx = connection.begin().await.map_err(|error| PhaseError::Begin(error.into()))?;
+        let tx = connection.begin_phase().await.map_err(PhaseError::Begin)?;
         let result = work(&tx).await.map_err(PhaseError::Work)?;
-        let data = self.record(&tx, phase, &result).await?;
-        tx.commit().await.map_err(|error| PhaseError::Commit(error.into()))?;
+        let data = self.record(C::in_phase(&tx), phase, &result).await?;
+        C::commit_phase(tx).await.map_err(PhaseError::Commit)?;
         self.note_committed(phase, data);
         Ok(result)
     }
 
-    /// [`Guard::phase`], for diesel-async. A connection with an open transaction causes [`PhaseError::Begin`], because the phase
-    /// would only be a savepoint. If you drop the future, drop the connection too.
+    /// [`Guard::phase`], for each supported version of diesel-async. A connection with an open transaction causes
+    /// [`PhaseError::Begin`], because the phase would only be a savepoint. If you drop the future, drop the connection too.
     ///
     /// # Errors
     ///
     /// See [`Guard::phase`].
-    #[cfg(feature = "diesel-async")]
-    pub async fn phase_diesel<T, E, F>(
+    #[cfg(feature = "_diesel-async")]
+    pub async fn phase_diesel<C, T, E, F>(
         &mut self,
-        connection: &mut diesel_async::AsyncPgConnection,
+        connection: &mut C,
         phase: &str,
         work: F,
     ) -> Result<T, PhaseError<E>>
     where
+        C: DieselConnection,
         T: Serialize + DeserializeOwned,
-        F: AsyncFnOnce(&mut diesel_async::AsyncPgConnection) -> Result<T, E>,
+        F: AsyncFnOnce(&mut C) -> Result<T, E>,
     {
-        use diesel_async::{AnsiTransactionManager as Manager, TransactionManager};
-
         if let Some(kept) = self.stored_result(phase) {
             return kept;
         }
-        crate::driver::outside_transaction(connection).map_err(PhaseError::Begin)?;
-        Manager::begin_transaction(connection).await.map_err(|error| PhaseError::Begin(error.into()))?;
+        connection.begin_phase().await.map_err(PhaseError::Begin)?;
         let done = match work(connection).await {
-            Ok(result) => self.record(&mut *connection, phase, &result).await.map(|data| (result, data)),
+            Ok(result) => self.record(connection.in_phase(), phase, &result).await.map(|data| (result, data)),
             Err(error) => Err(PhaseError::Work(error)),
         };
         let (result, data) = match done {
             Ok(done) => done,
             Err(error) => {
                 // If this fails, diesel marks the connection as broken, and the first error is more useful.
-                let _ = Manager::rollback_transaction(connection).await;
+                let _ = connection.roll_back_phase().await;
                 return Err(error);
             }
         };
-        Manager::commit_transaction(connection).await.map_err(|error| PhaseError::Commit(error.into()))?;
+        connection.commit_phase().await.map_err(PhaseError::Commit)?;
         self.note_committed(phase, data);
         Ok(result)
     }

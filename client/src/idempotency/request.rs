@@ -94,7 +94,8 @@ fn unquoted(rest: &str) -> Result<String, InvalidText> {
         field: "the idempotency key",
         character,
         position: position + 1,
-        rule: "A quoted key ends with a quote, and a quote or backslash in it follows a backslash",
+        rule: "A quoted key must end with a quote, and a quote or backslash within it must be escaped with a \
+        backslash",
     };
     let mut text = String::new();
     let mut characters = rest.char_indices();

@@ -35,7 +35,7 @@ pub enum Error {
     /// The headers or the payload are not JSON, or not the JSON of the expected type.
     #[error("the headers or the payload of an event are not the expected JSON")]
     Json(#[from] serde_json::Error),
-    /// The event id is not a UUID.
+    /// The event ID is not a UUID.
     #[error(transparent)]
     EventId(#[from] ParseEventIdError),
     /// The event has another aggregate type or event type.

@@ -8,8 +8,8 @@ use crate::typed::OutboxEvent;
 const COLUMNS: &[Kind] =
     &[Kind::Flag, Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Text];
 
-/// True for rows that this transaction has inserted. Its savepoints have transaction ids of their own, which follow its id.
-/// PostgreSQL reports the transaction ids of an open transaction as in progress. The rows of other open transactions are not
+/// True for rows that this transaction has inserted. Its savepoints have transaction IDs of their own, which follow its ID.
+/// PostgreSQL reports the transaction IDs of an open transaction as in progress. The rows of other open transactions are not
 /// visible. `xmin` has 32 bits, so the difference is computed modulo 2^32.
 const IS_OWN: &str = "
     CASE WHEN (event.xmin::text::bigint - own.xid) & 4294967295 < 2147483648
@@ -73,18 +73,19 @@ impl Filter {
         Filter { aggregate_type: Some(aggregate_type.into()), ..self }
     }
 
-    /// Selects events of this key (the aggregate id). Each further key adds its events.
+    /// Selects events with this key (the aggregate ID). If you call it again, events with any of the keys are selected.
     pub fn key(self, key: impl fmt::Display) -> Filter {
         self.keys([key])
     }
 
-    /// Selects events of these keys. Each further key adds its events. If there are none at all, nothing is selected.
+    /// Selects events with any of these keys, in addition to those of earlier calls. If there are no keys at all, nothing is
+    /// selected.
     pub fn keys(mut self, keys: impl IntoIterator<Item = impl fmt::Display>) -> Filter {
         self.keys.get_or_insert_default().extend(keys.into_iter().map(|key| key.to_string()));
         self
     }
 
-    /// Looks at another outbox than the default one.
+    /// Looks at an outbox other than the default one.
     ///
     /// ```
     /// # #[cfg(feature = "tokio-postgres")] {

@@ -4,14 +4,15 @@ use super::BoxError;
 use crate::driver::OutboxClient;
 
 /// A pool that provides the layer's connections: one before the handler, and one after it if the layer stores the response or
-/// releases the key. No connection is held while the handler runs.
+/// releases the key. No connection is held while the handler runs. Set a `statement_timeout` for its connections: the layer sets
+/// no limit for the statement that locks the key, and none for the one that stores the response.
 ///
 /// It is implemented for the pools of deadpool-postgres and sqlx. With sea-orm, use the pool that
 /// `DatabaseConnection::get_postgres_connection_pool` returns. Implement the trait for other pools, for example for one of
 /// diesel-async:
 ///
 /// ```
-/// # #[cfg(feature = "diesel-async")] mod example {
+/// # #[cfg(feature = "diesel-async-09")] mod example {
 /// use diesel_async::AsyncPgConnection;
 /// use pg_outbox::OutboxClient;
 /// use pg_outbox::tower::Connections;
@@ -37,9 +38,10 @@ use crate::driver::OutboxClient;
 /// ```
 pub trait Connections: Clone + Send + Sync + 'static {
     /// A connection of the pool, or the pool itself.
-    type Connection: Send;
+    type Connection: Send + 'static;
 
-    /// Waits for a connection. Limit the time, because the client waits too.
+    /// Waits for a connection. Limit the time, because the client waits too, for example with `wait_timeout` and
+    /// `create_timeout` of deadpool. If the future is dropped, nothing has been locked.
     fn get(&self) -> impl Future<Output = Result<Self::Connection, BoxError>> + Send;
 
     /// The connection as the driver's client.
@@ -56,18 +58,5 @@ impl Connections for deadpool_postgres::Pool {
 
     fn client(connection: &mut deadpool_postgres::Client) -> impl OutboxClient {
         &*connection
-    }
-}
-
-#[cfg(feature = "sqlx")]
-impl Connections for sqlx::PgPool {
-    type Connection = sqlx::PgPool;
-
-    async fn get(&self) -> Result<sqlx::PgPool, BoxError> {
-        Ok(self.clone())
-    }
-
-    fn client(pool: &mut sqlx::PgPool) -> impl OutboxClient {
-        &*pool
     }
 }

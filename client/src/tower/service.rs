@@ -1,7 +1,9 @@
+use std::error::Error as StdError;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -9,13 +11,17 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::timeout;
 use tower_service::Service;
 
 use super::{BoxError, Connections, DoNotStore, Held, IdempotencyLayer, Outcome};
 use crate::idempotency::{self, BODY_BYTES_MAX, Begun, Error, Fingerprint, Guard, Key, is_transient};
 
 const HEADER: &str = "idempotency-key";
+
+/// How long a response waits until its key is released.
+const RELEASE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The layer's response. Its body is the handler's, or a complete one.
 pub type Answer<R> = Response<Either<R, Full<Bytes>>>;
@@ -60,16 +66,21 @@ where
                 Ok(read) => read,
                 Err(refusal) => return Ok(refusal.map(Either::Right)),
             };
+            // Before the task, because a client that disconnects during this wait has locked no key.
+            let connection = match layer.connections.get().await {
+                Ok(connection) => connection,
+                Err(error) => return Ok(layer.unavailable(&asked, &*error).map(Either::Right)),
+            };
             let mut request = Request::from_parts(parts, B::from(body));
             let own = Arc::clone(&layer);
             let work = async move {
-                let held: Held = match own.start(&asked).await {
+                let held: Held = match own.start(connection, &asked).await {
                     Ok(guard) => Arc::new(Mutex::new(guard)),
                     Err(refusal) => return Ok(refusal.map(Either::Right)),
                 };
                 request.extensions_mut().insert(Arc::clone(&held));
                 let result = inner.call(request).await;
-                own.settle(&held, result).await
+                own.settle(held, result).await
             };
             #[cfg(feature = "opentelemetry")]
             let work = crate::trace_context::in_current(work);
@@ -91,12 +102,11 @@ impl<C: Connections> IdempotencyLayer<C> {
         body: impl Body<Error: Into<BoxError>>,
     ) -> Result<(idempotency::Request, Bytes), Refusal> {
         let bad = |detail: &str| self.refuse(StatusCode::BAD_REQUEST, detail);
-        let too_large = |bytes_max| {
-            let detail = format!("The maximum size of a body is {bytes_max} bytes.");
-            self.refuse(StatusCode::PAYLOAD_TOO_LARGE, &detail)
-        };
+        let too_large = |detail: &str| self.refuse(StatusCode::PAYLOAD_TOO_LARGE, detail);
+        let over = |bytes_max| too_large(&format!("The maximum size of a body is {bytes_max} bytes."));
         let scope = (self.scope)(parts)
-            .ok_or_else(|| self.refuse(StatusCode::UNAUTHORIZED, "The request is not authenticated."))?;
+            .ok_or_else(|| self.refuse(StatusCode::UNAUTHORIZED, "The request is not authenticated."))?
+            .map_err(|error| bad(&format!("The Idempotency-Key has no valid scope: {error}.")))?;
         let mut keys = parts.headers.get_all(HEADER).iter();
         let (Some(key), None) = (keys.next(), keys.next()) else {
             return Err(bad(
@@ -106,25 +116,35 @@ impl<C: Connections> IdempotencyLayer<C> {
         let key = Key::from_header(key.as_bytes())
             .map_err(|error| bad(&format!("The Idempotency-Key is malformed: {error}.")))?;
         let body = Limited::new(body, self.body_bytes_max).collect().await;
-        let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-            Some(_) => too_large(self.body_bytes_max),
-            None => bad("The body is incomplete."),
+        let body = body.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                over(self.body_bytes_max)
+            } else if is_over_a_limit(&*error) {
+                too_large("The body is larger than this server accepts.")
+            } else {
+                bad("The body is incomplete.")
+            }
         })?;
         let body = body.to_bytes();
         let fingerprint = Fingerprint::json(&body).unwrap_or_else(|_| Fingerprint::bytes(&body));
+        let fingerprint = fingerprint.with(parts.uri.path().as_bytes());
         let fingerprint = parts.uri.query().map_or(fingerprint, |query| fingerprint.with(query.as_bytes()));
         let mut asked = idempotency::Request::new(scope, key, fingerprint);
         if self.keeps_body {
             let kept = asked.keep_body(body.clone());
-            asked = kept.map_err(|_| too_large(idempotency::REQUEST_BYTES_MAX))?;
+            asked = kept.map_err(|_| over(idempotency::REQUEST_BYTES_MAX))?;
         }
         Ok((asked, body))
     }
 
     /// Locks the key, or returns the answer without the handler.
-    async fn start(&self, asked: &idempotency::Request) -> Result<Guard, Refusal> {
+    async fn start(
+        &self,
+        mut connection: C::Connection,
+        asked: &idempotency::Request,
+    ) -> Result<Guard, Refusal> {
         let observe = |outcome: Outcome<'_>| (self.observer)(asked.scope(), outcome);
-        match self.begin(asked).await {
+        match self.idempotency.begin(C::client(&mut connection), asked).await {
             Ok(Begun::Started(guard)) => {
                 let attempts = guard.attempts();
                 observe(if attempts > 1 { Outcome::TakenOver(attempts) } else { Outcome::Started });
@@ -147,43 +167,51 @@ impl<C: Connections> IdempotencyLayer<C> {
             }
             Ok(Begun::Mismatch) => {
                 observe(Outcome::Mismatched);
-                let detail = "The Idempotency-Key was used for another query or body. Use a new key.";
+                let detail = "The Idempotency-Key was used for another request. Use a new key.";
                 Err(self.refuse(StatusCode::UNPROCESSABLE_ENTITY, detail))
             }
-            Err(error) => {
-                observe(Outcome::Unavailable(&*error));
-                let detail = "The request was not started. Repeat it later.";
-                Err(self.refuse(StatusCode::SERVICE_UNAVAILABLE, detail))
-            }
+            Err(error) => Err(self.unavailable(asked, &error)),
         }
     }
 
-    async fn begin(&self, asked: &idempotency::Request) -> Result<Begun, BoxError> {
-        let mut connection = self.connections.get().await?;
-        Ok(self.idempotency.begin(C::client(&mut connection), asked).await?)
+    fn unavailable(&self, asked: &idempotency::Request, error: &(dyn StdError + 'static)) -> Refusal {
+        (self.observer)(asked.scope(), Outcome::Unavailable(error));
+        self.refuse(StatusCode::SERVICE_UNAVAILABLE, "The request was not started. Repeat it later.")
     }
 
     /// Stores the handler's response or releases the key, unless the handler has stored its response itself.
     async fn settle<R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
         &self,
-        held: &Held,
+        held: Held,
         result: Result<Response<R>, E>,
     ) -> Result<Answer<R>, E> {
-        let Ok(guard) = held.try_lock() else { return Ok(result?.map(Either::Left)) };
-        let is_final = |response: &Response<R>| !is_transient(response.status().as_u16());
+        let Ok(guard) = held.try_lock_owned() else { return Ok(result?.map(Either::Left)) };
+        let status = result.as_ref().map_or(0, |response| response.status().as_u16());
         match result {
-            Ok(response) if is_final(&response) && guard.is_finished() => Ok(response.map(Either::Left)),
-            Ok(response) if is_final(&response) && self.is_stored(&response) => {
+            // If the handler stored a response with another status, that was rolled back, or storing this one fails.
+            Ok(response) if guard.is_finished_with(status) => Ok(response.map(Either::Left)),
+            Ok(response) if !is_transient(status) && self.is_stored(&response) => {
                 Ok(self.store_response(&guard, response).await)
             }
             result => {
-                // If this fails, the lock expires. If the handler has committed its response, this has no effect.
-                if let Ok(mut connection) = self.connections.get().await {
-                    let _ = guard.unlock(C::client(&mut connection)).await;
-                }
+                self.release(guard).await;
                 Ok(result?.map(Either::Left))
             }
         }
+    }
+
+    /// If this fails, the lock expires. If the handler has committed its response, this has no effect.
+    ///
+    /// It waits for the handler's transaction if it is still open. It then continues in its own task, because a connection
+    /// whose statement was cancelled must not return to the pool.
+    async fn release(&self, guard: OwnedMutexGuard<Guard>) {
+        let connections = self.connections.clone();
+        let release = async move {
+            if let Ok(mut connection) = connections.get().await {
+                let _ = guard.unlock(C::client(&mut connection)).await;
+            }
+        };
+        let _ = timeout(RELEASE_WITHIN, tokio::spawn(release)).await;
     }
 
     fn is_stored<R>(&self, response: &Response<R>) -> bool {
@@ -212,8 +240,10 @@ impl<C: Connections> IdempotencyLayer<C> {
         if let Err(error) = self.finish(guard, &idempotency::Response::of_http(&parts, &body)).await {
             not_stored(&error);
             if let Some(Error::LockLost) = error.downcast_ref() {
-                // Each client must receive the same response: the one that the other attempt stores.
-                return refuse("Another attempt has taken over this request. Repeat it.");
+                // Each client must receive the same response: the one that is stored.
+                return refuse(
+                    "This request has another response, or another attempt is in progress. Repeat it.",
+                );
             }
         }
         Response::from_parts(parts, Either::Right(Full::new(body)))
@@ -241,4 +271,10 @@ impl<C: Connections> IdempotencyLayer<C> {
         }
         refusal
     }
+}
+
+/// Whether a body was rejected because of its size, by the limit of an outer layer.
+fn is_over_a_limit(error: &(dyn StdError + 'static)) -> bool {
+    std::iter::successors(Some(error), |&error| error.source())
+        .any(<dyn std::error::Error>::is::<LengthLimitError>)
 }

@@ -4,13 +4,13 @@
 pub mod deadpool_postgres;
 #[cfg(feature = "diesel")]
 mod diesel;
-#[cfg(feature = "diesel-async")]
+#[cfg(feature = "_diesel-async")]
 mod diesel_async;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(feature = "sea-orm")]
+#[cfg(feature = "_sea-orm")]
 mod sea_orm;
-#[cfg(feature = "sqlx")]
+#[cfg(feature = "_sqlx")]
 pub mod sqlx;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres;

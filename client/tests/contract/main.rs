@@ -1,7 +1,8 @@
 //! Runs one suite with every driver on a real server. The name of a test contains its driver:
-//! `sqlx::a_rollback_leaves_nothing`.
+//! `sqlx::version_09::a_rollback_leaves_nothing`.
 
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::duplicate_mod)] // the versions of a driver share their source
 
 mod agreement;
 mod drivers;
@@ -162,34 +163,19 @@ mod diesel {
     synchronous_contract!(diesel::PgConnection);
 }
 
-#[cfg(feature = "diesel-async")]
-mod diesel_async {
-    mod refusals;
-    contract!(diesel_async::AsyncPgConnection);
-}
+#[cfg(feature = "_diesel-async")]
+mod diesel_async;
 
 #[cfg(feature = "postgres")]
 mod postgres {
     synchronous_contract!(postgres::Client);
 }
 
-#[cfg(feature = "sea-orm")]
-mod sea_orm {
-    mod backends;
-    contract!(sea_orm::DatabaseConnection);
-}
+#[cfg(feature = "_sea-orm")]
+mod sea_orm;
 
-#[cfg(feature = "sqlx")]
-mod sqlx {
-    mod clients;
-    contract!(sqlx::PgConnection);
-}
-
-#[cfg(feature = "sqlx")]
-mod sqlx_connection {
-    mod refusals;
-    contract!(crate::drivers::sqlx::Connected);
-}
+#[cfg(feature = "_sqlx")]
+mod sqlx;
 
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres {

@@ -36,25 +36,40 @@ fn can_be_spawned(
     is_send(inbox::receive(event, "a", 1));
 }
 
-#[cfg(feature = "sqlx")]
-fn sqlx() {
-    use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
-    is_transaction::<&mut Transaction<'_, Postgres>>();
-    is_transaction::<&mut PgConnection>();
-    <&PgConnection as NotATransaction<_>>::some_item();
-    <&mut PoolConnection<Postgres> as NotATransaction<_>>::some_item();
-    <&PgPool as NotATransaction<_>>::some_item();
-    is_client::<&PgPool>();
-    is_client::<&mut PgConnection>();
-    <&mut Transaction<'_, Postgres> as NotAClient<_>>::some_item();
+/// The same for each version of sqlx.
+#[cfg(feature = "_sqlx")]
+macro_rules! sqlx {
+    ($version:ident, $sqlx:ident) => {
+        mod $version {
+            use ::$sqlx::pool::PoolConnection;
+            use ::$sqlx::{PgConnection, PgPool, PgTransaction, Postgres};
+
+            use super::*;
+
+            fn types() {
+                is_transaction::<&mut PgTransaction<'_>>();
+                is_transaction::<&mut PgConnection>();
+                <&PgConnection as NotATransaction<_>>::some_item();
+                <&mut PoolConnection<Postgres> as NotATransaction<_>>::some_item();
+                <&PgPool as NotATransaction<_>>::some_item();
+                is_client::<&PgPool>();
+                is_client::<&mut PgConnection>();
+                <&mut PgTransaction<'_> as NotAClient<_>>::some_item();
+            }
+
+            fn futures(tx: &mut PgTransaction<'_>) {
+                is_send(pg_outbox::enqueue(&mut *tx, Event::new("order", 1, "E").tombstone()));
+                is_send(pg_outbox::enqueue(&mut **tx, Event::new("order", 1, "E").tombstone()));
+                is_send(inbox::receive(tx, "a", 1));
+            }
+        }
+    };
 }
 
-#[cfg(feature = "sqlx")]
-fn sqlx_futures(tx: &mut sqlx::PgTransaction<'_>) {
-    is_send(pg_outbox::enqueue(&mut *tx, Event::new("order", 1, "E").tombstone()));
-    is_send(pg_outbox::enqueue(&mut **tx, Event::new("order", 1, "E").tombstone()));
-    is_send(inbox::receive(tx, "a", 1));
-}
+#[cfg(feature = "sqlx-08")]
+sqlx!(sqlx_08, sqlx_08);
+#[cfg(feature = "sqlx-09")]
+sqlx!(sqlx_09, sqlx);
 
 #[cfg(feature = "postgres")]
 fn postgres(tx: &mut postgres::Transaction<'_>) {
@@ -67,16 +82,31 @@ fn postgres(tx: &mut postgres::Transaction<'_>) {
     is_send(inbox::receive(tx, "a", 1));
 }
 
-#[cfg(feature = "sea-orm")]
-fn sea_orm(tx: &sea_orm::DatabaseTransaction) {
-    use sea_orm::{DatabaseConnection, DatabaseTransaction};
-    is_transaction::<&DatabaseTransaction>();
-    <&DatabaseConnection as NotATransaction<_>>::some_item();
-    is_client::<&DatabaseConnection>();
-    <&DatabaseTransaction as NotAClient<_>>::some_item();
-    is_send(pg_outbox::enqueue(tx, Event::new("order", 1, "E").tombstone()));
-    is_send(inbox::receive(tx, "a", 1));
+/// The same for each version of sea-orm.
+#[cfg(feature = "_sea-orm")]
+macro_rules! sea_orm {
+    ($version:ident, $sea_orm:ident) => {
+        mod $version {
+            use ::$sea_orm::{DatabaseConnection, DatabaseTransaction};
+
+            use super::*;
+
+            fn types(tx: &DatabaseTransaction) {
+                is_transaction::<&DatabaseTransaction>();
+                <&DatabaseConnection as NotATransaction<_>>::some_item();
+                is_client::<&DatabaseConnection>();
+                <&DatabaseTransaction as NotAClient<_>>::some_item();
+                is_send(pg_outbox::enqueue(tx, Event::new("order", 1, "E").tombstone()));
+                is_send(inbox::receive(tx, "a", 1));
+            }
+        }
+    };
 }
+
+#[cfg(feature = "sea-orm-1")]
+sea_orm!(sea_orm_1, sea_orm_1);
+#[cfg(feature = "sea-orm-2")]
+sea_orm!(sea_orm_2, sea_orm);
 
 #[cfg(feature = "diesel")]
 fn diesel(connection: &mut diesel::PgConnection) {
@@ -88,12 +118,29 @@ fn diesel(connection: &mut diesel::PgConnection) {
     is_send(inbox::receive(connection, "a", 1));
 }
 
-#[cfg(feature = "diesel-async")]
-fn diesel_async(connection: &mut diesel_async::AsyncPgConnection) {
-    use diesel_async::AsyncPgConnection;
-    is_transaction::<&mut AsyncPgConnection>();
-    <&AsyncPgConnection as NotATransaction<_>>::some_item();
-    is_client::<&mut AsyncPgConnection>();
-    is_send(pg_outbox::enqueue(&mut *connection, Event::new("order", 1, "E").tombstone()));
-    is_send(inbox::receive(connection, "a", 1));
+/// The same for each version of diesel-async.
+#[cfg(feature = "_diesel-async")]
+macro_rules! diesel_async {
+    ($version:ident, $diesel_async:ident) => {
+        mod $version {
+            use ::$diesel_async::AsyncPgConnection;
+
+            use super::*;
+
+            fn types(connection: &mut AsyncPgConnection) {
+                is_transaction::<&mut AsyncPgConnection>();
+                <&AsyncPgConnection as NotATransaction<_>>::some_item();
+                is_client::<&mut AsyncPgConnection>();
+                is_send(pg_outbox::enqueue(&mut *connection, Event::new("order", 1, "E").tombstone()));
+                is_send(inbox::receive(connection, "a", 1));
+            }
+        }
+    };
 }
+
+#[cfg(feature = "diesel-async-07")]
+diesel_async!(diesel_async_07, diesel_async_07);
+#[cfg(feature = "diesel-async-08")]
+diesel_async!(diesel_async_08, diesel_async_08);
+#[cfg(feature = "diesel-async-09")]
+diesel_async!(diesel_async_09, diesel_async);

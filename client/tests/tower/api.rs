@@ -16,9 +16,10 @@ use axum::{Extension, Router};
 use deadpool_postgres::Pool;
 use http_body::Frame;
 use http_body_util::Full;
+use pg_outbox::InvalidText;
 use pg_outbox::idempotency::{self, Scope};
 use pg_outbox::tower::{Connections, DoNotStore, Held, IdempotencyLayer, Outcome};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tower_service::Service;
 
 use crate::database::{Database, pool};
@@ -123,6 +124,7 @@ impl Api {
         let effect = db.sql("INSERT INTO {s}.effect VALUES ($1)");
         let router = Router::new()
             .route("/finished", any(finished))
+            .route("/left-open", post(left_open))
             .route("/plain", any(plain))
             .route("/status/{status}", post(status))
             .route("/panic", post(panicking))
@@ -207,10 +209,10 @@ impl http_body::Body for Streamed {
     }
 }
 
-fn scope(request: &Parts) -> Option<Scope> {
+fn scope(request: &Parts) -> Option<Result<Scope, InvalidText>> {
     let user = request.headers.get("x-user")?.to_str().unwrap();
     let route = request.headers.get("route").map_or(request.uri.path(), |route| route.to_str().unwrap());
-    Scope::new(request.method.as_str(), route, user).ok()
+    Some(Scope::new(request.method.as_str(), route, user))
 }
 
 fn name(outcome: Outcome<'_>) -> String {
@@ -233,9 +235,25 @@ async fn finished(
     let body = [BYTES, by.as_bytes(), body.as_bytes()].concat();
     let response = idempotency::Response::new(201).header("location", "/7").body(body);
     match app.finish(&headers, &held, &response, by).await {
+        _ if headers.contains_key("decline") => StatusCode::PAYMENT_REQUIRED.into_response(),
         Ok(()) => response.into(),
         Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
+}
+
+/// Returns 503 while the transaction that finished the guard is open. It is rolled back when the gate opens.
+async fn left_open(State(app): State<App>, Extension(held): Extension<Held>) -> StatusCode {
+    let (finished, is_finished) = oneshot::channel();
+    tokio::spawn(async move {
+        let mut client = app.pool.get().await.unwrap();
+        let tx = client.transaction().await.unwrap();
+        held.lock().await.finish(&tx, &idempotency::Response::new(201)).await.unwrap();
+        finished.send(()).unwrap();
+        app.gate.open.acquire().await.unwrap().forget();
+        tx.rollback().await.unwrap();
+    });
+    is_finished.await.unwrap();
+    StatusCode::SERVICE_UNAVAILABLE
 }
 
 async fn plain(State(app): State<App>, headers: HeaderMap, body: String) -> impl IntoResponse {

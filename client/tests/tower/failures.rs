@@ -1,11 +1,14 @@
 //! Clients that disconnect, handlers that panic or are too slow, and dead processes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use pg_outbox::idempotency::{Begun, Fingerprint, Key, Request, Scope};
+use tokio::runtime::Builder;
+use tokio::task::yield_now;
+use tokio::time::timeout;
 
 use crate::api::{Api, Reply, keyed, post_to, waiting};
-use crate::database::Database;
+use crate::database::{Database, pool};
 
 const EXPIRE: &str = "UPDATE {s}.idempotency_key SET locked_until = clock_timestamp()";
 
@@ -31,6 +34,44 @@ async fn handler_continues_after_its_client_has_disconnected() {
 }
 
 #[tokio::test]
+async fn request_that_is_dropped_while_it_waits_for_a_connection_has_no_effect() {
+    let db = Database::new().await;
+    let pool = pool(1);
+    let api = Api::with_pool(&db, pool.clone(), |layer| layer).await;
+    let taken = pool.get().await.unwrap();
+    tokio::select! {
+        _ = api.send(keyed("/plain", "{}")) => panic!("the pool is empty"),
+        () = async {
+            while pool.status().waiting == 0 {
+                yield_now().await;
+            }
+        } => {}
+    }
+    drop(taken);
+    // A remainder of the dropped request would get the connection first.
+    assert_eq!(api.send(post_to("/plain", &[("idempotency-key", "later")], "{}")).await.status, 201);
+    assert_eq!(api.outcomes(), ["Started"]);
+    assert_eq!(db.number("SELECT count(*) FROM {s}.idempotency_key").await, 1);
+    assert_eq!(db.number("SELECT count(*) FROM {s}.effect").await, 1);
+    db.clean_up().await;
+}
+
+/// The key is released when the transaction ends, by a connection that is usable afterwards.
+#[tokio::test]
+async fn open_transaction_of_a_handler_does_not_delay_its_response() {
+    let db = Database::new().await;
+    let api = Api::with_pool(&db, pool(1), |layer| layer).await;
+    let reply = timeout(Duration::from_secs(5), api.send(keyed("/left-open", "{}"))).await;
+    assert_eq!(reply.expect("the response arrives in time").status, 503);
+    assert_eq!(api.outcomes(), ["Started"]);
+    api.gate.open();
+    db.until("the key is released", "SELECT count(*) = 0 FROM {s}.idempotency_key").await;
+    assert_eq!(api.send(keyed("/plain", "{}")).await.status, 201);
+    assert!(api.send(keyed("/plain", "{}")).await.is_replay());
+    db.clean_up().await;
+}
+
+#[tokio::test]
 async fn panic_gets_500_and_the_key_stays_locked() {
     let db = Database::new().await;
     let api = Api::new(&db).await;
@@ -50,16 +91,22 @@ async fn panic_gets_500_and_the_key_stays_locked() {
 async fn request_of_a_dead_process_is_taken_over_after_its_lock_has_expired() {
     let db = Database::new().await;
     let api = Api::new(&db).await;
-    // What the layer of the dead process has committed.
-    let scope = Scope::new("POST", "/finished", "ada").unwrap();
-    let request = Request::new(scope, Key::new("k").unwrap(), Fingerprint::json(b"{}").unwrap());
-    let begun = db.idempotency.begin(&db.client, &request).await.unwrap();
-    assert!(matches!(begun, Begun::Started(_)));
+    let dying = api.clone();
+    let death = tokio::task::spawn_blocking(move || {
+        // The end of a runtime drops the tasks of all handlers, as the end of a process does.
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            tokio::select! {
+                _ = dying.send(waiting("/finished", "{}")) => panic!("the handler waits"),
+                () = dying.gate.reached() => {}
+            }
+        });
+    });
+    death.await.unwrap();
 
     assert_eq!(api.send(keyed("/finished", "{}")).await.status, 409);
     db.run(EXPIRE).await;
     assert_eq!(api.send(keyed("/finished", "{}")).await.status, 201);
-    assert_eq!(api.outcomes(), ["InProgress", "TakenOver(2)"]);
+    assert_eq!(api.outcomes(), ["Started", "InProgress", "TakenOver(2)"]);
     assert!(api.send(keyed("/finished", "{}")).await.is_replay());
     db.clean_up().await;
 }

@@ -5,7 +5,7 @@
 mod api;
 mod failures;
 mod http;
-#[cfg(feature = "sqlx")]
+#[cfg(feature = "_sqlx")]
 mod pools;
 mod replay;
 mod scopes;

@@ -71,6 +71,37 @@ async fn failed_commit_after_finish_releases_the_key() {
 }
 
 #[tokio::test]
+async fn response_after_a_rollback_of_another_one_is_stored() {
+    let db = Database::new().await;
+    let api = Api::new(&db).await;
+    let declines = post_to("/finished", &[("idempotency-key", "k"), ("fail", ""), ("decline", "")], "{}");
+    let first = api.send(declines).await;
+    assert_eq!((first.status, first.is_replay()), (402, false));
+    let again = api.send(keyed("/finished", "{}")).await;
+    assert_eq!((again.status, again.is_replay()), (402, true));
+    assert_eq!(api.outcomes(), ["Started", "Replayed"]);
+    assert_eq!(db.number("SELECT count(*) FROM {s}.effect").await, 0);
+    db.clean_up().await;
+}
+
+/// As if the answer to COMMIT was lost and the handler assumed that nothing was committed.
+#[tokio::test]
+async fn response_that_differs_from_the_committed_one_is_replaced_with_503() {
+    let db = Database::new().await;
+    let api = Api::new(&db).await;
+    let declines = post_to("/finished", &[("idempotency-key", "k"), ("decline", "")], "{}");
+    let first = api.send(declines).await;
+    assert_eq!((first.status, first.header("retry-after")), (503, Some("1")));
+    let [started, not_stored] = &api.outcomes()[..] else { panic!("two outcomes") };
+    assert_eq!(started, "Started");
+    assert!(not_stored.starts_with("NotStored: the lock on this idempotency key was lost"), "{not_stored}");
+    let again = api.send(keyed("/finished", "{}")).await;
+    assert_eq!((again.status, again.is_replay()), (201, true));
+    assert_eq!(db.number("SELECT count(*) FROM {s}.effect").await, 1);
+    db.clean_up().await;
+}
+
+#[tokio::test]
 async fn final_response_is_stored_whatever_its_status() {
     let db = Database::new().await;
     let api = Api::new(&db).await;

@@ -25,16 +25,20 @@ async fn subjects_methods_and_routes_do_not_share_keys() {
     db.clean_up().await;
 }
 
+/// One scope for all routes, as in an API whose keys are unique for each user.
 #[tokio::test]
-async fn scope_can_be_the_same_for_several_routes() {
+async fn key_of_another_resource_gets_422_in_a_shared_scope() {
     let db = Database::new().await;
     let api = Api::new(&db).await;
     let send = async |path| {
-        let headers = [("idempotency-key", "k"), ("route", "payments")];
-        api.send(post_to(path, &headers, "{}")).await
+        let headers = [("idempotency-key", "k"), ("route", "everything")];
+        api.send(post_to(path, &headers, "")).await
     };
-    assert!(!send("/plain").await.is_replay());
-    assert!(send("/finished").await.is_replay());
+    assert_eq!(send("/status/200").await.status, 200);
+    for path in ["/status/201", "/plain", "/finished"] {
+        assert_eq!(send(path).await.status, 422, "{path}");
+    }
+    assert!(send("/status/200").await.is_replay());
     assert_eq!(db.number("SELECT count(*) FROM {s}.effect").await, 1);
     db.clean_up().await;
 }

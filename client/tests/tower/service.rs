@@ -53,7 +53,7 @@ impl Service<Request> for Counter {
 #[tokio::test]
 async fn error_of_a_service_releases_the_key_and_its_response_is_stored() {
     let db = Database::new().await;
-    let layer = IdempotencyLayer::new(pool(2), |_| Scope::new("POST", "/", "ada").ok())
+    let layer = IdempotencyLayer::new(pool(2), |_| Some(Scope::new("POST", "/", "ada")))
         .idempotency(db.idempotency.clone());
     let mut service = layer.layer(Counter { calls: Arc::default(), is_ready: false });
     let mut send = async |method: &str| {

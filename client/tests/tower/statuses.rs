@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use deadpool_postgres::{Manager, Pool};
+use http_body_util::{Full, Limited};
 use pg_outbox::idempotency::Idempotency;
 use pg_outbox::tower::IdempotencyLayer;
 use serde_json::Value;
@@ -60,6 +61,19 @@ async fn request_without_scope_gets_401() {
     db.clean_up().await;
 }
 
+/// The path is the client's mistake, and has nothing to do with its authentication.
+#[tokio::test]
+async fn request_with_an_invalid_scope_gets_400() {
+    let db = Database::new().await;
+    let api = Api::new(&db).await;
+    let reply = api.send(keyed(&format!("/status/{}", "2".repeat(600)), "{}")).await;
+    assert_eq!(reply.status, 400);
+    let problem = problem(&reply);
+    assert!(problem["detail"].as_str().unwrap().contains("the path has 608 bytes"), "{problem}");
+    assert_eq!(db.number("SELECT count(*) FROM {s}.effect").await, 0);
+    db.clean_up().await;
+}
+
 #[tokio::test]
 async fn body_over_the_limit_gets_413() {
     let db = Database::new().await;
@@ -70,6 +84,11 @@ async fn body_over_the_limit_gets_413() {
     // Without a known length.
     let streamed = post_to("/plain", &[("idempotency-key", "k")], Body::new(Streamed::new("12345678901")));
     assert_eq!(api.send(streamed).await.status, 413);
+    // An outer layer wraps the body in its own limit.
+    let limited = Body::new(Limited::new(Full::new(Bytes::from("1234567890")), 5));
+    let reply = api.send(post_to("/plain", &[("idempotency-key", "k")], limited)).await;
+    assert_eq!(reply.status, 413);
+    problem(&reply);
     assert_eq!(db.number("SELECT count(*) FROM {s}.effect").await, 0);
     assert_eq!(api.send(keyed("/plain", "1234567890")).await.status, 201);
     db.clean_up().await;

@@ -39,7 +39,7 @@ impl Service<http::Request<Full<Bytes>>> for Recorder {
 async fn handler_runs_in_the_trace_of_the_request() {
     let db = Database::new().await;
     let recorder = Recorder::default();
-    let layer = IdempotencyLayer::new(pool(1), |_| Scope::new("POST", "/", "ada").ok())
+    let layer = IdempotencyLayer::new(pool(1), |_| Some(Scope::new("POST", "/", "ada")))
         .idempotency(db.idempotency.clone());
     let mut service = layer.layer(recorder.clone());
     let (trace, span) = (TraceId::from(7_u128), SpanId::from(8_u64));

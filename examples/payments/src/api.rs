@@ -12,6 +12,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
+use pg_outbox::InvalidText;
 use pg_outbox::idempotency::{Idempotency, Scope};
 use pg_outbox::tower::{Held, IdempotencyLayer};
 use tokio::net::TcpListener;
@@ -46,9 +47,9 @@ pub async fn serve(listen: &str, shop: Shop, lock_for: Duration) -> anyhow::Resu
 }
 
 /// Keys of two users never collide.
-fn scope(request: &Parts) -> Option<Scope> {
+fn scope(request: &Parts) -> Option<Result<Scope, InvalidText>> {
     let Subject(user) = request.extensions.get()?;
-    Scope::new(request.method.as_str(), request.uri.path(), user).ok()
+    Some(Scope::new(request.method.as_str(), request.uri.path(), user))
 }
 
 /// A stand-in for real authentication.

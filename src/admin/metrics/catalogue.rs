@@ -102,12 +102,14 @@ catalogue! {
             "1 while PostgreSQL is available to all parts of the relay",
             "0: nothing is published";
         OLDEST_UNSENT = Gauge "outbox_relay_oldest_unsent_seconds" [],
-            "Age of the oldest unsent row by the database clock, including rows of held topics; measured every 5 s, \
+            "Age of the oldest unsent row by the database clock, including rows that are held, blocked or paused; \
+             measured every 5 s, \
              less \
              often if the measurement is slow",
             "more than a few seconds, or an increase of one second per second: events are waiting";
         BACKLOG = Gauge "outbox_relay_backlog_rows" [],
-            "Unsent rows, except those of held topics; exact up to 10000, above that estimated from the range of IDs",
+            "Unsent rows, but rows that are held, blocked or paused may be left out; exact up to 10000, above that \
+             estimated from the range of IDs",
             "an increase that lasts for minutes: more is inserted than published";
         MEASURED = Gauge "outbox_relay_measurement_age_seconds" [],
             "Time since the last measurement of the backlog and the oldest unsent row",

@@ -85,8 +85,8 @@ fn chart(quantity: &Quantity, intervals: &[Interval]) -> Chart {
     let latest = values.last().and_then(|(_, value)| *value);
     let summary = match latest {
         _ if intervals.is_empty() => "no values yet".to_owned(),
-        Some(latest) => format!("now {}, at most {} in the last 15 minutes", show(latest), show(most)),
-        None => format!("no current value, at most {} in the last 15 minutes", show(most)),
+        Some(latest) => format!("now {}, maximum {} in the last 15 minutes", show(latest), show(most)),
+        None => format!("no current value, maximum {} in the last 15 minutes", show(most)),
     };
     let (line, area) = paths(&values, top);
     Chart {
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!((sent.now.as_str(), sent.top.as_str()), ("12/s", "20/s"));
         assert_eq!((latency.now.as_str(), latency.line.as_str()), ("–", ""));
         assert_eq!((lag.now.as_str(), lag.line.as_str()), ("–", ""), "an infinite age is unknown");
-        assert_eq!(backlog.summary, "now 100, at most 100 in the last 15 minutes");
+        assert_eq!(backlog.summary, "now 100, maximum 100 in the last 15 minutes");
     }
 
     #[test]

@@ -198,7 +198,7 @@ fn figures(shown: &Shown<'_>, report: Option<&Report>) -> Vec<Figure> {
         Figure {
             name: "Sent",
             value: format!("{}/s", rate(sent)),
-            note: format!("{} since the start of this relay", thousands(stats.published.get() as usize)),
+            note: format!("{} since this relay started", thousands(stats.published.get() as usize)),
             is_raised: false,
         },
         latency(report),

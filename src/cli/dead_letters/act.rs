@@ -31,6 +31,8 @@ pub(crate) struct Action {
     pub participle: &'static str,
     /// The privileges that it needs.
     pub privileges: &'static [Privilege],
+    /// It inserts the events into the outbox.
+    pub inserts: bool,
 }
 
 /// Runs the action, or previews it for a dry run, and prints the count. `batch` processes one batch.
@@ -45,6 +47,9 @@ pub(crate) fn act(
     let count = block_on(async {
         let letters = open(config, action.privileges).await?;
         let up_to = letters.highest_id().await.map_err(one_shot::fault)?;
+        if action.inserts {
+            refuse_to_lose_topics(config, &letters, filter, up_to).await?;
+        }
         if options.dry_run {
             return preview(&letters, filter, up_to, options).await;
         }
@@ -85,4 +90,23 @@ async fn preview(
         }
     }
     letters.count(filter, up_to, most).await.map_err(one_shot::fault)
+}
+
+/// Without the column `topic`, an event that names its topic would be published to the topic of the template.
+async fn refuse_to_lose_topics(
+    config: &Config,
+    letters: &PostgresDeadLetters,
+    filter: &Filter,
+    up_to: i64,
+) -> Result<(), Failed> {
+    let losing = letters.losing_their_topic(filter, up_to).await.map_err(one_shot::fault)?;
+    if losing == 0 {
+        return Ok(());
+    }
+    Err(Failed::Failure(anyhow::anyhow!(
+        "the events of {} name their topic, but {} no longer has the column topic. Nothing was requeued. Add the column again, \
+         discard these dead letters, or select others, for example with --id",
+        counted(losing, "dead letter"),
+        config.outbox.table,
+    )))
 }

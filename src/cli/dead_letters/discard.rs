@@ -8,7 +8,8 @@ use crate::postgres::access::grants::DISCARD_PRIVILEGES;
 use crate::postgres::operate::dead_letters::Filter;
 use clap::Args;
 
-const DISCARD: Action = Action { name: "discard", participle: "discarded", privileges: DISCARD_PRIVILEGES };
+const DISCARD: Action =
+    Action { name: "discard", participle: "discarded", privileges: DISCARD_PRIVILEGES, inserts: false };
 
 /// Delete dead letters.
 #[derive(Debug, Args)]

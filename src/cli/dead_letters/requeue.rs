@@ -8,7 +8,8 @@ use crate::postgres::access::grants::REQUEUE_PRIVILEGES;
 use crate::postgres::operate::dead_letters::Filter;
 use clap::Args;
 
-const REQUEUE: Action = Action { name: "requeue", participle: "requeued", privileges: REQUEUE_PRIVILEGES };
+const REQUEUE: Action =
+    Action { name: "requeue", participle: "requeued", privileges: REQUEUE_PRIVILEGES, inserts: true };
 
 /// Put dead letters back into the outbox.
 #[derive(Debug, Args)]

@@ -65,8 +65,7 @@ fn done(what: &str) -> Result<(), Failed> {
 
 /// Adds what to do after a step that failed.
 fn repeatable(failed: Failed) -> Failed {
-    let what =
-        "`init` did only some of its steps. Fix the cause, then run the command again: it keeps what exists";
+    let what = "`init` completed only some of its steps. Fix the cause, then run the command again: it keeps what exists";
     match failed {
         Failed::Failure(error) => Failed::Failure(error.context(what)),
         Failed::Unavailable(error) => Failed::Unavailable(error.context(what)),

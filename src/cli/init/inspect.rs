@@ -229,7 +229,7 @@ pub(super) fn topic_failed(failure: &Failure) -> Failed {
         _ => Failed::Configuration(anyhow::anyhow!(
             "Kafka refused a topic: {failure}. Fix: choose another value for --partitions or --replication-factor, \
              or create \
-             the topic with kafka-topics.sh and leave it out of --topic"
+             the topic with kafka-topics.sh and omit it from --topic"
         )),
     }
 }

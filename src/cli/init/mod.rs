@@ -35,8 +35,9 @@ const NONE: &str = "none";
 Shows the SQL and the files first, then asks for confirmation. Also asks for the URL, the brokers and the topics, \
 if they are not given. Checks the database, the privileges, the brokers and the files before the first change.
 
-Creates the tables (see `migrate`), the roles (see `migrate --print-roles`) with a generated password for the relay, the \
-topics, the configuration, and the file postgres-password next to it, which only its owner can read. Then runs \
+Creates the tables (see `migrate`), the roles (see `migrate --print-roles`), the topics and the configuration. \
+Generates a password for the relay, and writes it to the file postgres-password next to the configuration. Only the \
+owner of the file can read it. Then runs \
 `check-config --connect`, and prints the next commands.
 
 Nothing is overwritten. An existing table, role, topic or file is kept and reported, except for the unchanged \
@@ -141,7 +142,8 @@ impl Init {
         let owner = OwnerUrl::parse(&url).map_err(|problem| unusable(&problem))?;
         if owner.is_of(self.role.relay()) {
             return Err(unusable(&format!(
-                "{} is the role of the relay, which owns no tables. Fix: use the URL of a role that may create \
+                "{} is the relay's own role, which must not own the tables. Fix: use the URL of a role that may \
+                 create \
                  tables and roles",
                 self.role
             )));

@@ -11,7 +11,6 @@ use super::one_shot;
 use crate::config::Config;
 use crate::postgres::access::grants::Privilege;
 use crate::postgres::operate::pauses::{PostgresPauses, Scope};
-use crate::relay::topic::TopicRules;
 use clap::Args;
 
 /// The scope of a pause. By default, everything.
@@ -27,26 +26,13 @@ struct Selector {
 }
 
 impl Selector {
-    /// The scope. Fails for a topic that no event of this outbox can have.
-    fn scope(&self, config: &Config) -> Result<Scope, Failed> {
-        let topics = TopicRules::from(&config.outbox);
+    fn scope(&self) -> Scope {
         match (&self.topic, self.key.as_deref()) {
             (None, Some([aggregate_type, aggregate_id])) => {
-                Ok(Scope::Key { aggregate_type: aggregate_type.clone(), aggregate_id: aggregate_id.clone() })
+                Scope::Key { aggregate_type: aggregate_type.clone(), aggregate_id: aggregate_id.clone() }
             }
-            (None, _) => Ok(Scope::Everything),
-            (Some(topic), _) => {
-                if topics.matches(topic) {
-                    return Ok(Scope::Topic(topic.clone()));
-                }
-                let allow = topics.allow.map(|allow| format!(", and topic_allow is \"{allow}\""));
-                Err(Failed::Usage(format!(
-                    "Events of {} cannot have the topic {topic:?}. [outbox] topic is \"{}\"{}.",
-                    config.outbox.table,
-                    topics.template,
-                    allow.unwrap_or_default(),
-                )))
-            }
+            (None, _) => Scope::Everything,
+            (Some(topic), _) => Scope::Topic(topic.clone()),
         }
     }
 }

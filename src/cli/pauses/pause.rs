@@ -3,7 +3,10 @@
 use super::{Selector, open};
 use crate::cli::exit::Failed;
 use crate::cli::{ConfigFile, block_on, one_shot, output};
+use crate::config::Outbox;
 use crate::postgres::access::grants::PAUSE_PRIVILEGES;
+use crate::postgres::operate::pauses::Scope;
+use crate::relay::topic::TopicRules;
 use clap::Args;
 
 /// Pause publishing: everything, one topic, or one key.
@@ -14,8 +17,9 @@ applications keep inserting. The pause applies to all relays from their next cla
 are still published. A pause has no timeout and survives restarts. `status` lists each pause with its start time, role \
 and reason.
 
-A key belongs to an aggregate type. If [outbox] topic is the same for all types, pausing a key pauses it for every \
-type, because all events with that key are published in one sequence. A held topic that is paused stays held, and is \
+A key belongs to an aggregate type. If [outbox] topic is a fixed name or contains {event_type}, or if [outbox] \
+topic_allow is set, aggregates of different types share a key. The pause then covers the events of all these \
+aggregates, in every topic. A held topic that is paused stays held, and is \
 not probed until you resume it.
 
 Examples:
@@ -38,7 +42,8 @@ pub(crate) struct Pause {
 impl Pause {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
-        let scope = self.selector.scope(&config)?;
+        let scope = self.selector.scope();
+        check(&scope, &config.outbox)?;
         let begun = block_on(async {
             let pauses = open(&config, PAUSE_PRIVILEGES).await?;
             pauses
@@ -49,4 +54,18 @@ impl Pause {
         let done = if begun { "paused" } else { "was already paused" };
         output::line(&format!("{}: {} {done}", config.outbox.table, scope.name())).map(|_| ())
     }
+}
+
+/// Fails for a topic that no event of this outbox can have.
+fn check(scope: &Scope, outbox: &Outbox) -> Result<(), Failed> {
+    let topics = TopicRules::from(outbox);
+    let Scope::Topic(topic) = scope else { return Ok(()) };
+    if topics.matches(topic) {
+        return Ok(());
+    }
+    let allow = topics.allow.map(|allow| format!(", and topic_allow is \"{allow}\"")).unwrap_or_default();
+    Err(Failed::Usage(format!(
+        "Events of {} cannot have the topic {topic:?}. [outbox] topic is \"{}\"{allow}.",
+        outbox.table, topics.template,
+    )))
 }

@@ -37,7 +37,7 @@ pub(crate) struct Resume {
 impl Resume {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
-        let scope = self.selector.scope(&config)?;
+        let scope = self.selector.scope();
         let (done, left) = block_on(async {
             let pauses = open(&config, RESUME_PRIVILEGES).await?;
             let done = if self.all {

@@ -88,7 +88,7 @@ const HEADER: &str = "\
 -- who may create roles:  psql -v ON_ERROR_STOP=1 --single-transaction -f this-file.sql
 -- You can apply it repeatedly. It revokes all other privileges of these roles on these tables.
 --
---   {relay}: `outbox-relay run` connects as it. It may log in. Set a password with \\password, or
+--   {relay}: `outbox-relay run` connects as this role, which may log in. Set a password with \\password, or
 --       configure another method in pg_hba.conf.
 --   {operator}: a group for operators, who use status, dead-letters, blocked-keys, replay, verify and
 --       reap.
@@ -128,6 +128,9 @@ const RELAY: &str = "
 -- it records its topic template.
 ";
 
+const WAIT: &str = "GRANT EXECUTE ON PROCEDURE {wait} TO {relay};
+";
+
 const OPERATOR: &str = "
 -- Operators can read everything and change dead letters, blocked keys, held topics and old rows. They cannot change events
 -- or the history.
@@ -156,6 +159,17 @@ DO $$ BEGIN
 EXCEPTION WHEN insufficient_privilege THEN
     RAISE NOTICE 'a superuser has to run: GRANT pg_read_all_stats TO %, %;',
         pg_catalog.quote_ident({operator_literal}), pg_catalog.quote_ident({monitor_literal});
+END $$;
+";
+
+/// The relay and operators can read all columns.
+const TOPIC_COLUMN: &str = "
+-- The optional column topic, if it exists.
+DO $$ BEGIN
+    GRANT INSERT (topic) ON {outbox} TO {operator}, {writer};
+    GRANT SELECT (topic) ON {outbox} TO {monitor};
+EXCEPTION WHEN undefined_column THEN
+    NULL;
 END $$;
 ";
 
@@ -189,26 +203,13 @@ pub fn print(table: &TableName, role: &RelayRole) -> String {
         });
     }
     sql += &fill(REVOKE, value_of);
-    sql += &(RELAY.to_owned() + &relay_grants(table, role.relay()));
+    sql += &(RELAY.to_owned() + &relay_grants(table, role.relay()) + &fill(WAIT, value_of));
     sql += &(OPERATOR.to_owned() + &operator_grants(table, &operator));
     sql += &(MONITOR.to_owned() + &monitor_grants(table, &monitor));
     sql += &(WRITER.to_owned() + &writer_grants(table, &writer));
+    sql += &fill(TOPIC_COLUMN, value_of);
     sql += &(MODULES.to_owned() + &module_grants(table, role));
     sql + &fill(READ_STATS, value_of)
-}
-
-/// The privileges on the optional column `topic`, to be granted after [`print()`]. The relay and operators can read all columns.
-pub fn print_topic_column(table: &TableName, role: &RelayRole) -> String {
-    let [operator, monitor, writer] =
-        [role.operator(), role.monitor(), role.writer()].map(|name| quote_identifier(&name));
-    let outbox = table.quoted();
-    format!(
-        "
--- The optional column topic, because [outbox] topic_allow is set.
-GRANT INSERT (topic) ON {outbox} TO {operator}, {writer};
-GRANT SELECT (topic) ON {outbox} TO {monitor};
-"
-    )
 }
 
 #[cfg(test)]

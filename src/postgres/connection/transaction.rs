@@ -24,6 +24,7 @@ pub(crate) struct ShortTransaction {
     begin: String,
     /// For servers that have `transaction_timeout`.
     begin_unbounded: String,
+    prepares: bool,
 }
 
 impl ShortTransaction {
@@ -43,6 +44,14 @@ impl ShortTransaction {
         ShortTransaction::new(database, "READ WRITE", &plain_settings())
     }
 
+    /// For rare statements on a table that another session may have locked. The statements are not prepared, because the server
+    /// would wait for the table before the transaction begins, and so without its `lock_timeout`. The commit waits for the
+    /// server's disk, but for no standby.
+    pub(crate) fn recording(database: Database) -> ShortTransaction {
+        let settings = format!("{}; SET LOCAL synchronous_commit = local", plain_settings());
+        ShortTransaction { prepares: false, ..ShortTransaction::new(database, "READ WRITE", &settings) }
+    }
+
     /// For the reaper.
     pub(crate) fn reaping(database: Database) -> ShortTransaction {
         ShortTransaction::new(database, "READ WRITE", &reaper_settings())
@@ -56,7 +65,8 @@ impl ShortTransaction {
     fn new(database: Database, access: &str, settings: &str) -> ShortTransaction {
         let begin = |first: &str| format!("BEGIN ISOLATION LEVEL READ COMMITTED {access}; {first}{settings}");
         let (begin, begin_unbounded) = (begin(""), begin(NO_TRANSACTION_TIMEOUT));
-        ShortTransaction { database, begin, begin_unbounded }
+        let prepares = database.prepares();
+        ShortTransaction { database, begin, begin_unbounded, prepares }
     }
 
     /// Runs a statement on a connection of the pool.
@@ -84,14 +94,35 @@ impl ShortTransaction {
         params: Params<'_>,
     ) -> (Option<Object>, Result<Vec<Row>, Fault>) {
         let rows = self.run(&connection, doing, sql, params).await;
-        match &rows {
-            // An answer may still be outstanding, so the connection must not be used again.
-            Err(fault) if fault.kind != FaultKind::Contended => {
-                drop(Object::take(connection));
-                (None, rows)
-            }
-            _ => (Some(connection), rows),
+        usable(connection, rows)
+    }
+
+    /// Runs a CALL of a procedure that commits, and therefore cannot be part of a transaction. Returns as `query_on`.
+    pub(crate) async fn call_on(
+        &self,
+        connection: Object,
+        doing: &'static str,
+        sql: &str,
+        params: Params<'_>,
+    ) -> (Option<Object>, Result<Vec<Row>, Fault>) {
+        self.database.count_transaction();
+        let rows = self.call(&connection, doing, sql, params).await;
+        usable(connection, rows)
+    }
+
+    async fn call(
+        &self,
+        connection: &Object,
+        doing: &'static str,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Fault> {
+        if !self.database.prepares() {
+            return answer(doing, connection.query_typed(sql, params)).await;
         }
+        let statement = answer(doing, connection.prepare_cached(sql)).await?;
+        let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
+        answer(doing, connection.query(&statement, &values)).await
     }
 
     async fn run(
@@ -105,7 +136,7 @@ impl ShortTransaction {
         let unbounded = self.database.has_transaction_timeout();
         let begin = connection.batch_execute(if unbounded { &self.begin_unbounded } else { &self.begin });
         let commit = connection.batch_execute("COMMIT");
-        let (begun, rows, committed) = if self.database.prepares() {
+        let (begun, rows, committed) = if self.prepares {
             let statement = answer(doing, connection.prepare_cached(sql)).await?;
             let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
             let query = connection.query(&statement, &values);
@@ -115,5 +146,16 @@ impl ShortTransaction {
             answer(doing, async { Ok(join!(begin, query, commit)) }).await?
         };
         begun.and(rows).and_then(|rows| committed.map(|()| rows)).map_err(|error| fault(doing, error))
+    }
+}
+
+/// The connection, if it can still be used. After other errors, an answer may still be outstanding.
+fn usable(connection: Object, rows: Result<Vec<Row>, Fault>) -> (Option<Object>, Result<Vec<Row>, Fault>) {
+    match &rows {
+        Err(fault) if fault.kind != FaultKind::Contended => {
+            drop(Object::take(connection));
+            (None, rows)
+        }
+        _ => (Some(connection), rows),
     }
 }

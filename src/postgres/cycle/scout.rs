@@ -7,6 +7,7 @@ use crate::postgres::cycle::statements::Statements;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::lanes::scout::{Oldest, Scan, ScoutQueries};
+use crate::relay::lanes::watch::{Watch, Watched};
 use crate::relay::outbox::ServerId;
 use deadpool_postgres::Object;
 use std::rc::Rc;
@@ -39,14 +40,18 @@ impl PostgresScoutQueries {
         sql: &str,
         params: Params<'_>,
     ) -> Result<(u64, Vec<Row>), Fault> {
-        let connection = match self.connection.take() {
-            Some(connection) if !connection.is_closed() => connection,
-            _ => self.transaction.connect().await?,
-        };
+        let connection = self.connected().await?;
         let serial = serial(&connection);
         let (connection, rows) = self.transaction.query_on(connection, doing, sql, params).await;
         self.connection = connection;
         Ok((serial, rows?))
+    }
+
+    async fn connected(&mut self) -> Result<Object, Fault> {
+        match self.connection.take() {
+            Some(connection) if !connection.is_closed() => Ok(connection),
+            _ => self.transaction.connect().await,
+        }
     }
 }
 
@@ -75,6 +80,28 @@ impl ScoutQueries for PostgresScoutQueries {
             writers.extend(writer);
         }
         Ok((server, writers))
+    }
+
+    async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault> {
+        const DOING: &str = "waiting for events";
+        let statements = Rc::clone(&self.statements);
+        let [first, every, at_most] =
+            [watch.first, watch.every, watch.at_most].map(|duration| duration.as_secs_f64());
+        let params: [(&(dyn ToSql + Sync), Type); 6] = [
+            (&watch.highest, Type::INT8),
+            (&watch.gaps, Type::INT8_ARRAY),
+            (&watch.basis, Type::INT8),
+            (&first, Type::FLOAT8),
+            (&every, Type::FLOAT8),
+            (&at_most, Type::FLOAT8),
+        ];
+        let connection = self.connected().await?;
+        let (connection, rows) = self.transaction.call_on(connection, DOING, &statements.wait, &params).await;
+        self.connection = connection;
+        let rows = rows?;
+        let Some(row) = rows.first() else { unreachable!("CALL returns the INOUT arguments") };
+        let read = || Ok(Watched { highest: row.try_get(0)?, is_new: row.try_get(1)? });
+        read().map_err(|error| fault(DOING, error))
     }
 
     async fn backlog(&mut self, lows: &[i64]) -> Result<i64, Fault> {

@@ -62,6 +62,7 @@ pub struct Statements {
     pub(crate) writers: Query,
     pub(crate) backlog: Query,
     pub(crate) oldest: Query,
+    pub(crate) wait: String,
 }
 
 impl Statements {
@@ -101,6 +102,7 @@ impl Statements {
             writers: scout::WRITERS.query(table),
             backlog: scout::BACKLOG.query(table),
             oldest: scout::oldest(target),
+            wait: scout::wait(table),
             topics,
         }
     }

@@ -34,6 +34,10 @@ WHERE s.id = $1::bigint";
 const COUNT: &str = "
 SELECT count(*) FROM (SELECT FROM {dead_letter} s WHERE {fits} AND s.id <= $9::bigint LIMIT $10::bigint) AS fitting";
 
+/// Dead letters of events that name their topic.
+const NAMING: &str = "
+SELECT count(*) FROM {dead_letter} s WHERE {fits} AND s.id <= $9::bigint AND s.row_topic IS NOT NULL";
+
 const NEWEST: &str = "SELECT coalesce(max(id), 0) FROM {dead_letter}";
 
 /// The oldest matching dead letters after the previous batch. The upper limit is the highest id when the command began, so
@@ -195,6 +199,18 @@ impl PostgresDeadLetters {
         let mut params = filter.params();
         params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&up_to, Type::INT8), (&most, Type::INT8)]);
         let rows = self.reading.query("counting the dead letters", &self.render(COUNT), &params).await?;
+        Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
+    }
+
+    /// Counts the dead letters with an id up to `up_to` whose topic would be lost by a requeue, because the outbox no longer has
+    /// the column `topic`.
+    pub(crate) async fn losing_their_topic(&self, filter: &Filter, up_to: i64) -> Result<u64, Fault> {
+        if self.has_topic {
+            return Ok(0);
+        }
+        let mut params = filter.params();
+        params.push((&up_to, Type::INT8));
+        let rows = self.reading.query("counting the dead letters", &self.render(NAMING), &params).await?;
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
     }
 

@@ -1,6 +1,6 @@
 //! The settings that a relay records when it starts, so that applications and `doctor` can compare theirs.
 //!
-//! There is one row per outbox. If relays disagree, the last one to start wins, and reports what it replaces.
+//! There is one row per outbox. If relays disagree, the last one to record its settings wins, and reports what it replaces.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,24 +10,29 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::postgres::connection::connect::Database;
-use crate::postgres::connection::transaction::ShortTransaction;
+use crate::postgres::connection::transaction::{Params, ShortTransaction};
 use crate::postgres::table::TableName;
-use crate::relay::failure::Fault;
+use crate::relay::failure::{Fault, FaultKind};
 
 const READING: &str = "reading the recorded topic template";
 const RECORDING: &str = "recording the topic template";
+
+/// Each relay that starts at the same time with another template can make one attempt of this relay fail.
+const ATTEMPTS: usize = 10;
 
 const READ: &str = "
 SELECT topic_template, recorded_at, role, application, address
 FROM {setting}";
 
-/// Relays that start at the same time with the same template change the row once.
+/// Replaces only the template that was read, so that of two relays that start at the same time, the second one reads what the
+/// first one has recorded. Returns a row if it has recorded the template.
 const RECORD: &str = "
 INSERT INTO {setting} AS recorded (topic_template) VALUES ($1::text)
 ON CONFLICT (singleton) DO UPDATE
 SET topic_template = excluded.topic_template, recorded_at = excluded.recorded_at, role = excluded.role,
     application = excluded.application, address = excluded.address
-WHERE recorded.topic_template <> excluded.topic_template";
+WHERE recorded.topic_template = $2::text
+RETURNING true";
 
 /// The recorded topic template, and the relay that recorded it. Displays both.
 #[derive(Debug)]
@@ -55,14 +60,21 @@ pub(crate) async fn record(
     table: &TableName,
     topic_template: &str,
 ) -> Result<Option<Recorded>, Fault> {
-    let former = read(&ShortTransaction::reading(database.clone()), table).await?;
-    if former.as_ref().is_some_and(|former| former.topic_template == topic_template) {
-        return Ok(None);
+    let transaction = ShortTransaction::recording(database.clone());
+    let record = table.render(RECORD);
+    for _ in 0..ATTEMPTS {
+        let former = read(&transaction, table).await?;
+        let replaced = former.as_ref().map(|former| former.topic_template.as_str());
+        if replaced == Some(topic_template) {
+            return Ok(None);
+        }
+        let params: Params<'_> = &[(&topic_template, Type::TEXT), (&replaced, Type::TEXT)];
+        if !transaction.query(RECORDING, &record, params).await?.is_empty() {
+            return Ok(former);
+        }
     }
-    // Without waiting for a synchronous standby, which would delay the start of the relay.
-    let writing = ShortTransaction::writing(database.clone());
-    writing.query(RECORDING, &table.render(RECORD), &[(&topic_template, Type::TEXT)]).await?;
-    Ok(former)
+    let message = format!("the recorded template has changed during each of {ATTEMPTS} attempts");
+    Err(Fault { kind: FaultKind::Contended, doing: RECORDING, message })
 }
 
 impl From<&Row> for Recorded {

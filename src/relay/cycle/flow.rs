@@ -24,8 +24,10 @@ use crate::relay::rows::batch::Batch;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// The time from the end of a read to the next one.
+/// The time from the end of a read that found rows to the next one.
 const READ_EVERY: Duration = Duration::from_millis(3);
+/// The same for a read that found none.
+const READ_AFTER_NONE: Duration = Duration::from_millis(5);
 /// A flow ends after this time without a new row.
 const IDLE: Duration = Duration::from_millis(20);
 
@@ -80,7 +82,7 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
             }
             Err(fault) => claimed.fault = Some(fault),
         }
-        read_at = Instant::now() + READ_EVERY;
+        read_at = Instant::now() + if found_rows { READ_EVERY } else { READ_AFTER_NONE };
     }
     session.absorb(batch);
     claimed.flowing = claimed.fault.is_none() && arriving;

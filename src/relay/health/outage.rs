@@ -16,7 +16,8 @@ pub(crate) const POSTGRES_ADVICE: &str =
 pub(crate) const PROBER: usize = usize::MAX;
 pub(crate) const NOT_RECORDED: &str = "sent rows cannot be marked as sent";
 pub(crate) const LOCKS_ADVICE: &str = "Another session has locked the outbox or some of its rows. Find the session in \
-     pg_locks and end it (docs/runbook.md, OutboxRelayUnsettled). Publishing then resumes by itself, without duplicates";
+     pg_locks and end it (docs/runbook.md, OutboxRelayUnsettled). The relay then marks the rows without sending \
+     them again";
 
 /// Whether one thing, such as Postgres, works for every party that needs it. A party is the scout or a worker.
 pub(crate) struct Outage {

@@ -182,7 +182,7 @@ fn advice(failure: &Failure) -> String {
 
 /// Keeps the metrics and the log of waiting events up to date, even while Kafka is unavailable or a probe is slow.
 pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
-    let outage = Outage::new("metrics of waiting events", "backlog_not_measured")
+    let outage = Outage::new("metrics of held topics, blocked keys and pauses", "backlog_not_measured")
         .described("outdated", "up to date again");
     let mut reported = ReportedPauses::default();
     loop {
@@ -258,5 +258,5 @@ pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, 
 
 pub(crate) fn log_released(topic: &str, lasted: Option<Duration>) {
     let seconds = lasted.map(crate::relay::health::outage::rounded);
-    tracing::info!(code = "topic_released", topic, seconds, "topic released, publishing its events again");
+    tracing::info!(code = "topic_released", topic, seconds, "topic released, publishing resumed");
 }

@@ -9,4 +9,5 @@ pub mod marks;
 pub(crate) mod scan_order;
 pub mod scout;
 pub mod seen;
+pub mod watch;
 pub(crate) mod width;

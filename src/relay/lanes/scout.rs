@@ -1,7 +1,9 @@
 //! The scout: finds lanes with work, moves the fence, and sweeps.
 //!
-//! It polls every millisecond while this relay settles rows. Otherwise the interval doubles up to `poll_interval`, even if
-//! other relays settle rows.
+//! It scans every millisecond while this relay settles rows. If there is nothing to publish, the server waits for it
+//! ([`crate::relay::lanes::watch`]). Otherwise the interval doubles.
+
+mod measurements;
 
 use crate::fail_point;
 use crate::relay::Relay;
@@ -11,9 +13,11 @@ use crate::relay::health::outage::Outage;
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::marks::{LOWEST, Swept};
 use crate::relay::lanes::scan_order::ScanOrder;
+use crate::relay::lanes::watch::{SCAN_EVERY, Watch, Watched, Watcher};
 use crate::relay::lanes::width::Width;
 use crate::relay::outbox::ServerId;
 use crate::relay::publisher::Publisher;
+use measurements::{Measured, after};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -21,20 +25,14 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// The scout's number in outages. Workers are numbered from 1.
 pub(crate) const SCOUT: usize = 0;
 const POLL_FIRST: Duration = Duration::from_millis(1);
+/// The longest interval of scans, unless `poll_interval` is longer.
+const POLL_LAST: Duration = Duration::from_millis(50);
 const FENCE_EVERY: Duration = Duration::from_millis(100);
 /// Feeds the watchdog while the scout waits for a long `poll_interval`.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
-const MEASURE_EVERY: Duration = Duration::from_secs(5);
-/// A sweep walks every index entry that vacuum has not removed, so it gets about 2% of the time.
-const SWEEP_SHARE: u32 = 50;
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
-/// The longest wait for the next sweep. A sweep may have seemed slow because the relay was frozen.
-const SWEEP_AFTER_AT_MOST: Duration = Duration::from_secs(300);
 /// A few lanes at a time, so that a sweep delays nothing else. All lanes take about 16 s.
 const SWEEP_LANES: usize = 8;
-
-const MEASURING_ADVICE: &str = "Events are still published, but backlog metrics are outdated and rows that were \
-     reset to unsent may wait. If this is a timeout, check with `outbox-relay status` whether vacuum keeps up";
 
 /// The scout's access to the outbox.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
@@ -43,6 +41,8 @@ pub trait ScoutQueries {
     async fn scan(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Scan, Fault>;
     /// The transactions that hold RowExclusiveLock on the outbox.
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault>;
+    /// Waits for what `watch` describes. A dropped future leaves the server waiting, but without a transaction or locks.
+    async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault>;
     /// Counts the unsent rows above these lows, one per lane: exact up to 10,000, then an estimate from the ids.
     async fn backlog(&mut self, lows: &[i64]) -> Result<i64, Fault>;
     /// The age of the oldest unsent row, even of a held topic. The lows apply under this basis, if nothing is held or paused.
@@ -80,6 +80,7 @@ pub struct Scout<P, L> {
     swept: usize,
     sweeping: Width,
     scan_order: ScanOrder,
+    watcher: Watcher,
     backlog_at: Instant,
     oldest_at: Instant,
     /// Failures of measurements.
@@ -100,6 +101,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             swept: 0,
             sweeping: Width::new(SWEEP_LANES),
             scan_order: ScanOrder::new(),
+            watcher: Watcher::new(),
             backlog_at: now,
             oldest_at: now,
             measuring: Outage::new("backlog measurements", "backlog_not_measured")
@@ -126,7 +128,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                 Ok(_) => self.round().await,
                 Err(fault) => Err(fault),
             };
-            match done {
+            let waited = match done {
                 // PostgreSQL was not asked, so this does not show that it is available.
                 Ok(Work::Unknown) => self.wait().await,
                 Ok(work) => {
@@ -136,12 +138,13 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                     }
                     self.relay.health.postgres_worked(SCOUT);
                     self.backoff.reset();
-                    self.wait().await;
+                    self.wait().await
                 }
-                Err(fault) => {
-                    self.relay.health.postgres_failed(SCOUT, begun, &fault);
-                    sleep(self.backoff.next_wait()).await;
-                }
+                Err(fault) => Err(fault),
+            };
+            if let Err(fault) = waited {
+                self.relay.health.postgres_failed(SCOUT, begun, &fault);
+                sleep(self.backoff.next_wait()).await;
             }
         }
     }
@@ -166,58 +169,9 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             if self.round().await? == Work::NoneAnywhere {
                 self.relay.board.stop();
             }
-            self.wait().await;
+            self.wait().await?;
         }
         Ok(())
-    }
-
-    /// Measures for metrics and health, even while Kafka is unavailable. A failed measurement, for example because of the
-    /// statement timeout, does not stop publishing. Returns whether it asked Postgres.
-    async fn measure(&mut self) -> Result<bool, Fault> {
-        let begun = Instant::now();
-        let asks = begun >= self.backlog_at || begun >= self.oldest_at;
-        let lanes: Vec<Lane> = Lane::all().collect();
-        if begun >= self.backlog_at {
-            self.backlog_at = begun + MEASURE_EVERY;
-            let lows = self.relay.marks.borrow().snapshot(&lanes).lows;
-            let backlog = self.queries.backlog(&lows).await;
-            self.backlog_at = after(&backlog, begun, MEASURE_EVERY);
-            if let Some(rows) = self.measured(Measured::Backlog, backlog)? {
-                self.relay.stats.backlog.set(rows);
-            }
-        }
-        let begun = Instant::now();
-        if begun >= self.oldest_at {
-            self.oldest_at = begun + MEASURE_EVERY;
-            let marks = self.relay.marks.borrow().snapshot(&lanes);
-            let oldest = self.queries.oldest(&marks.lows, marks.basis).await;
-            // If something is held, this walks index entries that vacuum has not removed, like a sweep.
-            self.oldest_at = after(&oldest, begun, MEASURE_EVERY);
-            if let Some(Oldest { age, clock_us }) = self.measured(Measured::Oldest, oldest)? {
-                self.relay.stats.oldest_seconds.set(age.map_or(0.0, |age| age.as_secs_f64()));
-                self.relay.health.note_clock(clock_us);
-                if self.measuring.lasts().is_none() {
-                    self.relay.stats.measured();
-                }
-            }
-        }
-        Ok(asks)
-    }
-
-    fn measured<T>(&self, what: Measured, answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
-        self.relay.stats.beat();
-        match answer {
-            Err(fault) if fault.kind == FaultKind::Unavailable => Err(fault),
-            Err(fault) => {
-                self.measuring.failed(what as usize, &fault, MEASURING_ADVICE);
-                Ok(None)
-            }
-            Ok(value) => {
-                self.measuring.worked(what as usize);
-                self.relay.health.postgres_worked(SCOUT);
-                Ok(Some(value))
-            }
-        }
     }
 
     async fn wait_for_gate(&self) {
@@ -254,6 +208,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             return Ok(Work::Unknown);
         }
         let snapshot = self.relay.marks.borrow().snapshot(&lanes);
+        self.watcher.scans(&mut self.relay.marks.borrow_mut());
         let begun = Instant::now();
         let scan = match self.queries.scan(&lanes, &snapshot.lows, snapshot.basis).await {
             Err(fault) if fault.kind == FaultKind::TimedOut && self.scan_order.timed_out(&lanes) => {
@@ -275,7 +230,11 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let same_server = snapshot.epoch() == self.relay.marks.borrow().epoch();
         if !(all_free && same_server && scan.first_unsent.is_empty()) {
             self.scan_order.forget_empty();
+            self.watcher.found_work();
             return Ok(Work::Possible);
+        }
+        if lanes.len() == LANES {
+            self.watcher.found_nothing(scan.basis);
         }
         Ok(if self.scan_order.note_empty(&lanes) { Work::NoneAnywhere } else { Work::Possible })
     }
@@ -342,12 +301,18 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         Ok(true)
     }
 
-    async fn wait(&mut self) {
+    async fn wait(&mut self) -> Result<(), Fault> {
         let all_taken = self.relay.board.all_taken();
-        self.interval = if self.relay.board.take_progress() || all_taken {
+        let poll_interval = self.relay.settings.limits().poll_interval;
+        let progress = self.relay.board.take_progress();
+        if let Some(watch) = self.watcher.next(poll_interval).filter(|_| !progress) {
+            self.interval = POLL_FIRST;
+            return self.watch(watch).await;
+        }
+        self.interval = if progress || all_taken {
             POLL_FIRST
         } else {
-            (self.interval * 2).min(self.relay.settings.limits().poll_interval)
+            (self.interval * 2).min(poll_interval.max(POLL_LAST))
         };
         let begun = Instant::now();
         // While every worker is busy, or a flow has all lanes, there is no need to scan, but the fence continues.
@@ -362,6 +327,22 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             () = self.relay.board.stopped() => {}
             () = self.beat() => {}
         }
+        Ok(())
+    }
+
+    async fn watch(&mut self, mut watch: Watch) -> Result<(), Fault> {
+        let begun = Instant::now();
+        loop {
+            let answer = tokio::select! {
+                biased;
+                () = self.relay.board.stopped() => return Ok(()),
+                answer = self.queries.watch(&watch) => answer,
+            };
+            if !matches!(answer, Ok(Watched { is_new: false, .. })) || begun.elapsed() >= SCAN_EVERY {
+                return self.watcher.answered(&watch, answer);
+            }
+            watch.first = watch.every;
+        }
     }
 
     async fn beat(&self) {
@@ -370,22 +351,6 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             self.relay.stats.beat();
         }
     }
-}
-
-/// When to repeat a measurement that began then: after `every` or later, so that it takes only its share of the time. The time
-/// of a failed connection does not count.
-fn after<T>(measured: &Result<T, Fault>, begun: Instant, every: Duration) -> Instant {
-    if matches!(measured, Err(fault) if fault.kind == FaultKind::Unavailable) {
-        return Instant::now() + every;
-    }
-    Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(every, SWEEP_AFTER_AT_MOST)
-}
-
-#[derive(Clone, Copy)]
-enum Measured {
-    Backlog,
-    Oldest,
-    Sweep,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -102,6 +102,18 @@ fn rows_that_differ_in_what_determines_their_topic_have_different_dependencies()
     for row in &rows {
         assert!(seen.insert(dependency(&rules, row, &mut buffer).to_vec()), "{:?}", (row.0, row.1, row.2));
     }
+    // A type that the topic does not depend on makes no difference.
+    for (template, same) in
+        [("events.{aggregate_type}", [1, 0]), ("events.{event_type}", [0, 1]), ("all", [0, 0])]
+    {
+        let rules = self::rules(template, Some("audit.*"));
+        let mut of = |aggregate_type, event_type| {
+            dependency(&rules, &Row(aggregate_type, event_type, None), &mut buffer).to_vec()
+        };
+        let usual = of("order", "Paid");
+        let changed = [of("refund", "Paid") != usual, of("order", "Sent") != usual].map(usize::from);
+        assert_eq!(changed, same, "{template}");
+    }
     // With the usual template, the aggregate type is enough, and nothing is copied.
     let usual: TopicRules = "events.{aggregate_type}".parse().unwrap();
     let mut untouched = Vec::new();

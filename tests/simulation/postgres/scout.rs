@@ -10,9 +10,11 @@ use outbox_relay::relay::holds::pauses::{Counts, Pause};
 use outbox_relay::relay::holds::prober::{Due, Failed, Holds, LEASE, Waiting, Witness};
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::lanes::scout::{Oldest, Scan, ScoutQueries};
+use outbox_relay::relay::lanes::watch::{Watch, Watched};
 use outbox_relay::relay::outbox::ServerId;
 use outbox_relay::relay::reason::REJECTS_EVERYTHING;
 use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 impl ScoutQueries for SimConnection {
     async fn scan(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Scan, Fault> {
@@ -51,6 +53,25 @@ impl ScoutQueries for SimConnection {
         let id = self.server_id();
         self.receive_answer().await?;
         Ok((id, writers))
+    }
+
+    async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault> {
+        self.send_statement(false).await?;
+        let begun = Instant::now();
+        let watched = loop {
+            let server = &self.server;
+            let is_new = watch.highest.is_none_or(|known| {
+                let is_new = |id: i64| id > known || watch.gaps.contains(&id);
+                server.basis() != watch.basis || !server.rows(|row| is_new(row.event.id)).is_empty()
+            });
+            if is_new || begun.elapsed() >= watch.at_most {
+                let highest = server.rows(|_| true).iter().map(|row| row.event.id).max().unwrap_or(i64::MIN);
+                break Watched { highest, is_new };
+            }
+            sleep(watch.every).await;
+        };
+        self.receive_answer().await?;
+        Ok(watched)
     }
 
     /// Only displayed to operators.

@@ -1,64 +1,8 @@
-use diesel::QueryableByName;
-use diesel::result::Error;
-use diesel::sql_types::BigInt;
-use diesel_async::{
-    AnsiTransactionManager, AsyncConnection, AsyncPgConnection, RunQueryDsl, TransactionManager,
-};
-use pg_outbox::idempotency::{Guard, PhaseError};
-use pg_outbox::{OutboxClient, OutboxTransaction};
+//! diesel-async, whose versions share `connection.rs`.
 
-use super::{Connection, Tx};
-
-impl Connection for AsyncPgConnection {
-    type Tx<'c> = Transaction<'c>;
-    type Error = Error;
-
-    async fn connect(url: &str) -> AsyncPgConnection {
-        AsyncPgConnection::establish(url).await.unwrap()
-    }
-
-    /// Begins a transaction as `transaction(..)` does.
-    async fn begin(&mut self) -> Transaction<'_> {
-        AnsiTransactionManager::begin_transaction(self).await.unwrap();
-        Transaction(self)
-    }
-
-    fn client(&mut self) -> impl OutboxClient {
-        self
-    }
-
-    async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<Error>> {
-        #[derive(QueryableByName)]
-        struct Row {
-            #[diesel(sql_type = BigInt)]
-            id: i64,
-        }
-        let work = async |connection: &mut AsyncPgConnection| {
-            diesel::sql_query(sql).get_result::<Row>(connection).await.map(|row| row.id)
-        };
-        guard.phase_diesel(self, name, work).await
-    }
-}
-
-/// A connection with an open transaction. diesel has no type for it.
-pub struct Transaction<'c>(&'c mut AsyncPgConnection);
-
-impl Tx for Transaction<'_> {
-    type Error = Error;
-
-    fn tx(&mut self) -> impl OutboxTransaction {
-        &mut *self.0
-    }
-
-    async fn run(&mut self, sql: &str) -> Result<u64, Error> {
-        Ok(diesel::sql_query(sql).execute(self.0).await? as u64)
-    }
-
-    async fn commit(self) {
-        AnsiTransactionManager::commit_transaction(self.0).await.unwrap();
-    }
-
-    async fn rollback(self) {
-        AnsiTransactionManager::rollback_transaction(self.0).await.unwrap();
-    }
-}
+#[cfg(feature = "diesel-async-07")]
+mod version_07;
+#[cfg(feature = "diesel-async-08")]
+mod version_08;
+#[cfg(feature = "diesel-async-09")]
+mod version_09;

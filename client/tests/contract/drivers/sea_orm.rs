@@ -1,58 +1,6 @@
-use pg_outbox::idempotency::{Guard, PhaseError};
-use pg_outbox::{OutboxClient, OutboxTransaction};
-use sea_orm::{
-    ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr,
-    Statement, TransactionTrait,
-};
+//! sea-orm, whose versions share `connection.rs`.
 
-use super::{Connection, Tx};
-
-/// A pool of one connection.
-impl Connection for DatabaseConnection {
-    type Tx<'c> = DatabaseTransaction;
-    type Error = DbErr;
-
-    const IS_PINGED_BY_ITS_POOL: bool = true;
-
-    async fn connect(url: &str) -> DatabaseConnection {
-        let mut options = ConnectOptions::new(url);
-        options.max_connections(1).test_before_acquire(false); // would add a ping
-        Database::connect(options).await.unwrap()
-    }
-
-    async fn begin(&mut self) -> DatabaseTransaction {
-        TransactionTrait::begin(self).await.unwrap()
-    }
-
-    fn client(&mut self) -> impl OutboxClient {
-        &*self
-    }
-
-    async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<DbErr>> {
-        let work = async |tx: &DatabaseTransaction| {
-            let row = tx.query_one_raw(Statement::from_string(DbBackend::Postgres, sql)).await?;
-            row.unwrap().try_get_by_index(0)
-        };
-        guard.phase_sea_orm(self, name, work).await
-    }
-}
-
-impl Tx for DatabaseTransaction {
-    type Error = DbErr;
-
-    fn tx(&mut self) -> impl OutboxTransaction {
-        &*self
-    }
-
-    async fn run(&mut self, sql: &str) -> Result<u64, DbErr> {
-        Ok(self.execute_raw(Statement::from_string(DbBackend::Postgres, sql)).await?.rows_affected())
-    }
-
-    async fn commit(self) {
-        self.commit().await.unwrap();
-    }
-
-    async fn rollback(self) {
-        self.rollback().await.unwrap();
-    }
-}
+#[cfg(feature = "sea-orm-1")]
+mod version_1;
+#[cfg(feature = "sea-orm-2")]
+mod version_2;

@@ -1,5 +1,6 @@
 use pg_outbox::{Error, Event, Outbox};
-use sea_orm::{DbBackend, MockDatabase, TransactionTrait};
+
+use super::sea_orm::{DbBackend, MockDatabase, TransactionTrait};
 
 /// sea-orm has the same types for every database.
 #[tokio::test]

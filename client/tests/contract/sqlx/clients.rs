@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use pg_outbox::idempotency::{Begun, Error, Fingerprint, Key, Request, Scope};
 use pg_outbox::{DatabaseError, Event, testing};
-use sqlx::postgres::PgPoolOptions;
-use sqlx::{Connection, PgConnection, PgPool};
 
+use super::sqlx::postgres::PgPoolOptions;
+use super::sqlx::{Connection, PgConnection, PgPool};
 use crate::{database, modules};
 
 fn request() -> Request {

@@ -109,13 +109,17 @@ FROM {versions}"
     /// a third as much to the cost of a round trip, because the server prepares fewer conditions and scans one index range.
     ///
     /// If something is held, blocked or paused, the version is NULL and no rows are returned. A large row has a lane and a
-    /// size, but no contents.
+    /// size, but no contents. So has a row whose size is NULL, because a column has lost its NOT NULL.
     pub(super) fn new_rows_if_free(self) -> Query {
         let (outbox, versions) = (self.target.table.quoted(), self.target.versions_if_free());
         let ctid = if self.on_sent == OnSent::Delete { ", i.ctid" } else { "" };
-        let topic = if self.target.topics.column { ", left(i.topic, 300) AS outbox_relay_topic" } else { "" };
         let length = self.payload.length_sql("i.payload");
         let is_ours = "i.sent_at IS NULL AND (hashtext(i.aggregate_id) & 63) = ANY($7::smallint[])";
+        let topic = if self.target.topics.column {
+            format!(", CASE WHEN {is_ours} THEN left(i.topic, 300) END AS outbox_relay_topic")
+        } else {
+            String::new()
+        };
         let sql = format!(
             "
 SELECT v.version, v.basis, r.id, r.lane, r.event_id,
@@ -123,7 +127,7 @@ SELECT v.version, v.basis, r.id, r.lane, r.event_id,
        CASE WHEN r.is_small THEN r.aggregate_id END,
        CASE WHEN r.is_small THEN r.event_type END,
        CASE WHEN r.is_small THEN r.payload END,
-       CASE WHEN NOT r.is_small THEN 0::bigint END,
+       CASE WHEN r.lane IS NOT NULL AND r.is_small IS NOT TRUE THEN 0::bigint END,
        CASE WHEN r.is_small THEN r.headers END,
        r.created_at{r_ctid}{r_topic}
 FROM {versions}
@@ -218,8 +222,11 @@ LEFT JOIN LATERAL (
         let event_type_if_large =
             if topics.template.has_event_type() { " ELSE left(p.event_type, 300)" } else { "" };
         let (topic, p_topic) = match topics.column {
-            true => (", o.topic", ", left(p.topic, 300) AS outbox_relay_topic"),
-            false => ("", ""),
+            true => (
+                ", o.topic",
+                format!(", CASE WHEN {is_read}true THEN left(p.topic, 300) END AS outbox_relay_topic"),
+            ),
+            false => ("", String::new()),
         };
         let length = self.payload.length_sql("o.payload");
         let texts = format!(

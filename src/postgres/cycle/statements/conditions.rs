@@ -22,6 +22,9 @@ impl Target<'_> {
     }
 
     /// The topic of the row of this alias. It is never NULL.
+    ///
+    /// Values that the planner cannot compare directly with a column are cut, because the server would read all of a large
+    /// one. What is cut is too long for a topic anyway.
     fn topic_of(self, row: &str) -> String {
         let template = &self.topics.template;
         let (prefix, suffix) = (quote_literal(template.prefix()), quote_literal(template.suffix()));
@@ -33,11 +36,11 @@ impl Target<'_> {
         }
         let part = |part: &TopicPart| match part {
             TopicPart::Text(text) => quote_literal(text),
-            TopicPart::EventType => format!("{row}.event_type"),
-            _ => format!("{row}.aggregate_type"),
+            TopicPart::EventType => format!("left({row}.event_type, 300)"),
+            _ => format!("left({row}.aggregate_type, 300)"),
         };
         let rendered = template.parts().iter().map(part).collect::<Vec<_>>().join(" || ");
-        if self.topics.column { format!("coalesce({row}.topic, {rendered})") } else { rendered }
+        if self.topics.column { format!("coalesce(left({row}.topic, 300), {rendered})") } else { rendered }
     }
 
     /// The version of the set of holds, blocked keys and pauses, and the basis of the marks. The basis changes when a hold,

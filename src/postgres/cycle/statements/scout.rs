@@ -2,6 +2,7 @@
 
 use super::conditions::Target;
 use super::query::{Query, Template};
+use crate::postgres::table::TableName;
 
 /// Lists the transactions that may still commit a row. An insert takes this lock before it draws an id, and keeps it until
 /// its transaction ends, even a prepared one.
@@ -21,6 +22,14 @@ LEFT JOIN (
       AND mode = 'RowExclusiveLock'
 ) AS w ON true",
 };
+
+/// Waits for new events (`sql/0003_wait.sql`). `PREPARE` and EXPLAIN do not accept CALL, so it is not printed.
+pub(crate) fn wait(table: &TableName) -> String {
+    format!(
+        "CALL {}($1::bigint, NULL, $2::bigint[], $3::bigint, $4::float8, $5::float8, $6::float8)",
+        table.wait()
+    )
+}
 
 /// Counts unsent rows up to 10,000. Above that, it returns the range of their ids, which is accurate if there are few sent
 /// rows between them.

@@ -31,7 +31,7 @@ pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Faul
         )
         .await?;
     let Some(row) = rows.first() else {
-        let remedy = "create it again with its part of `outbox-relay migrate --print --config FILE`";
+        let remedy = "recreate it with its statements from `outbox-relay migrate --print --config FILE`";
         let problem = format!("the table {} is missing", context.table.render("{setting}"));
         return Ok(vec![TOPIC_TEMPLATE_UNRECORDED.found(PLACE, problem, remedy)]);
     };

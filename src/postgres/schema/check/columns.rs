@@ -97,7 +97,7 @@ impl From<&config::Outbox> for TopicColumn {
 }
 
 const READ: &str = "
-SELECT attname::text, format_type(atttypid, NULL), attnotnull, atthasdef
+SELECT attname::text, format_type(atttypid, NULL), attnotnull, atthasdef, attgenerated <> ''
 FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped";
 
 const PAYLOAD_TYPE: &str = "
@@ -119,6 +119,7 @@ struct Column {
     type_name: String,
     not_null: bool,
     has_default: bool,
+    is_generated: bool,
 }
 
 pub(super) struct Columns(Vec<Column>);
@@ -130,6 +131,7 @@ pub(super) async fn read(client: &Client, outbox: u32) -> Result<Columns, tokio_
         type_name: row.get(1),
         not_null: row.get(2),
         has_default: row.get(3),
+        is_generated: row.get(4),
     };
     Ok(Columns(rows.iter().map(column).collect()))
 }
@@ -154,7 +156,11 @@ impl Columns {
             None if wanted == TopicColumn::Optional => return None,
             None => (
                 "[outbox] topic_allow is set, but the column is missing".to_owned(),
-                format!("ALTER TABLE {outbox} ADD COLUMN {TOPIC} text;"),
+                format!("SET lock_timeout = '1s'; ALTER TABLE {outbox} ADD COLUMN {TOPIC} text;"),
+            ),
+            Some(topic) if topic.is_generated => (
+                "it is generated, so a requeued dead letter could not keep its topic".to_owned(),
+                format!("ALTER TABLE {outbox} ALTER COLUMN {TOPIC} DROP EXPRESSION;"),
             ),
             Some(topic) if TEXT.contains(&topic.type_name.as_str()) => return None,
             Some(topic) => (

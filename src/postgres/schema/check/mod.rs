@@ -161,7 +161,7 @@ async fn migration_faults(
             State::Applied { .. } => return None,
             State::Pending => ("is not applied: the schema is older than this outbox-relay", MIGRATE),
             State::Unknown => (
-                "is not known here: the schema is newer than this outbox-relay",
+                "is unknown: the schema is newer than this outbox-relay",
                 "upgrade this binary to the version that migrated it",
             ),
             State::ChecksumDiffers { .. } => (

@@ -79,7 +79,7 @@ impl Relations {
                     SchemaFaultKind::Relation,
                     name,
                     "the table is missing, though its migration is recorded",
-                    "create it again with its part of `outbox-relay migrate --print --config FILE`",
+                    "recreate it with its statements from `outbox-relay migrate --print --config FILE`",
                 )),
                 None => {}
             }

@@ -41,8 +41,8 @@ pub enum MigrateError {
     },
     /// A migration was applied with a different text.
     #[error(
-        "{table}: migration {number} ({name}) was applied with different SQL (recorded sha256 {recorded}). Run \
-         the outbox-relay version that applied it. If the schema matches the output of `migrate --print`, correct \
+        "{table}: migration {number} ({name}) was applied with different SQL (recorded sha256 {recorded}). Run the \
+         outbox-relay version that applied it. Or, if the schema matches the output of `migrate --print`, correct \
          the checksum in the migration table"
     )]
     ChecksumDiffers {
@@ -68,16 +68,15 @@ pub enum MigrateError {
         /// The migration's name.
         name: String,
     },
-    /// A table of that name exists, and no migration created it.
-    #[error(
-        "{table}: {source}, but no migration is recorded for it. Choose another name in [outbox] table or rename \
-         the existing table, and run the command again"
-    )]
+    /// A table or function of that name exists, and no migration created it.
+    #[error("{table}: {source}, but no migration is recorded for it. {remedy}, and run the command again")]
     Exists {
         /// The outbox table.
         table: String,
         /// The server's error.
         source: ServerError,
+        /// How to resolve the conflict, without the full stop.
+        remedy: &'static str,
     },
     /// The server is a standby, or the session is read-only.
     #[error("{table}: {source}. Connect to the primary server")]
@@ -114,9 +113,6 @@ impl MigrateError {
                 Self::Locked { table, seconds: super::LOCK_TIMEOUT.as_secs() }
             }
             Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Self::Denied { table, source, grant: grant() },
-            Some(&SqlState::DUPLICATE_TABLE | &SqlState::DUPLICATE_FUNCTION) => {
-                Self::Exists { table, source }
-            }
             Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => Self::ReadOnly { table, source },
             _ => Self::Server { table, source },
         }

@@ -215,12 +215,27 @@ async fn run(
     let names = Names::read(transaction, table).await?;
     let fault = |error: tokio_postgres::Error| match error.code() {
         Some(&SqlState::LOCK_NOT_AVAILABLE) => MigrateError::InUse { table: table.to_string() },
+        Some(&SqlState::DUPLICATE_TABLE | &SqlState::DUPLICATE_FUNCTION) => MigrateError::Exists {
+            table: table.to_string(),
+            source: error.into(),
+            remedy: remedy_for_conflict(series, migration),
+        },
         _ => MigrateError::new(&table.to_string(), error.into(), || names.missing_grant(table)),
     };
     transaction.batch_execute(&table.render(series.bookkeeping())).await.map_err(fault)?;
     transaction.batch_execute(&table.render(migration.template)).await.map_err(fault)?;
     transaction.batch_execute(&series.record_sql(table, migration)).await.map_err(fault)?;
     Ok(())
+}
+
+/// What to do if a name is taken. Another name for an existing outbox would be a new, empty one, and modules have fixed names.
+fn remedy_for_conflict(series: Series, migration: &Migration) -> &'static str {
+    match series {
+        Series::Outbox if migration.number == 1 => {
+            "Choose another name in [outbox] table or rename the existing table"
+        }
+        Series::Outbox | Series::Module(_) => "Rename or drop the existing table or function",
+    }
 }
 
 /// The migrations to apply, or the reason why none can be applied.

@@ -7,6 +7,7 @@ use crate::relay::health::stats::Stats;
 use crate::relay::lanes::marks::Marks;
 use crate::relay::publisher::Judged;
 use crate::relay::publisher::fixture::{self, Silent};
+use crate::relay::settings::Limits;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ const SERVER: ServerId = ServerId { connection: 1, started_us: 1, backend: 1 };
 struct Server {
     unavailable: Rc<Cell<bool>>,
     asked: Rc<Cell<u32>>,
+    scans: Rc<Cell<u32>>,
 }
 
 impl Server {
@@ -48,11 +50,16 @@ impl Server {
 
 impl ScoutQueries for Server {
     async fn scan(&mut self, _: &[Lane], _: &[i64], basis: i64) -> Result<Scan, Fault> {
+        self.scans.set(self.scans.get() + 1);
         self.answer(Scan { server: SERVER, basis, first_unsent: Vec::new() })
     }
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
         // This transaction never ends, so the scout keeps asking.
         self.answer((SERVER, vec!["3/1".to_owned()]))
+    }
+    async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault> {
+        sleep(watch.at_most).await;
+        self.answer(Watched { highest: 7, is_new: false })
     }
     async fn backlog(&mut self, _: &[i64]) -> Result<i64, Fault> {
         self.answer(0)
@@ -62,15 +69,21 @@ impl ScoutQueries for Server {
     }
 }
 
-/// A relay of which workers have every lane, so the scout asks Postgres only for the fence and for measurements.
-async fn busy() -> Rc<Relay<Cluster>> {
+/// A relay that has read a row, and can reach Kafka.
+fn relay(limits: Limits) -> Relay<Cluster> {
     let template = "events.{aggregate_type}".parse().unwrap();
     let marks = Rc::new(RefCell::new(Marks::new()));
     marks.borrow_mut().note_server(SERVER);
     let epoch = marks.borrow().epoch();
     marks.borrow_mut().note_ids(epoch, [7]);
-    let relay = Relay::new(Cluster, template, fixture::limits(), marks, Arc::new(Stats::new()));
+    let relay = Relay::new(Cluster, template, limits, marks, Arc::new(Stats::new()));
     relay.gate.open();
+    relay
+}
+
+/// A relay of which workers have every lane, so the scout asks Postgres only for the fence and for measurements.
+async fn busy() -> Rc<Relay<Cluster>> {
+    let relay = relay(fixture::limits());
     relay.board.add(Lane::all());
     while !relay.board.all_taken() {
         relay.board.take().await.unwrap();
@@ -120,4 +133,25 @@ async fn an_outage_of_the_scout_ends_when_its_fence_works_again() {
         assert_eq!(relay.health.postgres.lasts(), None, "before the next sweep or measurement");
     };
     scout_during(&relay, &server, watching).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scout_without_work_lets_the_server_wait() {
+    for (poll_interval, scans) in [(10, 15..=25), (100, 90..=110)] {
+        let limits = Limits { poll_interval: Duration::from_millis(poll_interval), ..fixture::limits() };
+        let (relay, server) = (Rc::new(relay(limits)), Server::default());
+        // An idle worker.
+        let idle = async { relay.board.take().await };
+        let watching = async {
+            tokio::select! {
+                _ = idle => unreachable!("there is no work"),
+                () = sleep(Duration::from_secs(10)) => {}
+            }
+        };
+        scout_during(&relay, &server, watching).await;
+        // Sweeps are scans, too.
+        let sweeps = 5;
+        let scanned = server.scans.get() - sweeps;
+        assert!(scans.contains(&scanned), "{scanned} scans with poll_interval {poll_interval} ms");
+    }
 }

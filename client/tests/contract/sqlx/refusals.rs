@@ -1,6 +1,6 @@
 use pg_outbox::{DatabaseError, Error, Event, inbox};
-use sqlx::{Connection, PgConnection, PgPool};
 
+use super::sqlx::{self, Connection, PgConnection, PgPool};
 use crate::{database, modules};
 
 fn event() -> Event {

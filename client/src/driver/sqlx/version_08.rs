@@ -1,0 +1,22 @@
+//! sqlx 0.8.
+
+use ::sqlx_08 as sqlx;
+
+#[path = "connection.rs"]
+mod connection;
+#[path = "error.rs"]
+mod error;
+#[cfg(feature = "idempotency")]
+#[path = "phase.rs"]
+mod phase;
+#[cfg(feature = "tower")]
+#[path = "pool.rs"]
+mod pool;
+
+#[cfg(feature = "sea-orm-1")]
+pub use connection::answer;
+
+/// This version accepts any SQL.
+fn statement(sql: &str) -> &str {
+    sql
+}

@@ -1,0 +1,63 @@
+use diesel::QueryableByName;
+use diesel::result::Error;
+use diesel::sql_types::BigInt;
+use pg_outbox::idempotency::{Guard, PhaseError};
+use pg_outbox::{OutboxClient, OutboxTransaction};
+
+use super::diesel_async::{AnsiTransactionManager, AsyncPgConnection, TransactionManager};
+use super::diesel_async::{AsyncConnection, RunQueryDsl};
+use crate::drivers::{Connection, Tx};
+
+impl Connection for AsyncPgConnection {
+    type Tx<'c> = Transaction<'c>;
+    type Error = Error;
+
+    async fn connect(url: &str) -> AsyncPgConnection {
+        AsyncPgConnection::establish(url).await.unwrap()
+    }
+
+    /// Begins a transaction as `transaction(..)` does.
+    async fn begin(&mut self) -> Transaction<'_> {
+        AnsiTransactionManager::begin_transaction(self).await.unwrap();
+        Transaction(self)
+    }
+
+    fn client(&mut self) -> impl OutboxClient {
+        self
+    }
+
+    async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<Error>> {
+        #[derive(QueryableByName)]
+        struct Row {
+            #[diesel(sql_type = BigInt)]
+            id: i64,
+        }
+        let work = async |connection: &mut AsyncPgConnection| {
+            diesel::sql_query(sql).get_result::<Row>(connection).await.map(|row| row.id)
+        };
+        guard.phase_diesel(self, name, work).await
+    }
+}
+
+/// A connection with an open transaction. diesel has no type for it.
+pub struct Transaction<'c>(&'c mut AsyncPgConnection);
+
+impl Tx for Transaction<'_> {
+    type Error = Error;
+
+    fn tx(&mut self) -> impl OutboxTransaction {
+        &mut *self.0
+    }
+
+    async fn run(&mut self, sql: &str) -> Result<u64, Error> {
+        Ok(diesel::sql_query(sql).execute(self.0).await? as u64)
+    }
+
+    async fn commit(self) {
+        AnsiTransactionManager::commit_transaction(self.0).await.unwrap();
+    }
+
+    async fn rollback(self) {
+        AnsiTransactionManager::rollback_transaction(self.0).await.unwrap();
+    }
+}

@@ -1,0 +1,4 @@
+use ::diesel_async_07 as diesel_async;
+
+#[path = "connection.rs"]
+mod connection;

@@ -1,0 +1,10 @@
+use ::sqlx_08 as sqlx;
+
+#[path = "connection.rs"]
+mod connection;
+
+pub use connection::Connected;
+
+fn statement(sql: &str) -> &str {
+    sql
+}

@@ -1,0 +1,10 @@
+use ::sqlx;
+
+#[path = "connection.rs"]
+mod connection;
+
+pub use connection::Connected;
+
+fn statement(sql: &str) -> sqlx::AssertSqlSafe<&str> {
+    sqlx::AssertSqlSafe(sql)
+}

@@ -1,0 +1,12 @@
+use ::sqlx_08 as sqlx;
+
+#[path = "clients.rs"]
+mod clients;
+#[path = "refusals.rs"]
+mod refusals;
+
+contract!(sqlx::PgConnection);
+
+mod connection {
+    contract!(crate::drivers::sqlx::version_08::Connected);
+}
