@@ -36,6 +36,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
+/// Recording as many rows as this takes about as long as one read of a flow.
+const FLOW_RECORDS: usize = 64;
+
 /// How long the schema check may take. It only reads the catalogue and small tables.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -380,6 +383,7 @@ pub fn limits(config: &Config) -> Limits {
         } else {
             Duration::ZERO
         },
+        flow_records: FLOW_RECORDS,
         poll_interval: config.relay.poll_interval,
         on_rejected: config.outbox.on_rejected,
         rejections_before_hold: config.outbox.rejections_before_hold,

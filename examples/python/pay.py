@@ -31,6 +31,6 @@ def pay(connection: psycopg.Connection, order_id: int) -> UUID:
 
 
 if __name__ == "__main__":
-    # With autocommit, only `with connection.transaction()` begins a transaction, and its end commits it.
+    # With autocommit, only `with connection.transaction()` begins a transaction, committed when its block ends.
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         print("committed event", pay(connection, int(sys.argv[1])))

@@ -70,7 +70,7 @@ impl Run {
         block_on(async {
             let signals = signals()?;
             let reloading = Reloading::new(self.config.path(), config, filter)?;
-            relay(reloading, self.once, signals).await
+            Box::pin(relay(reloading, self.once, signals)).await
         })?
     }
 }

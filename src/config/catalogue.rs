@@ -60,8 +60,10 @@ settings! {
             "The password. It overrides the password in the url. If the environment sets another url, the password \
              in the\nconfiguration file is not used: include the password in that url.";
         password_command: Option<PasswordCommand>, Command, Unset("[\"aws\", \"rds\", \"generate-db-auth-token\", \"--hostname\", \"db\", \"--port\", \"5432\", \"--username\", \"outbox_relay\"]"), NextConnection,
-            "Program that prints the password, and its arguments. Use it instead of password or password_file. It is \
-             run before\neach connection, without a shell, and must finish within 10 s. Its output is never logged.";
+            "Program, with its arguments, that prints the password. Use it instead of password or password_file. It \
+             is \
+             run before\neach connection, without a shell, and must finish within 10 s. Its standard output is \
+             never logged.";
         sslmode: Option<TlsMode>, Choice(TlsMode::WORDS), Unset("verify-full"), NextConnection,
             "How strictly TLS is required and verified. This setting and the next three override the parameters of \
              the same\nname in the url. If sslmode is set neither here nor in the url, it is verify-full, or \
@@ -185,10 +187,10 @@ settings! {
         batch_bytes: ByteSize, Size(64 << 10, 1 << 30), Default("8MiB"), Now,
             "Maximum number of bytes that a worker claims at once. A single larger event is still \
              published. Each worker needs\nabout twice this much memory.";
-        poll_interval: Duration, Span(ms(1), secs(HOUR)), Default("15ms"), Now,
+        poll_interval: Duration, Span(ms(1), secs(HOUR)), Default("20ms"), Now,
             "Longest time between two checks for new events while there is nothing to publish. The checks run \
              inside PostgreSQL.";
-        flow_window: Duration, Span(ms(0), secs(10)), Default("100ms"), Now,
+        flow_window: Duration, Span(ms(0), secs(10)), Default("250ms"), Now,
             "How long a worker keeps reading new events in one transaction while there is no backlog. A longer \
              window reduces\nthe load on PostgreSQL, but a crash redelivers up to one window of events per worker. \"0s\" disables it.";
         workers: usize, Count(1, 64), Default("2"), Restart,

@@ -157,7 +157,7 @@ fn signer(aws: &config::Aws) -> Result<Box<dyn TokenSource>, Failure> {
 /// The configuration has reported this before.
 #[cfg(not(feature = "aws"))]
 fn signer(_: &config::Aws) -> Result<Box<dyn TokenSource>, Failure> {
-    Err(CONFIGURATION.failure("[kafka.aws]: this program was built without the feature aws"))
+    Err(CONFIGURATION.failure("[kafka.aws]: this program was built without the aws feature"))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -58,6 +58,10 @@ pub trait Claim {
     /// Searches for new rows in a snapshot of its own, and appends those of the claimed lanes to `rows`, by id.
     async fn read_on(&mut self, search: &Search, rows: &mut Vec<Self::Event>) -> Result<SearchResult, Fault>;
 
+    /// Records acknowledged rows before the settlement, which must not contain them again. Returns whether all of them were
+    /// recorded. They stay unsent if the transaction does not commit.
+    async fn record_sent(&mut self, sent: &[&Self::Event]) -> Result<bool, Fault>;
+
     /// Keeps the transaction alive.
     async fn keep_alive(&mut self) -> Result<(), Fault>;
 

@@ -17,6 +17,9 @@ pub struct Limits {
     pub takeover_timeout: Duration,
     /// How long a flow may last. Zero disables flows.
     pub flow_window: Duration,
+    /// A flow records so many acknowledged rows as sent at once before it settles. A settlement of all rows of its window would
+    /// take many times as long as a read, and new rows would wait for it.
+    pub flow_records: usize,
     /// The longest time between two checks for new rows while there is nothing to publish.
     pub poll_interval: Duration,
     /// What happens to a rejected row.

@@ -74,6 +74,31 @@ async fn relay_killed_at_any_stage_of_the_cycle_loses_and_reorders_nothing() {
     outbox.drop().await;
 }
 
+/// What a flow has recorded before its settlement takes effect only with its COMMIT.
+#[tokio::test]
+async fn relay_killed_in_a_flow_sends_again_what_it_had_recorded() {
+    let outbox = Outbox::create("recorded", 3).await;
+    let relay = outbox.relay().set_environment(FAIL_POINT, "recorded").set("relay", "workers", 1);
+    // Long enough for many inserts, even on a busy machine.
+    let mut victim = relay.set("relay", "flow_window", "10s").start().await;
+    let mut rows = 0;
+    while !victim.log().contains("fail point recorded reached") {
+        rows::insert(&outbox, "order", 50, rows..rows + 10, Filling::Nothing).await;
+        rows += 10;
+        assert!(rows < 20_000, "no flow has recorded rows: {}", victim.log());
+    }
+    let settled = outbox.settled().await;
+    victim.kill();
+    let mut next = outbox.start_relay().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(next.stop().await.success());
+    let report = outbox.check().await;
+    assert!(report.lost.is_empty() && report.reordered.is_empty(), "{report}");
+    let unsettled = rows as usize - settled as usize;
+    assert!((64..=unsettled).contains(&report.duplicates), "{settled} rows were settled: {report}");
+    outbox.drop().await;
+}
+
 /// In every build, a panic in one task ends the process immediately. No part of it stays alive.
 #[tokio::test]
 async fn panic_in_any_task_ends_the_process_immediately() {

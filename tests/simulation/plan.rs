@@ -225,6 +225,8 @@ pub enum Sabotage {
     FlowUnderAnyVersion,
     /// A flow publishes the rows of lanes that it does not hold.
     FlowReadsAllLanes,
+    /// A flow records its newest row as sent, whether or not Kafka has it.
+    FlowRecordsNewestRow,
     /// A row is held or paused by the topic of its aggregate type, although something else determines the topic.
     TopicsByTypeAlone,
     /// A block or pause of a key covers only one aggregate type, although several types share a topic.

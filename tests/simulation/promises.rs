@@ -86,6 +86,7 @@ pub struct Outcome {
     /// The number of times that a topic was held because it was silent.
     pub stuck: usize,
     pub flowed: usize,
+    pub recorded: usize,
     /// The time from the last fault until everything was settled.
     pub settled_after: Duration,
     /// The longest time from a commit until Kafka stored the event, in topics that were never away.
@@ -301,6 +302,7 @@ impl Promises {
             settlements_lost: self.world.count.settlements_lost.get() as usize,
             stuck: self.world.count.stuck.get() as usize,
             flowed: self.world.count.flowed.get() as usize,
+            recorded: self.world.count.recorded.get() as usize,
             settled_after: self.world.count.settled_after.get(),
             slowest: self.world.count.slowest.get(),
             settled_late: self.world.count.settled_late.get(),
@@ -362,6 +364,7 @@ impl Outcome {
         self.settlements_lost += other.settlements_lost;
         self.stuck += other.stuck;
         self.flowed += other.flowed;
+        self.recorded += other.recorded;
         self.settled_after = self.settled_after.max(other.settled_after);
         self.slowest = self.slowest.max(other.slowest);
         self.settled_late = self.settled_late.max(other.settled_late);

@@ -31,6 +31,8 @@ use tokio::task::JoinSet;
 /// How long Kafka may take to acknowledge a batch.
 pub const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 const REAPS_EVERY: Duration = Duration::from_millis(300);
+/// Flows have few rows here.
+const FLOW_RECORDS: usize = 2;
 
 /// One relay, over all its lives.
 pub struct Slot {
@@ -146,6 +148,7 @@ impl Slot {
             publish_timeout: PUBLISH_TIMEOUT,
             takeover_timeout: TAKEOVER,
             flow_window: self.world.plan.flow_window,
+            flow_records: FLOW_RECORDS,
             // With the shorter one, the server waits for rows.
             poll_interval: Duration::from_millis(if plan.relays < 3 { 40 } else { 250 }),
             on_rejected: if plan.blocks_keys { OnRejected::BlockKey } else { OnRejected::DeadLetter },

@@ -342,3 +342,8 @@ fn a_flow_that_publishes_the_rows_of_other_lanes() {
     let plan = |seed| Plan { relays: 3, lanes: 3, keys: 5, ..flows(seed) };
     must_be_caught(Sabotage::FlowReadsAllLanes, plan, 2_000, ORDER);
 }
+
+#[test]
+fn a_flow_that_records_rows_before_kafka_has_them() {
+    must_be_caught(Sabotage::FlowRecordsNewestRow, flows, 200, SETTLED);
+}

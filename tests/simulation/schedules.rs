@@ -32,6 +32,7 @@ fn flows(seed: u64, plan: Plan) -> Plan {
 fn flows_lose_and_reorder_nothing_whatever_fails() {
     let outcome = explore(|seed| flows(seed, Plan::storm(seed)), 2_000);
     assert!(outcome.flowed * 100 > outcome.written, "few rows were read by flows: {outcome:?}");
+    assert!(outcome.recorded * 200 > outcome.written, "flows recorded few rows: {outcome:?}");
 }
 
 #[test]

@@ -57,6 +57,8 @@ pub struct Counters {
     pub late: Cell<u32>,
     /// Rows that flows have read.
     pub flowed: Cell<u32>,
+    /// Rows that flows have recorded as sent before their settlement.
+    pub recorded: Cell<u32>,
     /// Valid rows that were rejected because their topic refused every record.
     pub valid_rejected: Cell<u32>,
 }

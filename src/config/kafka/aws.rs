@@ -53,8 +53,8 @@ impl Aws {
 
 fn not_built_in() -> Problem {
     Problem::new(
-        "[kafka.aws] is set, but this program was built without the feature aws",
-        "use the program of a release package, or build with --features aws",
+        "[kafka.aws] is set, but this program was built without the aws feature",
+        "use the binary from a release package, or build with --features aws",
     )
 }
 
@@ -114,7 +114,7 @@ pub(in crate::config) fn session_name(text: &str, setting: &Setting, _: &Reader)
     if SESSION_NAME_LENGTH.contains(&text.len()) && text.bytes().all(|byte| is_allowed(byte, b"_+=,.@-")) {
         return Ok(text.to_owned());
     }
-    let help = "use 2 to 64 letters, digits or characters of _+=,.@-";
+    let help = "use 2 to 64 characters: letters, digits, or any of _+=,.@-";
     Err(Problem::new(format!("{setting} is not a valid session name"), help))
 }
 
@@ -127,7 +127,7 @@ pub(in crate::config) fn external_id(
     if EXTERNAL_ID_LENGTH.contains(&text.len()) && text.bytes().all(|byte| is_allowed(byte, b"_+=,.@:/-")) {
         return Ok(Some(text.to_owned()));
     }
-    let help = "use 2 to 1224 letters, digits or characters of _+=,.@:/-";
+    let help = "use 2 to 1224 characters: letters, digits, or any of _+=,.@:/-";
     Err(Problem::new(format!("{setting} is not a valid external ID"), help))
 }
 
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_program_without_the_feature_reports_how_to_get_one_with_it() {
         let problem = not_built_in();
-        assert!(problem.message.contains("without the feature aws"), "{problem:?}");
+        assert!(problem.message.contains("without the aws feature"), "{problem:?}");
         assert!(problem.help.contains("--features aws"), "{problem:?}");
     }
 }

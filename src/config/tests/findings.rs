@@ -10,7 +10,7 @@ fn a_minimal_configuration_has_the_defaults() {
     assert!(config.warnings.is_empty(), "{}", config.warnings);
     assert_eq!(config.relay.batch_size, 10_000);
     assert_eq!(config.relay.batch_bytes.to_string(), "8MiB");
-    assert_eq!(config.relay.poll_interval.as_millis(), 15);
+    assert_eq!(config.relay.poll_interval.as_millis(), 20);
     assert_eq!(config.outbox.table.quoted(), r#""public"."outbox""#);
     assert_eq!(config.outbox.topic.topic("order", "OrderPaid"), "events.order");
     assert_eq!(config.reaper.retention.as_secs(), 86400);

@@ -30,7 +30,7 @@ fn settings_in_force_are_shown_as_they_would_be_written() {
         ("outbox.headers id", "{event_id}"),
         ("outbox.headers braces", "a{{b}}"),
         ("relay batch_bytes", "2MiB"),
-        ("relay poll_interval", "15ms"),
+        ("relay poll_interval", "20ms"),
         ("relay workers", "2"),
         ("reaper enabled", "true"),
         ("admin listen", "[::1]:7"),

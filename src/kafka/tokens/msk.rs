@@ -84,7 +84,7 @@ fn lifetime(credentials: &Credentials, now: SystemTime) -> Result<Duration, Prob
     };
     if ![credentials.access_key_id(), credentials.secret_access_key(), session].into_iter().all(is_valid) {
         return Err(
-            "the AWS credentials contain characters that no credentials have. Set them again".to_owned()
+            "the AWS credentials contain invalid characters or are too long. Set them again".to_owned()
         );
     }
     let Some(ends) = credentials.expiry() else { return Ok(token::VALID) };

@@ -348,6 +348,11 @@ impl Claim for PostgresClaim<'_> {
         Ok(found)
     }
 
+    async fn record_sent(&mut self, sent: &[&OutboxRow]) -> Result<bool, Fault> {
+        let recorded = settle::record_sent(&self.transaction, self.statements, self.prepares, sent).await;
+        recorded.map_err(|fault| self.discard.after(fault))
+    }
+
     async fn keep_alive(&mut self) -> Result<(), Fault> {
         let alive =
             answer("keeping the claim alive", self.transaction.client().batch_execute("SELECT 1")).await;

@@ -34,7 +34,7 @@ pub(crate) async fn settle(
     }
     let (mut all, mut recorded) = (true, None);
     if !settlement.sent.is_empty() {
-        let sent = SentRows::new(statements, settlement);
+        let sent = SentRows::new(statements, &settlement.sent, settlement.skip_locked);
         let rows = if settlement.skip_locked {
             recorded.insert(recorder.recorded(sent.sql, &sent.values()).await?).len()
         } else {
@@ -71,6 +71,18 @@ pub(crate) async fn settle(
     })
 }
 
+/// Records acknowledged rows without committing. Returns whether all of them were recorded.
+pub(crate) async fn record_sent(
+    transaction: &ClaimTransaction<'_>,
+    statements: &Statements,
+    prepares: bool,
+    sent: &[&OutboxRow],
+) -> Result<bool, Fault> {
+    let rows = SentRows::new(statements, sent, false);
+    let recorded = Recorder { transaction, prepares }.execute(rows.sql, &rows.values()).await?;
+    Ok(recorded == sent.len() as u64)
+}
+
 /// The statement that records acknowledged rows, and its parameters.
 struct SentRows<'a> {
     sql: &'a str,
@@ -80,18 +92,18 @@ struct SentRows<'a> {
 }
 
 impl<'a> SentRows<'a> {
-    fn new(statements: &'a Statements, settlement: &Settlement<'_, OutboxRow>) -> SentRows<'a> {
-        let sql = match (statements.on_sent, settlement.skip_locked) {
+    fn new(statements: &'a Statements, sent: &[&OutboxRow], skip_locked: bool) -> SentRows<'a> {
+        let sql = match (statements.on_sent, skip_locked) {
             (OnSent::Mark, false) => &statements.mark,
             (OnSent::Mark, true) => &statements.mark_around_locks,
             (OnSent::Delete, true) => &statements.delete_around_locks,
             (OnSent::Delete, false) => &statements.delete,
         };
-        let by_ctid = statements.on_sent == OnSent::Delete && !settlement.skip_locked;
+        let by_ctid = statements.on_sent == OnSent::Delete && !skip_locked;
         SentRows {
             sql,
-            ids: settlement.sent.iter().map(|row| row.id()).collect(),
-            ctids: by_ctid.then(|| settlement.sent.iter().filter_map(|row| row.ctid()).collect()),
+            ids: sent.iter().map(|row| row.id()).collect(),
+            ctids: by_ctid.then(|| sent.iter().filter_map(|row| row.ctid()).collect()),
         }
     }
 
@@ -114,7 +126,7 @@ impl Recorder<'_, '_> {
         statements: &Statements,
         settlement: &Settlement<'_, OutboxRow>,
     ) -> Result<Settled, Fault> {
-        let sent = SentRows::new(statements, settlement);
+        let sent = SentRows::new(statements, &settlement.sent, settlement.skip_locked);
         let values = sent.values();
         let client = self.transaction.client();
         let commit = client.batch_execute("COMMIT");

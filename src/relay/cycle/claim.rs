@@ -32,8 +32,20 @@ pub(super) struct Claimed<C> {
     pub(super) flowed: usize,
     /// The latency of the rows before this index has been measured.
     pub(super) measured: usize,
+    /// Rows that another session has locked are left out of the settlement.
+    pub(super) skips_locked: bool,
+    pub(super) recorded: Recorded,
     /// Rows for whose reports the flow continued beyond its window.
     pub(super) overdue: Option<Overdue>,
+}
+
+/// What a flow has recorded as sent. It takes effect with the commit of the settlement.
+#[derive(Clone, Copy)]
+pub(super) struct Recorded {
+    /// The rows of the batch before this index.
+    pub(super) rows: usize,
+    /// Whether none of them was missing, because another session had moved or deleted it.
+    pub(super) all: bool,
 }
 
 /// A read with the marks at the time it was planned.
@@ -56,6 +68,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     relay: &Relay<P>,
     outbox: &'o mut O,
     lanes: &[Lane],
+    skips_locked: bool,
 ) -> Result<Option<Claimed<O::Claim<'o>>>, Fault> {
     let claim_first = relay.board.has_more(lanes)
         || relay.board.was_elsewhere(lanes)
@@ -86,6 +99,8 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         flowing: false,
         flowed: 0,
         measured: 0,
+        skips_locked,
+        recorded: Recorded { rows: 0, all: true },
         overdue: None,
     }))
 }

@@ -12,7 +12,7 @@
 
 use crate::fail_point;
 use crate::relay::Relay;
-use crate::relay::cycle::claim::{Claimed, SLICE_ROWS_MAX};
+use crate::relay::cycle::claim::{Claimed, Recorded, SLICE_ROWS_MAX};
 use crate::relay::cycle::reports::{flows_on, not_acknowledged};
 use crate::relay::cycle::session::Session;
 use crate::relay::event::Event;
@@ -72,6 +72,10 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
             break;
         }
         fail_point::reach("flowing").await;
+        if let Err(fault) = record(relay, claimed, batch).await {
+            claimed.fault = Some(fault);
+            break;
+        }
         claimed.extend_deadline(relay);
         match step(relay, session, claimed, batch, (&mut search, found_rows)).await {
             Ok(Step::Rows) => (found_rows, has_rows, rows_at) = (true, true, Instant::now()),
@@ -87,6 +91,25 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
     session.absorb(batch);
     claimed.flowing = claimed.fault.is_none() && arriving;
     claimed.extend_deadline(relay);
+}
+
+/// Records the acknowledged rows at the start of the batch as sent, if there are enough of them.
+async fn record<C: Claim, P>(
+    relay: &Relay<P>,
+    claimed: &mut Claimed<C>,
+    batch: &Batch<C::Event>,
+) -> Result<(), Fault> {
+    let rows = claimed.recorded.rows..claimed.measured;
+    if rows.len() < relay.settings.limits().flow_records || claimed.skips_locked {
+        return Ok(());
+    }
+    let sent: Vec<&C::Event> = batch.sent_in(rows.clone()).collect();
+    let recorded = claimed.claim.record_sent(&sent).await.inspect_err(|fault| {
+        relay.narrowing.settlement_failed(&claimed.lanes, fault);
+    })?;
+    fail_point::reach("recorded").await;
+    claimed.recorded = Recorded { rows: rows.end, all: claimed.recorded.all && recorded };
+    Ok(())
 }
 
 enum Step {

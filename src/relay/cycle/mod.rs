@@ -73,7 +73,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     lanes: &[Lane],
     skip_locked: bool,
 ) -> Result<Cycle, Fault> {
-    let Some(mut claimed) = claim::claim(relay, outbox, lanes).await? else {
+    let Some(mut claimed) = claim::claim(relay, outbox, lanes, skip_locked).await? else {
         return Ok(Cycle::default());
     };
     let mut batch = Batch::new(relay.narrowing.on_rejected(lanes, relay.settings.limits().on_rejected));
@@ -86,11 +86,13 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     claimed.measure_latency(relay, &batch, batch.len());
     let publishing = session.publishing();
 
-    let Claimed { claim, planned, lanes: owned, fault, flowing, flowed, .. } = claimed;
+    let Claimed { claim, planned, lanes: owned, fault, flowing, flowed, recorded, .. } = claimed;
     let settled = match fault {
-        None => settle::settle(relay, claim, session, &batch, skip_locked).await.inspect_err(|fault| {
-            relay.narrowing.settlement_failed(&owned, fault);
-        }),
+        None => {
+            settle::settle(relay, claim, session, &batch, recorded, skip_locked).await.inspect_err(|fault| {
+                relay.narrowing.settlement_failed(&owned, fault);
+            })
+        }
         Some(fault) => Err(fault),
     };
     match settled {

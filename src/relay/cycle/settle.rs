@@ -5,6 +5,7 @@
 use crate::fail_point;
 use crate::relay::Relay;
 use crate::relay::cycle::Cycle;
+use crate::relay::cycle::claim::Recorded;
 use crate::relay::cycle::session::Session;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
@@ -19,17 +20,18 @@ pub(super) async fn settle<C: Claim, P: Publisher>(
     claim: C,
     session: &Session<P::Producer>,
     batch: &Batch<C::Event>,
+    recorded: Recorded,
     skip_locked: bool,
 ) -> Result<Settled, Fault> {
     let mut settlement = Settlement {
-        sent: batch.sent().collect(),
+        sent: batch.sent_in(recorded.rows..batch.len()).collect(),
         rejected: batch.dead_letters().collect(),
         blocked: batch.blocked(skip_locked).collect(),
         held: session.held(batch),
         skip_locked,
     };
     relay.holds.leave_out(&mut settlement);
-    if settlement.is_empty() {
+    if settlement.is_empty() && recorded.rows == 0 {
         claim.release().await?;
         return Ok(Settled::All);
     }
@@ -38,7 +40,7 @@ pub(super) async fn settle<C: Claim, P: Publisher>(
         claim.settle(&settlement).await.inspect_err(|fault| relay.holds.not_settled(&settlement, fault))?;
     fail_point::reach("committed").await;
     report(relay, &settlement);
-    Ok(settled)
+    Ok(if recorded.all { settled } else { Settled::Fewer })
 }
 
 /// Counts and logs what a settlement has recorded.

@@ -6,6 +6,7 @@ mod settlement;
 use super::connection::SimConnection;
 use crate::event::SimEvent;
 use crate::plan::Sabotage;
+use crate::postgres::tables::Row;
 use crate::promises::Damage;
 use crate::world::add;
 use outbox_relay::relay::event::Event;
@@ -202,6 +203,25 @@ impl Claim for SimClaim<'_> {
         rows.extend(mine);
         self.connection.receive_answer().await?;
         Ok(found)
+    }
+
+    async fn record_sent(&mut self, sent: &[&SimEvent]) -> Result<bool, Fault> {
+        self.statement().await?;
+        let server = Rc::clone(&self.connection.server);
+        let rows = settlement::record_sent(&server, self.transaction, sent, false).await;
+        let Some(rows) = rows else {
+            let message = "lock timeout".to_owned();
+            return Err(Fault { kind: FaultKind::Contended, doing: "simulating", message });
+        };
+        if server.world.breaks(Sabotage::FlowRecordsNewestRow) {
+            let unsent = |row: &Row| row.sent_at.is_none() && self.lanes.contains(&row.event.lane());
+            if let Some(row) = server.rows(unsent).last() {
+                server.change(self.transaction, settlement::sent(&server, row));
+            }
+        }
+        add(&server.world.count.recorded, rows.len() as u32);
+        self.connection.receive_answer().await?;
+        Ok(rows.len() == sent.len())
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {

@@ -132,7 +132,7 @@ async fn migration_faults(
         Ok(states) => states,
         Err(MigrateError::Server { source, .. }) => return Err(source.into()),
         Err(other) => {
-            let remedy = "fix the cause of the error, then start again";
+            let remedy = "fix the cause of the error, then try again";
             return Ok(vec![SchemaFault::new(SchemaFaultKind::Migration, table, other.to_string(), remedy)]);
         }
     };
@@ -143,7 +143,8 @@ async fn migration_faults(
                 SchemaFaultKind::Migration,
                 table,
                 "the table exists, but no migration is recorded for it",
-                "if it is not an outbox, choose another name in [outbox] table. If it was created manually, rename \
+                "if the table has another purpose, choose another name in [outbox] table. If it was created \
+                 manually, rename \
                  it and run `outbox-relay migrate --config FILE`",
             )
         } else {

@@ -90,6 +90,9 @@ impl Claim for OneClaim {
     async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<SearchResult, Fault> {
         unreachable!("flows are off")
     }
+    async fn record_sent(&mut self, _: &[&Row]) -> Result<bool, Fault> {
+        unreachable!("flows are off")
+    }
     async fn keep_alive(&mut self) -> Result<(), Fault> {
         let lost = || Fault {
             kind: FaultKind::Unavailable,

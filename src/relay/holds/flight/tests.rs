@@ -57,6 +57,9 @@ impl Claim for TableClaim {
     async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<SearchResult, Fault> {
         unreachable!("probes are no flows")
     }
+    async fn record_sent(&mut self, _: &[&Row]) -> Result<bool, Fault> {
+        unreachable!("probes are no flows")
+    }
     async fn keep_alive(&mut self) -> Result<(), Fault> {
         Ok(())
     }

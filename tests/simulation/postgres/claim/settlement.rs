@@ -26,6 +26,22 @@ impl SimClaim<'_> {
     }
 }
 
+/// Records acknowledged rows, and returns their ids. `None` if other sessions have locked them.
+pub(super) async fn record_sent(
+    server: &Server,
+    transaction: u64,
+    sent_rows: &[&SimEvent],
+    skip_locked: bool,
+) -> Option<HashSet<i64>> {
+    server.lock_table(transaction);
+    let ids: Vec<i64> = sent_rows.iter().map(|row| row.id).collect();
+    let rows = server.lock_rows(transaction, &ids, skip_locked).await?;
+    for row in &rows {
+        server.change(transaction, sent(server, row));
+    }
+    Some(rows.iter().map(|row| row.event.id).collect())
+}
+
 /// Runs the statements of a settlement.
 pub(super) async fn record(
     server: &Server,
@@ -33,14 +49,9 @@ pub(super) async fn record(
     settlement: &Settlement<'_, SimEvent>,
 ) -> Result<Settled, FaultKind> {
     let locked = FaultKind::Contended;
-    server.lock_table(transaction);
-    let ids: Vec<i64> = settlement.sent.iter().map(|row| row.id).collect();
-    let rows = server.lock_rows(transaction, &ids, settlement.skip_locked).await.ok_or(locked)?;
-    let sent_ids: HashSet<i64> = rows.iter().map(|row| row.event.id).collect();
-    let mut recorded = rows.len();
-    for row in &rows {
-        server.change(transaction, sent(server, row));
-    }
+    let sent_ids =
+        record_sent(server, transaction, &settlement.sent, settlement.skip_locked).await.ok_or(locked)?;
+    let mut recorded = sent_ids.len();
     let ids: Vec<i64> = settlement.rejected.iter().map(|verdict| verdict.row.id).collect();
     let rows = server.lock_rows(transaction, &ids, true).await.ok_or(locked)?;
     recorded += rows.len();
@@ -76,7 +87,7 @@ pub(super) async fn record(
     })
 }
 
-fn sent(server: &Server, row: &Row) -> Change {
+pub(super) fn sent(server: &Server, row: &Row) -> Change {
     if server.world.plan.deletes_sent {
         Change::SentAndDeleted(row.event)
     } else {
