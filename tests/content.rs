@@ -195,7 +195,7 @@ async fn headers_are_sent_as_configured_and_the_timestamp_is_not_the_rows() {
     outbox.drop().await;
 }
 
-/// `make examples` reads such records with an SDK of CloudEvents.
+/// `make examples ONLY=cloudevents` reads such records with the official SDK for Python.
 #[tokio::test]
 async fn envelope_of_cloud_events_sets_every_attribute() {
     let outbox = Outbox::create("cloud_events", 1).await;

@@ -1,4 +1,7 @@
-"""Builds and runs the programs of all languages at once, and checks what they did. See scripts/examples."""
+"""Builds and runs the programs of all languages at once, and checks what they did. See scripts/examples.
+
+Beside the languages there is one more check, `cloudevents`, which has no program: see cloud_events.py.
+"""
 
 import fcntl
 import os
@@ -10,6 +13,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, TimeoutError, wait
 
+import cloud_events
 from api import check_api
 from pages import Page
 from processes import ENDING, Failed, Processes
@@ -28,6 +32,7 @@ TOOLCHAINS = {
     "java": [("javac -version", r"javac (\d+)", 17), ("mvn -version", r"Maven (\d+)", 3)],
     "python": [("python3 --version", r"3\.(\d+)", 10)],
     "typescript": [("node --version", r"v(\d+)", 20), ("npm --version", r"(\d+)", 9)],
+    "cloudevents": [],
 }
 
 
@@ -47,19 +52,20 @@ def say(text: str) -> None:
     print(f"examples: {text}", file=sys.stderr, flush=True)
 
 
-def check(language: str, processes: Processes) -> None:
+def new_folder(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def check_language(language: str, processes: Processes) -> None:
     """Builds and runs a copy of the programs in target/, so that nothing is written to the tree."""
-    page, folder, logs = Page(language), WORK / language, WORK / "logs" / language
-    for old in (folder, logs):
-        shutil.rmtree(old, ignore_errors=True)
-    logs.mkdir(parents=True)
-    shutil.copytree(ROOT / "examples" / language, folder, ignore=BUILT)
-    began = time.monotonic()
+    page, logs, folder = Page(language), new_folder(WORK / "logs" / language), new_folder(WORK / language)
+    shutil.copytree(ROOT / "examples" / language, folder, ignore=BUILT, dirs_exist_ok=True)
     log = logs / "build.log"
     build = ["bash", "-euo", "pipefail", "-c", page.one("build").text]
     if processes.run(build, folder, {}, log, BUILD_WITHIN) != 0:
         raise Failed(f"the build failed:\n{log.read_text()[-3000:]}")
-    built = time.monotonic()
     world = World(language, folder, logs, page.variables(), processes)
     try:
         world.start()
@@ -69,12 +75,26 @@ def check(language: str, processes: Processes) -> None:
             check_api(scenario, command)
     finally:
         world.end()
-    say(f"{language}: passed (build {built - began:.0f} s, run {time.monotonic() - built:.0f} s)")
+
+
+def check_cloud_events(processes: Processes) -> None:
+    logs = new_folder(WORK / "logs" / "cloudevents")
+    world = World("cloudevents", logs, logs, [], processes, cloud_events.RELAY)
+    try:
+        world.start()
+        cloud_events.check_cloud_events(world)
+    finally:
+        world.end()
 
 
 def checked(language: str, processes: Processes) -> bool:
+    began = time.monotonic()
     try:
-        check(language, processes)
+        if language == "cloudevents":
+            check_cloud_events(processes)
+        else:
+            check_language(language, processes)
+        say(f"{language}: passed ({time.monotonic() - began:.0f} s)")
         return True
     except Failed as failed:
         reason = str(failed)

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import psycopg
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from processes import WITHIN, Failed, Processes, wait_until
@@ -38,7 +38,16 @@ def free_port() -> int:
 
 
 class World:
-    def __init__(self, name: str, folder: Path, logs: Path, variables: list[str], processes: Processes):
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        logs: Path,
+        variables: list[str],
+        processes: Processes,
+        relay: dict[str, str] | None = None,
+    ):
+        self.relay = relay or {}  # more environment variables of the relay
         self.folder, self.logs, self.variables, self.processes = folder, logs, variables, processes
         own = f"examples_{name}_{os.getpid()}"
         self.database, self.topic, self.aggregates = own, f"{own}.order", own + ".{aggregate_type}"
@@ -78,6 +87,7 @@ class World:
             "OUTBOX_RELAY__KAFKA__BOOTSTRAP_SERVERS": self.kafka,
             "OUTBOX_RELAY__OUTBOX__TOPIC": self.aggregates,
             "OUTBOX_RELAY__ADMIN__LISTEN": "off",
+            **self.relay,
         }
         as_admin = {**env, "OUTBOX_RELAY__POSTGRES__URL": self.url("postgres")}
         self.must_run([*relay, "migrate", "--with", "inbox,idempotency"], as_admin, "migrate")
@@ -112,8 +122,11 @@ class World:
 
     # --- What is in the database ---
 
+    def row(self, query: str, *values):
+        return self.sql.execute(query, values).fetchone()
+
     def value(self, query: str, *values):
-        row = self.sql.execute(query, values).fetchone()
+        row = self.row(query, *values)
         return row and row[0]
 
     def total(self) -> int:
@@ -129,19 +142,27 @@ class World:
 
     def records(self) -> list[tuple[str, str, dict[str, str]]]:
         """The key, value and headers of every record of the topic."""
+
+        def decoded(message: Message) -> tuple[str, str, dict[str, str]]:
+            headers = {name: value.decode() for name, value in message.headers()}
+            return message.key().decode(), message.value().decode(), headers
+
+        return [decoded(message) for message in self.messages()]
+
+    def messages(self) -> list[Message]:
+        """Every record of the topic."""
         reader = Consumer({"bootstrap.servers": self.kafka, "group.id": "none", "enable.auto.commit": False, "log_level": 3})
         try:
             partition = TopicPartition(self.topic, 0, 0)
             _, end = reader.get_watermark_offsets(partition, timeout=WITHIN)
             reader.assign([partition])
-            records = []
-            while len(records) < end:
+            messages = []
+            while len(messages) < end:
                 message = reader.poll(WITHIN)
                 if message is None or message.error():
                     raise Failed(f"the topic cannot be read: {message and message.error()}")
-                headers = {name: value.decode() for name, value in message.headers()}
-                records.append((message.key().decode(), message.value().decode(), headers))
-            return records
+                messages.append(message)
+            return messages
         finally:
             reader.close()
 
