@@ -234,10 +234,10 @@ settings! {
     section "log" Log at |config| Some(&config.log),
         "Logging." {
         level: String => log_filter, Text, Default("info"), Now,
-            "Level of the log: off, error, warn, info, debug or trace, for everything or per \
+            "Log level: off, error, warn, info, debug or trace, for everything or per \
              module:\n\"info,outbox_relay::kafka=debug\". A reload (SIGHUP) applies a new level without a \
              restart.\ndocs/operating.md lists the other settings that a reload applies.";
         format: LogFormat, Choice(LogFormat::WORDS), Default("auto"), Restart,
-            "Format of the log: auto, text, json or journald. \"auto\" means journald under systemd, otherwise text.";
+            "Log format: auto, text, json or journald. \"auto\" means journald under systemd, otherwise text.";
     }
 }

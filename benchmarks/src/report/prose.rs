@@ -2,7 +2,7 @@
 
 pub const BEGINNING: &str = "# Benchmarks
 
-This page shows the performance of the relay on one machine, compared with Debezium, the fastest alternative that we know. Results come
+This page shows the performance of the relay on one machine, compared with Debezium, the fastest alternative that we know of. Results come
 first, followed by the method and every run. The targets are in [benchmarks/TARGETS.md](../benchmarks/TARGETS.md).
 
 `make bench` measures everything and writes this page, from a clean clone. It starts its own PostgreSQL and Kafka and downloads Debezium. It
@@ -30,9 +30,9 @@ flushes the WAL at each commit of the application.
 **Every record is checked.** After each measurement, all topics are consumed and compared with what was committed. If an event is lost,
 duplicated or out of order within its key, the run fails and yields no result.
 
-**Drain.** The outbox is filled, vacuumed and analyzed, and a checkpoint is taken. During the drain, the only other activity is a request for
-the end offsets of the partitions every 20 ms. The rate covers all rows, from the last poll without any record to the first poll with all
-records. Half of each payload is random. The rest repeats, as field names do.
+**Drain.** The outbox is filled, vacuumed and analyzed, and a checkpoint is taken. During the drain, the only other activity is a request
+for the end offsets of the partitions every 20 ms. The rate covers all rows, from the last poll without any record to the first poll with
+all records. Half of each payload is random. The rest repeats, as field names do.
 
 **CPU limit** is the rate at which all cores would do nothing but the work of the relay, PostgreSQL and Kafka. It is the number of cores
 divided by the CPU time that the three used per row in the same run, as the kernel counts it. **Memory** is the peak resident memory of the
@@ -53,8 +53,8 @@ topics, alternating with the relay in the same run. It is tuned:
 - Large transactions are decoded in memory (`logical_decoding_work_mem`).
 
 Other settings and several batch sizes are tried first, and the relay is compared with the fastest. The backlog forms while the connector is
-paused, so Debezium can fill its queue in advance. The JVM keeps running between drains, and its first drain does not count. All settings are
-in [connector.rs](../benchmarks/src/debezium/connector.rs) and [connect.rs](../benchmarks/src/debezium/connect.rs). Debezium neither
+paused, so Debezium can fill its queue in advance. The JVM keeps running between drains, and its first drain does not count. All settings
+are in [connector.rs](../benchmarks/src/debezium/connector.rs) and [connect.rs](../benchmarks/src/debezium/connect.rs). Debezium neither
 marks nor deletes rows, so its results do not include that work, which the application must do. The relay's results include it.
 
 **Held snapshot.** A `REPEATABLE READ` transaction starts before the drain and stays open until its end.
@@ -65,7 +65,7 @@ marks nor deletes rows, so its results do not include that work, which the appli
 default settings.
 
 **Outage.** The backlog of half an hour without Kafka is inserted at once. One writer continues to insert rows of the same keys at its pace.
-The time counts from the start of the relay until at most as many rows wait as are written in 0.1 s.
+The time is measured from the start of the relay until no more rows are waiting than are written in 0.1 s.
 
 **Several relays** start at the same moment.
 
