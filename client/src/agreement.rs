@@ -73,7 +73,7 @@ LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = o.oid AND a.attnum > 0 AN
 const LOOK_COLUMNS: &[Kind] =
     &[Kind::Flag, Kind::Flag, Kind::Flag, Kind::Flag, Kind::Text, Kind::Text, Kind::Text];
 
-/// With a template only if the application has set one.
+/// Compares the topic template only if the application has set one.
 pub async fn check(
     table: &TableName,
     template: Option<&TopicTemplate>,

@@ -1,8 +1,8 @@
 //! Makes the requests of an API safe to retry, with the header `Idempotency-Key`.
 //!
-//! A client sends a key with its request, and repeats the request if it receives no answer. The first request does the work
-//! and stores its response **in the transaction of the business change**. Repeated requests return the stored response.
-//! Change and response are committed together or not at all, so the effect happens once.
+//! A client sends a key with its request, and repeats the request if it receives no response. The first request does the work
+//! and stores its response **in the transaction of the business change**. Repeated requests return the stored response. The
+//! change and the response are committed together or not at all, so the effect happens once.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio-postgres")] mod example {

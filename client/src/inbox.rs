@@ -1,7 +1,7 @@
 //! Consumers that are safe against duplicates: records which events a subscriber has processed.
 //!
-//! The relay delivers at least once, as do most brokers. A consumer marks each event in the transaction of its effect. Mark
-//! and effect are committed together, so the effect happens once, no matter how often the event is delivered.
+//! The relay delivers at least once, as do most brokers. A consumer marks each event in the transaction of its effect. The
+//! mark and the effect are committed together, so the effect happens once, no matter how often the event is delivered.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio-postgres")] mod example {
@@ -42,9 +42,10 @@
 //!
 //! # Retention
 //!
-//! Keep marks longer than an event can be delivered again: the topic's retention, plus the longest delay of a requeued dead
-//! letter, a replay or a restored outbox. The relay deletes older marks (`[reaper] inbox_retention`). In a database without
-//! a relay, a job must call `SELECT inbox_reap(interval '30 days', 5000)` until it returns less than 5000.
+//! Keep marks for longer than the time during which an event can be redelivered: the topic's retention, plus the longest
+//! delay of a requeued dead letter, a replay or a restored outbox. The relay deletes older marks
+//! (`[reaper] inbox_retention`). In a database without a relay, a job must call
+//! `SELECT inbox_reap(interval '30 days', 5000)` until it returns less than 5000.
 //!
 //! # Privileges
 //!

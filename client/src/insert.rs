@@ -112,7 +112,7 @@ fn insert_one(table: &TableName) -> String {
     )
 }
 
-/// Sorted by position in the arrays. Identity IDs are drawn after the sort, so they have the order of the input.
+/// Sorted by position in the arrays. Identity values are assigned after the sort, so they have the order of the input.
 fn insert_many(table: &TableName, payload: &str) -> String {
     format!(
         "INSERT INTO {table} (event_id, aggregate_type, aggregate_id, event_type, payload, headers)

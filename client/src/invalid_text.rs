@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-/// Why a text was rejected. No statement was sent, so the transaction is unchanged. Messages never contain the text.
+/// Why a text value was rejected. No statement was sent, so the transaction is unchanged. Messages never contain the text.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvalidText {

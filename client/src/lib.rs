@@ -1,7 +1,7 @@
 //! Inserts events into a PostgreSQL outbox table, in the application's own transaction.
 //!
-//! An application that commits a change and then sends an event to Kafka can fail between the two. With this crate, the
-//! event is a row that the same transaction inserts. Change and event are committed together or not at all. The relay
+//! An application that commits a change and then sends an event to Kafka can fail between the two. With this crate, the event
+//! is a row that the same transaction inserts. The change and the event are committed together or not at all. The relay
 //! (`outbox-relay`) publishes committed rows to Kafka at least once, in commit order per key.
 //!
 //! ```no_run
@@ -45,8 +45,8 @@
 //!
 //! # Check the outbox when the application starts
 //!
-//! Table and topic template must match the relay's configuration. [`Outbox::check`] compares them with the database, in which
-//! each relay records its template. The error names every difference.
+//! The table and the topic template must match the relay's configuration. [`Outbox::check`] compares them with the database,
+//! in which each relay records its template. The error names every difference.
 //!
 //! The payload column can have the type `json`, `jsonb` or `bytea`. The relay can also publish a `text` column, but this
 //! crate does not insert into one.
@@ -60,9 +60,9 @@
 //!
 //! # Errors
 //!
-//! Events that Kafka would reject (an invalid topic name, an empty key) are rejected before a statement is sent, and the
-//! transaction stays usable. After an error of PostgreSQL, the transaction can only be rolled back. Errors and the Debug
-//! output of events contain no payload.
+//! Invalid events (an invalid topic name, an empty key) are rejected before a statement is sent, and the transaction stays
+//! usable. After an error of PostgreSQL, the transaction can only be rolled back. Errors and the Debug output of events
+//! contain no payload.
 //!
 //! # Cancellation
 //!
@@ -103,9 +103,9 @@
 //!   diesel needs libpq.
 //!
 //! `sqlx`, `sea-orm`, `diesel-async` and `tokio-postgres` are other names for the newest supported version: `sqlx-09`,
-//! `sea-orm-2`, `diesel-async-09` and `tokio-postgres-07`. A later release of this crate can support a newer one. Enable the
-//! feature with the version to upgrade this crate and the driver independently. An application can use several versions, for
-//! example while it moves from sqlx 0.8 to 0.9.
+//! `sea-orm-2`, `diesel-async-09` and `tokio-postgres-07`. A later release of this crate can support a newer one. To upgrade
+//! this crate and the driver independently, enable the feature that names the version. An application can use several
+//! versions, for example while it moves from sqlx 0.8 to 0.9.
 //!
 //! Without a driver, no type is an `OutboxTransaction`, so nothing can be enqueued. [`Event`], [`topic`], `version` and `retry`
 //! can be used.

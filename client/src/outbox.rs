@@ -16,8 +16,8 @@ use crate::typed::{Convert, IntoEvent};
 /// Create it once and keep it: it remembers the type of the payload column, which saves a round trip per call. Clones share
 /// this. Create one for each database.
 ///
-/// The default is the table `public.outbox` with the topics `events.{aggregate_type}`. Table and template must match the
-/// relay's configuration, which [`Outbox::check`] checks.
+/// The default is the table `public.outbox` with the topics `events.{aggregate_type}`. The table and the template must match
+/// the relay's configuration, which [`Outbox::check`] checks.
 #[derive(Debug, Clone)]
 pub struct Outbox {
     insert: Arc<Insert>,

@@ -1,13 +1,13 @@
 //! A [tower layer](IdempotencyLayer) for requests with the header `Idempotency-Key`, for axum and every other tower server.
 //!
 //! It follows the IETF draft [draft-ietf-httpapi-idempotency-key-header]. A repeated request gets the stored response to the
-//! first one, and its handler does not run. All other answers of the layer are problem details in JSON (RFC 9457).
+//! first one, and its handler does not run. All other responses of the layer are problem details in JSON (RFC 9457).
 //!
 //! [draft-ietf-httpapi-idempotency-key-header]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
 //!
-//! | Request | Answer |
+//! | Request | Response |
 //! |---|---|
-//! | without a key | 400, or the handler's answer with [`IdempotencyLayer::optional`] |
+//! | without a key | 400; with [`IdempotencyLayer::optional`], the handler's response |
 //! | with a malformed key, with two of them, or with an invalid scope, for example because the path is too long | 400 |
 //! | without a scope, because the user is not authenticated | 401 |
 //! | with a body over [`IdempotencyLayer::body_limit`], or over the limit of an outer layer | 413 |
@@ -44,8 +44,8 @@
 //! one before the handler, which locks the key, and at most one after it. So the handler chooses between two guarantees:
 //!
 //! - **The effect happens once** if the handler takes the [`Held`] guard from the request's extensions and calls
-//!   [`Guard::finish`] in its transaction. Change and response are committed together or not at all. The layer passes the
-//!   handler's response to the client, and stores nothing. The handler must return the same response that it stored:
+//!   [`Guard::finish`] in its transaction. The change and the response are committed together or not at all. The layer passes
+//!   the handler's response to the client, and stores nothing. The handler must return the same response that it stored:
 //!   [`Response`] converts to [`http::Response`].
 //! - **The effect usually happens once** if the handler does not finish the guard. Then the layer stores the handler's response
 //!   after the handler has returned. If the process dies between the handler's COMMIT and the end of the layer's statement, a
@@ -119,12 +119,12 @@ type Observer = dyn Fn(&Scope, Outcome<'_>) + Send + Sync;
 pub enum Outcome<'a> {
     /// The handler runs for the first time.
     Started,
-    /// The handler runs again, because an earlier attempt has not finished the request. Its lock has expired, or it was released
-    /// after a committed phase. With the number of attempts, including this one.
+    /// The handler runs again, because an earlier attempt has not finished the request. Its lock has expired, or it was
+    /// released after a committed phase. Contains the number of attempts, including this one.
     TakenOver(u32),
     /// The request is finished. The client receives the stored response.
     Replayed,
-    /// Another attempt has been in progress for this time. The client receives 409.
+    /// Another attempt has been in progress for this long. The client receives 409.
     InProgress(Duration),
     /// The key belongs to another request. The client receives 422.
     Mismatched,
@@ -159,9 +159,9 @@ pub struct IdempotencyLayer<C> {
 }
 
 impl<C: Connections> IdempotencyLayer<C> {
-    /// A layer that requires a key. `scope` returns the scope in which the key of a request is unique, usually its method, its
-    /// path and its subject. The subject is the authenticated user or API key, never something that the client can choose. If
-    /// there is no scope, the answer is 401. If the scope is invalid, it is 400.
+    /// A layer that requires a key. `scope` returns the scope in which the key of a request is unique, usually its method,
+    /// its path and its subject. The subject is the authenticated user or API key, never something that the client can
+    /// choose. If there is no scope, the response is 401. If the scope is invalid, it is 400.
     ///
     /// A scope can be shared by several routes. Then the same key for another path is answered with 422.
     ///

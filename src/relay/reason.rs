@@ -57,11 +57,11 @@ reasons! {
         "`headers` is not a flat JSON object of strings, or uses a reserved name. Detected before the event is sent",
         "fix the writer. To send the event, insert it again with valid headers";
     INVALID_TOPIC_NAME = Row, "invalid-topic-name",
-        "the name that `[outbox] topic` gives the topic of the event is invalid. Detected before the event is sent",
+        "the topic name that `[outbox] topic` yields for the event is invalid. Detected before the event is sent",
         "fix the aggregate_type or event_type in the writer, or the template in [outbox] topic";
     TOPIC_NOT_ALLOWED = Row, "topic-not-allowed",
-        "the event names a topic in the column `topic` that `[outbox] topic_allow` does not contain. Detected before the \
-         event is sent",
+        "the column `topic` of the event names a topic that is not in `[outbox] topic_allow`. Detected before the event \
+         is sent",
         "fix the topic in the writer, or add the topic to [outbox] topic_allow and restart the relays, then run \
          `outbox-relay dead-letters requeue`";
     UNREADABLE_ROW = Row, "unreadable-row",
@@ -71,10 +71,10 @@ reasons! {
          Check the server log for other damaged data";
 
     UNKNOWN_TOPIC = Topic, "unknown-topic",
-        "the topic or partition does not exist, or the relay's Kafka user may not describe it",
+        "the topic or partition does not exist, or the relay's Kafka user is not allowed to describe it",
         "create the topic, or delete the rows if their aggregate_type or event_type is a mistake";
     TOPIC_AUTHORIZATION = Topic, "topic-authorization",
-        "the relay's Kafka user may not write to the topic",
+        "the relay's Kafka user is not allowed to write to the topic",
         "grant the relay's Kafka user Write and Describe on the topic";
     POLICY_VIOLATION = Topic, "policy-violation",
         "a broker policy rejected the record",

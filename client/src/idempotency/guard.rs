@@ -86,7 +86,7 @@ impl Guard {
         })
     }
 
-    /// Stores the response in the transaction of the business change. One round trip.
+    /// Stores the response in the transaction of the business change, in one round trip.
     ///
     /// # Errors
     ///
@@ -133,8 +133,8 @@ impl Guard {
         self.finished_with.load(Ordering::Relaxed) == status
     }
 
-    /// Records in the transaction that a phase is completed, with its result, and restarts the lock time. One round trip.
-    /// [`Guard::phase`] calls it for you.
+    /// Records in the transaction that a phase is completed, with its result, and restarts the lock time. Needs one round
+    /// trip. [`Guard::phase`] calls it for you.
     ///
     /// # Errors
     ///

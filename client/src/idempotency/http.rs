@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue, StatusCode, response};
 
 use super::Response;
 
-/// The server sets the first two for each response. Cookies are secrets, and cannot be joined to one value.
+/// The server sets the first two for each response. Cookies are secrets, and cannot be joined into one value.
 const NOT_STORED: [&str; 3] = ["content-length", "date", "set-cookie"];
 
 /// Whether a header belongs to one connection, and must be neither stored nor replayed (RFC 9110, section 7.6.1).

@@ -18,8 +18,8 @@ pub struct Scope(String);
 impl Scope {
     /// A scope of method, path and subject: `Scope::new("POST", "/payments", user_id)`.
     ///
-    /// The subject is the authenticated user or API key, never something that the client can choose. Method and path cannot
-    /// contain white space, so two scopes cannot have the same text. Together they can have 512 bytes, including two
+    /// The subject is the authenticated user or API key, never something that the client can choose. The method and the path
+    /// cannot contain white space, so two scopes cannot have the same text. Together they can have 512 bytes, including two
     /// separators.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What begins and commits the transaction of a phase, for drivers that are supported in several versions.
+//! The traits that begin and commit the transaction of a phase, for drivers that are supported in several versions.
 
 use std::future::Future;
 

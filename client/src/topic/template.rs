@@ -190,8 +190,8 @@ impl TopicTemplate {
         self.parts.contains(&TopicPart::EventType)
     }
 
-    /// Whether `{aggregate_type}` is the only placeholder. Only then do two aggregate types never share a topic, and does
-    /// an aggregate type have only one topic.
+    /// Whether `{aggregate_type}` is the only placeholder. Only then is it certain that two aggregate types never share a
+    /// topic, and that an aggregate type has only one topic.
     pub fn is_by_aggregate_type(&self) -> bool {
         !self.has_event_type() && self.parts.contains(&TopicPart::AggregateType)
     }

@@ -40,8 +40,8 @@ pub trait Connections: Clone + Send + Sync + 'static {
     /// A connection of the pool, or the pool itself.
     type Connection: Send + 'static;
 
-    /// Waits for a connection. Limit the time, because the client waits too, for example with `wait_timeout` and
-    /// `create_timeout` of deadpool. If the future is dropped, nothing has been locked.
+    /// Waits for a connection. Limit the time, for example with `wait_timeout` and `create_timeout` of deadpool, because the
+    /// client waits too. If the future is dropped, nothing has been locked.
     fn get(&self) -> impl Future<Output = Result<Self::Connection, BoxError>> + Send;
 
     /// The connection as the driver's client.

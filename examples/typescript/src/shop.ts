@@ -11,7 +11,7 @@ export async function pay(client: pg.ClientBase, orderId: number): Promise<strin
   const order = orders.rows[0];
   if (!order) throw new Error(`order ${orderId} does not exist or is already paid`);
 
-  // Then insert the event in the same transaction. JSON.stringify, because pg would send an array as a PostgreSQL array.
+  // Then insert the event in the same transaction. Use JSON.stringify: pg would send an array as a PostgreSQL array.
   const payload = { order_id: orderId, customer: order.customer, cents: Number(order.cents) };
   const events = await client.query<{ event_id: string }>(
     "SELECT outbox_enqueue('order', $1, 'OrderPaid', $2) AS event_id",

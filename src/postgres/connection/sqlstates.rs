@@ -114,8 +114,8 @@ pub const SQLSTATES: &[Sqlstate] = &[
     unavailable("28", "the server rejected the login", CREDENTIALS),
     unavailable(
         "28000",
-        "the role may not log in, no pg_hba.conf line matches, or the client certificate is missing or belongs to \
-         another role",
+        "the role is not allowed to log in, no pg_hba.conf line matches, or the client certificate is missing or belongs \
+         to another role",
         "check the role, sslcert and sslkey if the server requires a certificate, sslmode if the error contains \
          \"no encryption\", and pg_hba.conf. Files are reloaded at each attempt, systemd credentials only at a restart",
     ),

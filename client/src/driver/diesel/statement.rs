@@ -44,7 +44,8 @@ impl<'a> Statement<'a> {
 }
 
 impl QueryFragment<Pg> for Statement<'_> {
-    /// diesel numbers the parameters in order, so it writes the same text again, even if a table's name contains such a text.
+    /// diesel numbers the parameters in order, so it writes the same text again, even if a table's name contains the text of
+    /// a parameter.
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         let mut rest = self.sql;
         for (value, position) in self.values.iter().zip(1..) {
