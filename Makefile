@@ -51,7 +51,7 @@ chaos: ## run random faults on three relays, judged by an independent checker (M
 chaos-payments: ## run random faults on examples/payments, checked by SQL (MINUTES=5, SEED=n)
 	@$(if $(MINUTES),MINUTES=$(MINUTES)) $(if $(SEED),SEED=$(SEED)) scripts/chaos-payments
 
-bench: ## measure the relay and Debezium, and write docs/benchmarks.md and benchmarks/TARGETS.md (ONLY=PART,... RUNS=3 ROWS=n QUICK=1)
+bench: ## measure the relay and Debezium, and write docs/benchmarks.md and benchmarks/ (ONLY=PART,... RUNS=3 ROWS=n QUICK=1)
 	@scripts/bench $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) \
 		$(if $(QUICK),--quick) $(BENCH_FLAGS)
 

@@ -1,4 +1,4 @@
-//! `make bench`: measures the relay and Debezium, and writes `docs/benchmarks.md` and `benchmarks/TARGETS.md`.
+//! `make bench`: measures the relay and Debezium, and writes `docs/benchmarks.md`, and `TARGETS.md` and `RUNS.md` in `benchmarks/`.
 #![forbid(unsafe_code)]
 
 mod database;
@@ -18,10 +18,13 @@ use clap::{Args, Parser, Subcommand};
 use parts::Part;
 use results::{Outcome, Store};
 use size::Size;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 use world::World;
+
+/// The name of the file with the results.
+const RESULTS: &str = "results.json";
 
 /// Compares outbox-relay with Debezium. scripts/bench starts the servers that it needs.
 #[derive(Debug, Parser)]
@@ -35,14 +38,14 @@ struct Cli {
 enum Command {
     /// Measure, and keep the previous results of the parts that are not measured now.
     Run(Run),
-    /// Write docs/benchmarks.md, benchmarks/TARGETS.md and the charts from all results.
+    /// Write docs/benchmarks.md, benchmarks/TARGETS.md, benchmarks/RUNS.md and the charts from all results.
     Report {
         /// The folder for the page and the charts.
         #[arg(long, default_value = "docs")]
         docs: PathBuf,
-        /// The folder for the page of the targets.
+        /// The folder of the results, and for the pages of the targets and of the runs.
         #[arg(long, default_value = "benchmarks")]
-        targets: PathBuf,
+        benchmarks: PathBuf,
     },
 }
 
@@ -51,7 +54,7 @@ struct Run {
     /// The parts to measure. All parts if none is given.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
-    /// Skip the parts that already have results.
+    /// Skip the parts that have results of this machine and this version.
     #[arg(long)]
     resume: bool,
     /// How often to repeat each comparison.
@@ -77,15 +80,17 @@ async fn run(command: Command) -> ExitCode {
             done = measure(&run) => done,
             _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
         },
-        Command::Report { docs, targets } => folder().and_then(|folder| {
-            report::write(&Store::new(&folder).load()?, &docs, &targets)?;
-            eprintln!(
-                "wrote {} and {}",
-                docs.join("benchmarks.md").display(),
-                targets.join("TARGETS.md").display()
-            );
-            Ok(())
-        }),
+        Command::Report { docs, benchmarks } => {
+            Store::new(benchmarks.join(RESULTS)).load().and_then(|results| {
+                report::write(&results, &docs, &benchmarks)?;
+                eprintln!(
+                    "wrote {} and the pages in {}",
+                    docs.join("benchmarks.md").display(),
+                    benchmarks.display()
+                );
+                Ok(())
+            })
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -96,7 +101,7 @@ async fn run(command: Command) -> ExitCode {
     }
 }
 
-/// The folder for results and logs.
+/// The folder for reduced results and logs.
 fn folder() -> anyhow::Result<PathBuf> {
     let folder = PathBuf::from(world::variable("OUTBOX_BENCHMARKS_FOLDER")?);
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -108,21 +113,22 @@ async fn measure(run: &Run) -> anyhow::Result<()> {
     let folder = folder()?;
     let world = World::from_environment(folder.clone())?;
     let size = Size::new(run.runs, run.rows, run.quick);
-    let store = Store::new(&folder);
+    let setting = world.describe().await?;
     let mut failed = Vec::new();
     for part in Part::chosen(&run.only) {
-        if run.resume && store.load()?.parts.contains_key(part.name()) {
-            eprintln!("{part}: skipped, because it has results");
+        let results = if part.is_reduced(&size) { folder.as_path() } else { Path::new("benchmarks") };
+        let store = Store::new(results.join(RESULTS));
+        if run.resume && store.load()?.parts.get(part.name()).is_some_and(|kept| kept.setting == setting) {
+            eprintln!("{part}: skipped, because it has results of this machine and this version");
             continue;
         }
         let begun = Instant::now();
         eprintln!("{part}: {}", part.about());
-        let mut outcome = Outcome { quick: size.is_reduced(), ..Outcome::default() };
+        let mut outcome = Outcome { setting: setting.clone(), ..Outcome::default() };
         match part.measure(&world, &size, &mut outcome).await {
             Ok(()) => {
                 outcome.at = machine::now();
                 let mut results = store.load()?;
-                results.setting = world.describe().await?;
                 results.parts.insert(part.name().to_owned(), outcome);
                 store.save(&results)?;
                 eprintln!("{part}: took {:.0} s", begun.elapsed().as_secs_f64());

@@ -1,18 +1,20 @@
-//! The file that collects results, so that parts can be measured separately and an interrupted run can be resumed.
+//! The file that collects results, so that parts can be measured on different days and machines.
+//!
+//! `benchmarks/results.json` has the newest full run of each part. Reduced runs are kept elsewhere, and never published.
 
 use crate::figures::Figures;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The results of one run of a part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// When it ended, such as `2026-01-31 12:00 UTC`.
     pub at: String,
-    /// Whether it used fewer rows or fewer runs than a full measurement.
-    pub quick: bool,
+    /// The machine, the versions and the settings: names and values, in order.
+    pub setting: Setting,
     pub figures: Figures,
     /// Values over time, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -21,27 +23,17 @@ pub struct Outcome {
     pub notes: Vec<String>,
 }
 
+/// Names and values, in order.
+pub type Setting = Vec<(String, String)>;
+
 /// Values over time: minutes since the beginning, and the value.
 pub type Series = Vec<(f64, f64)>;
 
 /// All results so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// The machine, the versions and the settings: names and values, in order.
-    pub setting: Vec<(String, String)>,
     /// By the name of the part.
     pub parts: BTreeMap<String, Outcome>,
-}
-
-impl Results {
-    /// Without the parts of reduced runs.
-    pub fn full(&self) -> Results {
-        let parts = self.parts.iter().filter(|(_, part)| !part.quick);
-        Results {
-            setting: self.setting.clone(),
-            parts: parts.map(|(name, part)| (name.clone(), part.clone())).collect(),
-        }
-    }
 }
 
 /// The file of the results.
@@ -50,8 +42,8 @@ pub struct Store {
 }
 
 impl Store {
-    pub fn new(folder: &Path) -> Self {
-        Self { path: folder.join("results.json") }
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
     }
 
     /// A missing file means that there are no results yet.
@@ -82,13 +74,14 @@ mod tests {
     fn saved_results_are_loaded_unchanged() {
         let folder = std::env::temp_dir().join(format!("outbox-benchmarks-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let store = Store::new(&folder);
+        let store = Store::new(folder.join("results.json"));
         assert_eq!(store.load().unwrap(), Results::default());
 
-        let mut outcome = Outcome { at: "2026-01-31 12:00 UTC".into(), quick: true, ..Outcome::default() };
+        let setting = vec![("Kafka".into(), "4.3.1".into())];
+        let mut outcome = Outcome { at: "2026-01-31 12:00 UTC".into(), setting, ..Outcome::default() };
         outcome.figures.push("relay", Unit::RowsPerSecond, 150_000.5);
         outcome.notes.push("A sentence.".into());
-        let mut results = Results { setting: vec![("Kafka".into(), "4.3.1".into())], ..Results::default() };
+        let mut results = Results::default();
         results.parts.insert("drain".into(), outcome);
         store.save(&results).unwrap();
         assert_eq!(store.load().unwrap(), results);

@@ -49,6 +49,11 @@ impl Part {
         all.filter(|part| only.is_empty() || only.contains(part)).collect()
     }
 
+    /// Whether a run of this size yields less than a full result. One run of the soak is a full one.
+    pub fn is_reduced(self, size: &Size) -> bool {
+        if self == Part::Soak { size.is_scaled() } else { size.is_reduced() }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Part::Debezium => "debezium",

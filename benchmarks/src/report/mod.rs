@@ -1,10 +1,11 @@
-//! Writes `docs/benchmarks.md`, `benchmarks/TARGETS.md` and the charts from the results. Every figure in them is
-//! computed here.
+//! Writes `docs/benchmarks.md`, the pages in `benchmarks/` and the charts from the results. Every figure in them is computed
+//! here.
 
 mod chart;
 mod charts;
 mod lines;
 mod prose;
+mod settings;
 mod soak;
 mod steady;
 mod table;
@@ -14,10 +15,9 @@ use crate::results::Results;
 use anyhow::Context;
 use std::path::Path;
 
-/// Writes the page and the charts into the folder `docs`, and the page of the targets into the folder `targets`. Reduced runs
-/// are left out.
-pub fn write(results: &Results, docs: &Path, targets: &Path) -> anyhow::Result<()> {
-    let results = &results.full();
+/// Writes the page and the charts into the folder `docs`, and the pages of the targets and of the runs into the folder
+/// `benchmarks`.
+pub fn write(results: &Results, docs: &Path, benchmarks: &Path) -> anyhow::Result<()> {
     let images = docs.join("images");
     std::fs::create_dir_all(&images).with_context(|| format!("cannot create {}", images.display()))?;
     let charts = charts::charts(results);
@@ -29,7 +29,8 @@ pub fn write(results: &Results, docs: &Path, targets: &Path) -> anyhow::Result<(
     }
     let shown: Vec<(&str, &str)> = charts.iter().map(|(file, chart)| (*file, chart.title.as_str())).collect();
     write_file(&docs.join("benchmarks.md"), &page(results, &shown))?;
-    write_file(&targets.join("TARGETS.md"), &targets_page(results, &shown))
+    write_file(&benchmarks.join("TARGETS.md"), &targets_page(results, &shown))?;
+    write_file(&benchmarks.join("RUNS.md"), &runs_page(results))
 }
 
 fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
@@ -45,9 +46,14 @@ fn page(results: &Results, charts: &[(&str, &str)]) -> String {
     page += &steady::table(results);
     page += &soak::section(results);
     page += prose::METHOD;
-    page += &table::setting(results);
+    page += &settings::table(results);
     page += prose::NOT_MEASURED;
-    page += "\n## All runs\n";
+    page
+}
+
+/// The page of all runs.
+fn runs_page(results: &Results) -> String {
+    let mut page = prose::RUNS.to_owned();
     for part in Part::chosen(&[]) {
         if let Some(outcome) = results.parts.get(part.name()) {
             page += &table::part(part.name(), outcome);
@@ -71,28 +77,27 @@ mod tests {
     use crate::figures::Unit;
     use crate::results::Outcome;
 
-    fn results(quick: bool) -> Results {
-        let mut drain = Outcome { at: "2026-01-31 12:00 UTC".into(), quick, ..Outcome::default() };
+    fn results() -> Results {
+        let setting = vec![("CPU".into(), "a | b".into())];
+        let mut drain = Outcome { at: "2026-01-31 12:00 UTC".into(), setting, ..Outcome::default() };
         for rate in [150_000.0, 140_000.0, 145_000.0] {
             drain.figures.push("mark: rate", Unit::RowsPerSecond, rate);
             drain.figures.push("Debezium: rate", Unit::RowsPerSecond, rate / 2.0);
         }
         drain.figures.push("mark: of the CPU limit", Unit::Percent, 80.0);
         drain.notes.push("Debezium was warm.".into());
-        let mut results = Results { setting: vec![("CPU".into(), "a | b".into())], ..Results::default() };
+        let mut results = Results::default();
         results.parts.insert("drain".into(), drain);
         results
     }
 
     #[test]
-    fn the_page_contains_each_result_and_every_run() {
-        let page = page(&results(false), &[("drain.svg", "Drain"), ("shares.svg", "Shares")]);
+    fn the_page_contains_each_result_and_the_machine() {
+        let page = page(&results(), &[("drain.svg", "Drain"), ("shares.svg", "Shares")]);
         for expected in [
             "| drain of a backlog, `on_sent = \"mark\"` | rate | 145,000 rows/s (best 150,000 rows/s) |",
             "| drain of a backlog, `on_sent = \"mark\"` | rate, relative to tuned Debezium | 2.00 x (best 2.00 x) |",
             "![Drain](images/drain.svg)",
-            "| Debezium: rate | 75,000 rows/s | 72,500 rows/s | 75,000 rows/s, 70,000 rows/s, 72,500 rows/s |",
-            "Debezium was warm.",
             "a \\| b",
         ] {
             assert!(page.contains(expected), "{expected:?} is missing from:\n{page}");
@@ -101,8 +106,19 @@ mod tests {
     }
 
     #[test]
+    fn the_runs_have_every_value_and_the_notes() {
+        let page = runs_page(&results());
+        for expected in [
+            "| Debezium: rate | 75,000 rows/s | 72,500 rows/s | 75,000 rows/s, 70,000 rows/s, 72,500 rows/s |",
+            "Debezium was warm.",
+        ] {
+            assert!(page.contains(expected), "{expected:?} is missing from:\n{page}");
+        }
+    }
+
+    #[test]
     fn the_targets_contain_each_scenario_with_its_result_and_verdict() {
-        let page = targets_page(&results(false), &[("drain.svg", "Drain"), ("shares.svg", "Shares")]);
+        let page = targets_page(&results(), &[("drain.svg", "Drain"), ("shares.svg", "Shares")]);
         let drain = "drain of a backlog, `on_sent = \"mark\"`";
         for expected in [
             format!("| 1 | {drain}: rate |  | 145,000 rows/s (best 150,000 rows/s) |  |"),
@@ -118,11 +134,5 @@ mod tests {
         ] {
             assert!(page.contains(&expected), "{expected:?} is missing from:\n{page}");
         }
-    }
-
-    #[test]
-    fn results_of_a_quick_run_are_not_published() {
-        assert_eq!(results(true).full().parts.len(), 0);
-        assert_eq!(results(false).full(), results(false));
     }
 }

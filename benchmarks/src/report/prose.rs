@@ -2,12 +2,13 @@
 
 pub const BEGINNING: &str = "# Benchmarks
 
-This page shows the performance of the relay on one machine, compared with Debezium, the fastest alternative that we know of. Results come
-first, followed by the method and every run. The targets are in [benchmarks/TARGETS.md](../benchmarks/TARGETS.md).
+This page shows the performance of the relay, compared with Debezium, the fastest alternative that we know of. Results come first, followed
+by the method. [benchmarks/RUNS.md](../benchmarks/RUNS.md) has the values of every run, and
+[benchmarks/TARGETS.md](../benchmarks/TARGETS.md) the targets.
 
 `make bench` measures everything and writes this page, from a clean clone. It starts its own PostgreSQL and Kafka and downloads Debezium. It
-takes about four hours. `make bench ONLY=drain,flow` measures some parts again and keeps the results of the others. This page
-contains only full runs. `make bench QUICK=1` takes half an hour and checks that everything works. Its results are not published.
+takes about five hours. `make bench ONLY=drain,steady` measures some parts again and keeps the results of the others. This page contains
+only full runs. `make bench QUICK=1` takes half an hour and checks that everything works. Its results are not published.
 
 ## Results
 
@@ -71,17 +72,26 @@ The time is measured from the start of the relay until no more rows are waiting 
 
 **Network.** A proxy delays every byte and limits nothing else. It uses the same cores.
 
-### Machine, versions and settings
+### Machines, versions and settings
+
+Parts with the same machine, versions and settings share a column. Compare absolute values only within a part.
 ";
 
 /// The introduction of the page of the targets.
 pub const TARGETS: &str = "# Benchmark targets
 
-This page is for contributors. `make bench` writes it together with [docs/benchmarks.md](../docs/benchmarks.md), which has the method and
-every run.
+This page is for contributors. `make bench` writes it together with [docs/benchmarks.md](../docs/benchmarks.md), which has the method,
+and [RUNS.md](RUNS.md), which has every run.
 
 The targets were set before anything was measured. The median of the runs decides, and the best run is in parentheses. If the target is a
 rate as high as another one, up to 5% less counts as *met, within noise*, because two runs of the same program differ that much.
+";
+
+/// The introduction of the page of all runs.
+pub const RUNS: &str = "# Benchmark runs
+
+This page is for contributors. `make bench` writes it from [results.json](results.json). It has every value of the newest full run of each
+part. [docs/benchmarks.md](../docs/benchmarks.md) has the results, the method and the machines.
 ";
 
 /// Written by hand: what was tried to reach the targets.

@@ -63,18 +63,9 @@ fn judged(check: &Check, results: &Results) -> (String, &'static str) {
     (result, verdict)
 }
 
-/// The machine, the versions and the settings.
-pub fn setting(results: &Results) -> String {
-    let mut text = "\n| Name | Value |\n|---|---|\n".to_owned();
-    for (name, value) in &results.setting {
-        text += &format!("| {} | {} |\n", cell(name), cell(value));
-    }
-    text
-}
-
 /// One part: each figure of each run, and its notes.
 pub fn part(name: &str, part: &Outcome) -> String {
-    let mut text = format!("\n### {name}\n\nMeasured {}.", part.at);
+    let mut text = format!("\n## {name}\n\nMeasured {}.", part.at);
     for note in &part.notes {
         text += &format!(" {note}");
     }
@@ -89,6 +80,6 @@ pub fn part(name: &str, part: &Outcome) -> String {
 }
 
 /// Escapes text so that it cannot end its table cell.
-fn cell(text: &str) -> String {
+pub fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
