@@ -36,7 +36,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
-/// Recording as many rows as this takes about as long as one read of a flow.
+/// Recording this many rows takes about as long as one read of a flow.
 const FLOW_RECORDS: usize = 64;
 
 /// How long the schema check may take. It only reads the catalogue and small tables.

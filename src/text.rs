@@ -56,7 +56,7 @@ pub(crate) fn span(duration: Duration) -> impl fmt::Display {
     })
 }
 
-/// As [`span`], for a number of seconds.
+/// Like [`span`], for a number of seconds.
 pub(crate) fn seconds(seconds: f64) -> impl fmt::Display {
     span(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }

@@ -59,7 +59,7 @@ async fn with_a_blocked_key(test: &str) -> (Outbox, RelayProcess) {
     (outbox, relay)
 }
 
-/// How often a relay has rejected a row that blocks its key.
+/// How many times a relay has rejected a row that blocks its key.
 fn verdicts(relay: &RelayProcess) -> usize {
     relay.log().matches("key blocked").count()
 }

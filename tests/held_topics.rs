@@ -91,7 +91,7 @@ async fn twenty_missing_topics_delay_only_their_own_rows() {
     outbox.drop().await;
 }
 
-/// `HELD_TOPICS` sets another number of topics, for measurements.
+/// `HELD_TOPICS` sets a different number of topics, for measurements.
 #[tokio::test]
 async fn many_held_topics_are_released_together_after_their_creation() {
     let topics = std::env::var("HELD_TOPICS").map_or(MANY, |number| number.parse().unwrap());

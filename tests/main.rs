@@ -1,6 +1,6 @@
 //! The integration tests: one binary on real servers (`scripts/services up`).
 
-#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions; this covers what they call
 
 mod bad_rows;
 mod blocked_keys;

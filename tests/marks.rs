@@ -40,8 +40,8 @@ const BELOW_ONE: &str = "found below the low-water mark of a lane";
 const BELOW_SEVERAL: &str = "marks_reset";
 
 /// Publishes several rounds of events of 300 keys, which are in nearly all lanes. Each round begins when the previous
-/// one is sent. Then the ids start again, and more rounds follow. Returns how often a sweep found events below the mark
-/// in one lane, and how often in several.
+/// one is sent. Then the ids start again, and more rounds follow. Returns how many times a sweep found events below
+/// the mark in one lane, and how many times in several.
 async fn rounds_after(test: &str, begin_again: &str) -> (usize, usize) {
     const KEYS: i64 = 300;
     let outbox = Outbox::create(test, 3).await;

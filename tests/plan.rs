@@ -39,7 +39,7 @@ const HISTORIES: &[(&str, &[&str])] = &[
     ("large and unsent, just analyzed", &[UNSENT, "ANALYZE"]),
     ("large and sent, just analyzed", &[SENT, "ANALYZE"]),
     ("large and sent, just analyzed, a few unsent since", &[SENT, "VACUUM ANALYZE app.outbox", FEW]),
-    ("analysed when unsent, all sent since", &[UNSENT, "ANALYZE", "UPDATE app.outbox SET sent_at = now()"]),
+    ("analyzed when unsent, all sent since", &[UNSENT, "ANALYZE", "UPDATE app.outbox SET sent_at = now()"]),
     // The statistics of the columns outlive TRUNCATE, but the table counts as empty.
     (
         "analyzed when sent, emptied, grown",

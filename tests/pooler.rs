@@ -130,7 +130,7 @@ async fn delivery_is_the_same_without_prepared_statements() {
     }
 }
 
-/// Without prepared statements there are no flows. A worker that expected one to go on would claim again and again.
+/// Without prepared statements there are no flows. A worker that expected one to continue would claim again and again.
 #[tokio::test]
 async fn relay_without_prepared_statements_is_idle_between_events() {
     let outbox = Outbox::create("idle_simple", 1).await;

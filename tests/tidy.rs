@@ -1,6 +1,6 @@
 //! The rules of the source tree: sizes, layers, and what each folder may use. Reads files and needs no servers.
 
-#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions; this covers what they call
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! The systemd units, checked by systemd-analyze. Where systemd is not installed, the tests are skipped and print so.
+//! The systemd units, checked by systemd-analyze. Where systemd is not installed, the tests print a line and are skipped.
 
 use std::fs;
 use std::io::ErrorKind;

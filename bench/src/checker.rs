@@ -16,11 +16,11 @@ pub struct Verdict {
     pub lost: u64,
     /// Arrivals of an event that had arrived before, with the same event id.
     pub duplicates: u64,
-    /// Events that arrived for the first time after a later one of their key, or in another partition than the rest of it.
+    /// Events that arrived for the first time after a later one of their key, or in a different partition from the rest of it.
     pub reordered: u64,
     /// Arrivals that are none of the committed events.
     pub foreign: u64,
-    /// Events that arrived with other content than was committed. Measurements count these as foreign and lost.
+    /// Events that arrived with content other than what was committed. Measurements count these as foreign and lost.
     #[serde(skip)]
     pub altered: u64,
 }
@@ -119,7 +119,7 @@ mod tests {
         Recognized { event: number, event_id: number + 1, key, place: number, partition: 0, altered: false }
     }
 
-    /// The verdict after a change of a perfect delivery.
+    /// The verdict after a change to a perfect delivery.
     fn after(change: impl FnOnce(&mut Vec<Recognized>)) -> Verdict {
         let mut records = delivery();
         change(&mut records);

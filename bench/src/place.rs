@@ -201,7 +201,7 @@ impl Route {
     }
 }
 
-/// If a cluster refuses a topic, the user must do something else than if it does not answer.
+/// A cluster that refuses a topic needs a different fix from one that does not answer.
 fn refused(failure: Failure) -> BenchError {
     match failure.kind {
         FailureKind::Topic => BenchError::Configuration(format!(

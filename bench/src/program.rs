@@ -12,7 +12,7 @@ const NAME: &str = "outbox-relay";
 ///
 /// # Errors
 ///
-/// If there is none, if it does not run, or if it has another version. The limits are measured with the code of this
+/// If there is none, if it does not run, or if it has a different version. The limits are measured with the code of this
 /// program, so the versions must match.
 pub fn find(named: Option<&Path>) -> Result<PathBuf, BenchError> {
     let this = std::env::current_exe().ok();

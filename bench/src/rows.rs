@@ -124,7 +124,7 @@ mod tests {
         Row { key: format!("order-{key}"), payload, event_id: format!("id-{number}") }
     }
 
-    /// The verdict after a change of a perfect delivery.
+    /// The verdict after a change to a perfect delivery.
     fn after(change: impl FnOnce(&mut Vec<Row>)) -> Verdict {
         let mut rows = delivery();
         change(&mut rows);

@@ -16,9 +16,9 @@ pub use super::rows::Committed;
 /// Reads topics from beginning to end and compares the records. Use it after a measurement, because it needs a lot of
 /// CPU.
 ///
-/// If Kafka does not return all records.
+/// # Errors
 ///
-/// Kafka does not hand over what it has.
+/// If Kafka does not return all records.
 pub async fn read(
     kafka: &config::Kafka,
     route: &Route,

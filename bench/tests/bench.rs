@@ -192,7 +192,7 @@ async fn next_run_removes_what_a_killed_run_left_and_nothing_else() {
     let next = bench(configured(&outbox), &["--only", "idle", "--seconds", "1", "--json"]).await;
     next.succeeds();
     assert!(
-        next.stderr.contains(&format!("removing the schema {left} and 1 topic, which a killed run has left")),
+        next.stderr.contains(&format!("removing the schema {left} and 1 topic, left by a killed run")),
         "{next}"
     );
     assert_eq!(schemas(&outbox).await, ["outbox_bench_00000000", "outbox_bench_mine"]);

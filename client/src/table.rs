@@ -31,7 +31,7 @@ enum Reason {
     Schema,
     #[error("a part is empty")]
     Empty,
-    #[error("the part {0:?} has more than {NAME_LENGTH_MAX} bytes, and PostgreSQL would truncate it")]
+    #[error("the part {0:?} has more than {NAME_LENGTH_MAX} bytes, so PostgreSQL would truncate it")]
     TooLong(String),
     #[error(
         "the character {0:?} needs double quotes around its part, as in SQL. Unquoted names can contain a-z 0-9 _ and \

@@ -111,7 +111,7 @@ impl Scene<'_> {
         let (verdict, figures) = (ledger.verdict(), ledger.figures());
         story::end(self.screen, &figures, &verdict, ledger.latency());
         if let Some(fault) = ledger.last_fault() {
-            self.screen.say(&format!("  an error occurred, the last one: {fault}"));
+            self.screen.say(&format!("  last error: {fault}"));
         }
         if verdict.committed == 0 && ledger.last_fault().is_some() {
             // If no event was written, losing none is not a success.

@@ -131,7 +131,7 @@ impl OwnSchema {
         let rows = connection
             .query_typed(KNOWN, &[(&ids, Type::UUID_ARRAY)])
             .await
-            .context("looking events up whose COMMIT was not answered")?;
+            .context("looking up events whose COMMIT was not answered")?;
         let known: HashSet<Uuid> = rows.iter().map(|row| row.get(0)).collect();
         Ok(events.into_iter().filter(|event| known.contains(&event.event_id)).collect())
     }

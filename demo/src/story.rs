@@ -51,7 +51,9 @@ pub(super) fn end(screen: &mut Screen, figures: &Figures, verdict: &Verdict, lat
     };
     let payloads = match altered {
         0 => "every event has the topic, key and payload it was written with".to_owned(),
-        count => screen.red(&format!("{} with another topic, key or payload", thousands(*count as usize))),
+        count => {
+            screen.red(&format!("{} with a different topic, key or payload", thousands(*count as usize)))
+        }
     };
     screen.say(&format!(
         "\n{summary}

@@ -76,7 +76,7 @@ mod tests {
         written.iter().map(arrival).collect()
     }
 
-    /// The verdict after a change of a perfect delivery.
+    /// The verdict after a change to a perfect delivery.
     fn after(change: impl FnOnce(&mut Vec<Arrived>)) -> Verdict {
         let written = written();
         let mut arrived = arrived(&written);

@@ -1,7 +1,7 @@
 //! The metrics as OpenMetrics text, as the catalogue describes them. A scrape sends no request to Kafka or Postgres.
 //!
-//! Conventions: seconds and bytes as base units, and `_total` at the end of counters. Every label has few values: those from
-//! outside, such as topics, are named up to a limit.
+//! Conventions: seconds and bytes as base units, and `_total` at the end of counters. Every label has few values: the number
+//! of values from outside, such as topics, is limited.
 
 mod catalogue;
 mod process;

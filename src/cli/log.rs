@@ -35,8 +35,8 @@ pub fn init(log: &Log) -> Result<Filter, Failed> {
         LogFormat::Auto if under_systemd => journald().or_else(|_| Ok::<_, Failed>(text()))?,
         LogFormat::Auto | LogFormat::Text => text(),
     };
-    // The filter is a separate layer. As a per-layer filter, `tracing::enabled!` that returns false would suppress the next
-    // event of its thread.
+    // The filter is a separate layer. With a per-layer filter, a `tracing::enabled!` that returns false would suppress
+    // the next event of its thread.
     let (filter, handle) = reload::Layer::new(filter);
     tracing_subscriber::registry().with(layer).with(filter).init();
     Ok(Filter(Box::new(move |filter| handle.reload(filter))))

@@ -117,7 +117,7 @@ impl ConfigFile {
         }
     }
 
-    /// The path. On stderr, it names a file that the user did not name: other files may be of other relays.
+    /// The path. If the user did not name the file, prints it on stderr, because other files may belong to other relays.
     fn announced(&self) -> Option<PathBuf> {
         let path = self.path();
         if let (None, Some(file)) = (&self.config, &path) {
@@ -131,7 +131,7 @@ impl ConfigFile {
         load(self.announced().as_deref())
     }
 
-    /// As [`ConfigFile::load`], for a command that does not use Kafka. Its user may not be allowed to read the Kafka secrets.
+    /// Like [`ConfigFile::load`], for a command that does not use Kafka. Its user may not be allowed to read the Kafka secrets.
     pub(crate) fn load_for_database(&self) -> Result<Config, Failed> {
         loaded(config::load_for_database(self.announced().as_deref(), config::environment(), check))
     }
@@ -142,7 +142,7 @@ pub fn named(file: &OsStr) -> Option<PathBuf> {
     (!file.is_empty()).then(|| file.into())
 }
 
-/// A file that cannot be accessed exists: reading it fails with the reason.
+/// A file that cannot be accessed counts as existing, because reading it then fails with the reason.
 fn existing(file: &Path) -> Option<PathBuf> {
     (!matches!(file.try_exists(), Ok(false))).then(|| file.to_owned())
 }

@@ -16,7 +16,7 @@ pub(crate) fn database(config: &Config) -> Result<Database, Failed> {
     Database::new(&config.postgres, 1, Arc::new(Stats::new())).map_err(fault)
 }
 
-/// For a command that only examines the database: a pool of two connections under another name than the relay's.
+/// For a command that only examines the database: a pool of two connections under a name other than the relay's.
 pub(crate) fn monitoring_database(config: &Config, command: &str) -> Result<Database, Failed> {
     let settings = monitoring_settings(&config.postgres, command);
     let (_, settings) = settings.map_err(|error| Failed::Unavailable(anyhow::Error::new(error)))?;

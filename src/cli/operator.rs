@@ -25,8 +25,8 @@ impl Total {
     }
 }
 
-/// Repeats `act` until no id up to `up_to` is left or `most` are done. If a batch fails, earlier ones stay done, and the
-/// error has their number.
+/// Repeats `act` until no id up to `up_to` is left or `most` are done. If a batch fails, earlier ones stay
+/// committed, and the error contains the number of their events.
 pub(crate) async fn in_batches(
     most: u64,
     up_to: i64,

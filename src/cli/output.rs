@@ -33,7 +33,7 @@ pub(crate) fn line(text: &str) -> Result<Reader, Failed> {
     print(format!("{text}\n").as_bytes())
 }
 
-/// A JSON object in one line.
+/// A JSON object on one line.
 pub fn json(object: &impl Serialize) -> Result<String, Failed> {
     serde_json::to_string(object)
         .map_err(|error| Failed::Failure(anyhow::Error::new(error).context("writing JSON")))

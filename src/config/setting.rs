@@ -131,7 +131,8 @@ pub(super) trait Section: Sized {
 
 /// Defines the sections of the configuration. Each one becomes a struct that implements [`Section`], with one field per
 /// setting, and entries in [`SETTINGS`], [`SECTIONS`](super::catalogue::SECTIONS),
-/// [`COMPARED`](super::catalogue::COMPARED) and [`READABLE`](super::catalogue::READABLE). `Relay::batch_size` is the [`Setting`] of the field `batch_size`.
+/// [`COMPARED`](super::catalogue::COMPARED) and [`READABLE`](super::catalogue::READABLE). `Relay::batch_size` is the
+/// [`Setting`] of the field `batch_size`.
 ///
 /// A setting is `key: type, kind, fallback, effect, help;`. `key / key_file(example, help)` is a secret and its twin.
 /// `type => function` replaces [`FromText`](super::values::FromText). `[key] kind, help;` is a table. `and` adds

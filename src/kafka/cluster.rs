@@ -318,7 +318,7 @@ impl Publisher for KafkaCluster {
 
     async fn open_for_probes(&self) -> Result<KafkaProducer, Failure> {
         let (mut config, batch_bytes) = self.producer_config()?;
-        // With the guarantee, one refused row would end the producer and purge the rows of all other topics. One row per
+        // With this guarantee, one refused row would end the producer and purge the rows of all other topics. One row per
         // partition cannot leave a gap.
         config.set("enable.gapless.guarantee", "false");
         let (producer, reports, batch_bytes) = self.connect_with(config, batch_bytes).await?;

@@ -8,7 +8,7 @@ use crate::verify::entry::Fingerprint;
 use openssl::sha::Sha256;
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 
-/// Of the record that the relay publishes for a row.
+/// The fingerprint of the record that the relay publishes for a row.
 pub(crate) fn of_event<E: Event>(
     event: &E,
     templates: &[HeaderTemplate],
@@ -18,7 +18,7 @@ pub(crate) fn of_event<E: Event>(
     Ok(fingerprint(Some(record.key), record.value, Some(&record.headers)))
 }
 
-/// Of a record in Kafka.
+/// The fingerprint of a record in Kafka.
 pub(super) fn of_message(message: &BorrowedMessage<'_>) -> Fingerprint {
     fingerprint(message.key(), message.payload(), message.headers())
 }

@@ -27,7 +27,7 @@ pub(crate) struct TopicLimits {
     admin: RefCell<Option<Arc<AdminClient<DefaultClientContext>>>>,
     /// The limit of each topic, and how long it is valid.
     known: RefCell<HashMap<String, (usize, Instant)>>,
-    /// How often the configuration has changed.
+    /// How many times the configuration has changed.
     generation: Cell<u64>,
 }
 
@@ -42,7 +42,7 @@ impl TopicLimits {
         }
     }
 
-    /// Creates the admin client on another thread before a claim needs it, because that takes as long as for a producer.
+    /// Creates the admin client on another thread before a claim needs it, because that takes as long as creating a producer.
     pub(super) async fn prepare(&self) {
         if self.admin.borrow().is_some() {
             return;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// The most time that the thread needs to notice the end of the producer. Events are processed at once.
+/// The maximum time that the thread needs to notice the end of the producer. Events are processed at once.
 const STEP: Duration = Duration::from_micros(200_050);
 
 /// A producer with its own polling thread. Dropping it waits for that thread and for librdkafka's threads, one of which may

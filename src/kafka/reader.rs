@@ -86,8 +86,8 @@ impl TopicReader {
         }
     }
 
-    /// Passes each record from `since_us` on to `each`, with its event id if it has one, and the record before it, which shows
-    /// whether offsets in between are missing. `topic` is its place in the records.
+    /// Calls `each` for every record from `since_us` on, with its event id if it has one. Also calls it for the record before
+    /// that time, which shows whether offsets in between are missing. `topic` is its place in the records.
     pub(crate) fn read(
         &self,
         (place, topic, partitions): (u32, &str, u32),

@@ -92,9 +92,9 @@ pub struct ReadRequest {
     pub lows: Vec<i64>,
     /// The basis for which `lows` is valid. Under another basis the read begins at the smallest id.
     pub basis: i64,
-    /// The most rows to read.
+    /// The maximum number of rows to read.
     pub rows_max: usize,
-    /// One per lane of the claim: the most rows to read from it.
+    /// One per lane of the claim: the maximum number of rows to read from it.
     pub shares: Vec<usize>,
     /// Which rows.
     pub rows: RowSelection,
@@ -134,7 +134,7 @@ pub struct Search {
     pub hold_version: i64,
     /// The basis of the flow. If it has changed, the read returns no rows.
     pub basis: i64,
-    /// The most rows to find.
+    /// The maximum number of rows to find.
     pub rows_max: usize,
     /// The read ends after this many bytes.
     pub bytes_max: usize,
@@ -239,6 +239,6 @@ pub enum Settled {
     All,
     /// Other sessions have locked, moved or deleted some rows. Of the sent rows, those with these ids are recorded.
     Only(HashSet<i64>),
-    /// As `Only`, but it is unknown which of the sent rows are recorded.
+    /// Like `Only`, but it is unknown which of the sent rows are recorded.
     Fewer,
 }

@@ -22,7 +22,7 @@ pub struct Pace {
     pub inbox_retention: Duration,
     /// How long finished idempotent requests are kept.
     pub idempotency_retention: Duration,
-    /// The most rows per transaction.
+    /// The maximum number of rows per transaction.
     pub batch_rows: usize,
 }
 

@@ -17,18 +17,18 @@ pub struct Limits {
     pub takeover_timeout: Duration,
     /// How long a flow may last. Zero disables flows.
     pub flow_window: Duration,
-    /// A flow records so many acknowledged rows as sent at once before it settles. A settlement of all rows of its window would
-    /// take many times as long as a read, and new rows would wait for it.
+    /// A flow records this many acknowledged rows as sent at once before it settles. A settlement of all rows of its window
+    /// would take many times as long as a read, and new rows would wait for it.
     pub flow_records: usize,
     /// The longest time between two checks for new rows while there is nothing to publish.
     pub poll_interval: Duration,
     /// What happens to a rejected row.
     pub on_rejected: OnRejected,
-    /// After this many rows in a row that a topic refused alone, the next one holds the topic.
+    /// After a topic has refused this many consecutive rows, each sent alone, the next refused row holds the topic.
     pub rejections_before_hold: u32,
 }
 
-/// The current limits, and how often sessions had to be renewed.
+/// The current limits, and how many times sessions had to be renewed.
 pub struct Settings {
     limits: Cell<Limits>,
     renewals: Cell<u64>,
@@ -57,7 +57,7 @@ impl Settings {
         self.renewals.set(self.renewals.get() + 1);
     }
 
-    /// How often sessions had to be renewed. A session that was opened at another count is outdated.
+    /// How many times sessions had to be renewed. A session that was opened at a different count is outdated.
     pub(crate) fn renewals(&self) -> u64 {
         self.renewals.get()
     }

@@ -27,7 +27,7 @@ pub(crate) struct Monitor {
     counted: Option<Counters>,
 }
 
-/// Limits of the statements, other than those of every command.
+/// Limits of the statements, where they differ from those of every command.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
     /// How long the server may work on one statement.

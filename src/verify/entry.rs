@@ -11,7 +11,7 @@ pub(crate) const ENTRY_BYTES: usize = 90;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
     pub key: [u8; 16],
-    /// A tombstone has another digest than an empty value.
+    /// A tombstone has a different digest from an empty value.
     pub value: [u8; 16],
     /// Names and values, in their order.
     pub headers: [u8; 16],

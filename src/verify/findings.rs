@@ -81,7 +81,7 @@ pub(crate) struct Unjudged {
     pub reaped: u64,
     /// Further records of events that an operator replayed.
     pub replayed: u64,
-    /// Copies of events in another topic than theirs.
+    /// Copies of events in a topic other than their own.
     pub copies: u64,
     /// Records of dead letters.
     pub dead_letters: u64,

@@ -9,7 +9,7 @@ use super::findings::{Finding, Findings, Kind};
 use super::order::{First, Order};
 use super::scope::{Absence, Scope, Unknown};
 
-/// The most different records that the rows of one event id may have. Rows of one event normally have the same.
+/// The maximum number of different records that the rows of one event id may have. Rows of one event normally have the same.
 const VARIANTS_MAX: usize = 8;
 
 /// Judges entries that are sorted by event.
@@ -41,7 +41,7 @@ struct Event {
 }
 
 impl<'a> Judge<'a> {
-    /// Continues with these findings. The order is sorted in this folder.
+    /// Continues with these findings. The order is sorted in temporary files in this folder.
     pub(crate) fn new(scope: &'a Scope, findings: Findings, folder: &Path) -> Judge<'a> {
         Judge { scope, findings, order: Order::new(folder), event: None }
     }

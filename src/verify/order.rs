@@ -28,7 +28,7 @@ pub(super) struct First {
 /// Collects the first records, and finds those that follow a later event of their key.
 ///
 /// If an earlier record of an event may be gone, its own place proves nothing against it. It still proves that events before
-/// it came too late, because its first record was at most here.
+/// it came too late, because its first record was here or earlier.
 pub(super) struct Order(Sorter<PLACE_BYTES>);
 
 impl Order {

@@ -19,7 +19,7 @@ const LOWERED_LIMIT: &str = "700";
 const CAUGHT_UP: i64 = 1_000;
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(20);
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
-/// How often a relay is stopped until it is stopped during a claim, and how long it runs in between.
+/// How many times a relay is stopped until it is stopped during a claim, and how long it runs in between.
 const CATCHES: usize = 500;
 const BETWEEN_CATCHES: Duration = Duration::from_millis(3);
 

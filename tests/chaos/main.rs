@@ -3,7 +3,7 @@
 //!
 //! `make chaos MINUTES=10 SEED=7 RATE=1000` runs it for long with the release binary. One minute of it is a test.
 
-#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions; this covers what they call
 
 mod application;
 mod checker;

@@ -1,7 +1,7 @@
 //! Faults on real servers: servers that stop and restart, networks that fail, and relays that crash at a chosen point.
 //! Each result is judged by a consumer and a checker that are independent of the relay.
 
-#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions; this covers what they call
 
 #[cfg(feature = "fail-points")]
 mod fail_points;

@@ -1,4 +1,4 @@
-//! A standby is promoted that lacks the last commits. Everything that survived is delivered, and ids that are issued
+//! A standby that lacks the last commits is promoted. Everything that survived is delivered, and ids that are issued
 //! again do not count as sent.
 
 use std::collections::HashSet;
@@ -13,8 +13,8 @@ use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers;
 use crate::world;
 
-/// The number of rounds in which the standby does not follow. They draw many times the ids that a sequence logs in
-/// advance.
+/// The number of rounds in which the standby does not follow. They draw many times as many ids as a sequence logs
+/// in advance.
 const LOST_ROUNDS: usize = 30;
 
 fn ids(events: &[Committed]) -> HashSet<uuid::Uuid> {

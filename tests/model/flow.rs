@@ -1,7 +1,7 @@
 //! A flow: after its first read, a claim reads what is new, in the same transaction, until it settles.
 //!
 //! Every read has a snapshot of its own. Writers of a key take turns, so a snapshot that shows a row shows the earlier rows of
-//! its key. Each of those was read before, or its id is in the search. So a flow hands over a prefix of each key.
+//! its key. Each of those was read before, or its id is in the search. So a flow sends a prefix of each key.
 
 use super::claim::take;
 use super::configuration::Configuration;

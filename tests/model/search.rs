@@ -13,7 +13,7 @@ use std::hash::{Hash, Hasher};
 #[derive(Clone, Debug)]
 pub struct Explored {
     pub states: usize,
-    /// The most steps that any state is away from the first one.
+    /// The maximum number of steps from the first state to any other.
     pub depth: usize,
     /// Every step that was taken at least once.
     pub taken: HashSet<Step>,

@@ -1,7 +1,7 @@
 //! Logging in to real servers with TLS and authentication: what works, how each mistake is reported, and what a relay
 //! does while certificates and passwords are rotated.
 
-#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions; this covers what they call
 
 mod admin;
 mod kafka;

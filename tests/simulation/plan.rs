@@ -1,4 +1,4 @@
-//! The plan of a schedule. It is drawn from the seed, so that each schedule mixes other faults.
+//! The plan of a schedule. It is drawn from the seed, so that each schedule mixes different faults.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub struct Plan {
     pub batch_bytes: usize,
     /// How long claims read on. Zero in every other schedule.
     pub flow_window: Duration,
-    /// The most gaps that a flow searches.
+    /// The maximum number of gaps that a flow searches.
     pub gaps_max: usize,
     /// Whether settled rows are deleted instead of marked.
     pub deletes_sent: bool,
@@ -105,7 +105,7 @@ pub enum Disaster {
     PostgresRestarts,
     /// A backend crashes. Settlements that were not flushed are lost, but the postmaster is the same.
     PostgresCrashes,
-    /// A standby is promoted that lacks the last commits.
+    /// A standby that lacks the last commits is promoted.
     FailsOver,
     /// The outbox is truncated when all events are sent, and ids start again at 1.
     IdsRestart,
@@ -219,7 +219,7 @@ pub enum Sabotage {
     UnreadableUnproven,
     /// A flow searches only above the highest id seen.
     FlowForgetsGaps,
-    /// A flow does not search for an id any more once the fence has passed it, before it was read.
+    /// A flow no longer searches for an id once the fence has passed it, before it was read.
     FlowForgetsFencedGaps,
     /// A flow continues when a hold, pause or block has ended.
     FlowUnderAnyVersion,

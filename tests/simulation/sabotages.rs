@@ -184,7 +184,7 @@ fn a_probe_of_a_paused_topic() {
     must_be_caught(Sabotage::ProbedThoughPaused, plan, 100, PAUSED);
 }
 
-/// This takes a pause while the answer to a probe is late, and a hold that is deleted before the resume: about one schedule in
+/// This requires a pause while the answer to a probe is late, and a hold that is deleted before the resume: about one schedule in
 /// 30,000. So this is the one that found it. tests/probes.rs has the same on real servers.
 #[test]
 fn late_acknowledgement_is_settled_during_a_pause() {

@@ -1,4 +1,4 @@
-//! Topics that something else than the aggregate type determines: the rows of one key go to several topics, and rows of several
+//! Topics that something other than the aggregate type determines: the rows of one key go to several topics, and rows of several
 //! aggregate types share a topic.
 
 use super::explore::explore;

@@ -31,7 +31,7 @@ pub struct World {
     pub begun: Instant,
 }
 
-/// What may cause duplicates, and how often it happened.
+/// What may cause duplicates, and how many times it happened.
 #[derive(Default)]
 pub struct Counters {
     /// Sessions, claims and relays that ended early. Each may duplicate up to a relay's rows in flight.

@@ -1,6 +1,6 @@
 //! A private PostgreSQL server for one test, which the test can stop, crash, copy and promote.
 //!
-//! It uses the programs that `scripts/services` unpacked. A server has a temporary folder and a free loopback port. It
+//! It uses the programs that `scripts/services` unpacked. A server has a temporary directory and a free loopback port. It
 //! ends when its value is dropped, or when the thread that started it ends.
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -46,7 +46,7 @@ pub enum Shutdown {
 /// A server that runs or has run. Dropping it stops it and deletes its data.
 pub struct PostgresServer {
     folder: TempDir,
-    /// The data folder. In `folder`, unless the test chose another place.
+    /// The data directory. In `folder`, unless the test chose another place.
     data: PathBuf,
     port: u16,
     process: Option<Child>,

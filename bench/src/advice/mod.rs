@@ -99,7 +99,7 @@ fn cpu(report: &Report, drain: &MeasuredDrain, share: f64) -> Finding {
         "postgres" if drain.on_sent == "mark" => ("cpu-postgres", deletes(report, drain)),
         "postgres" => (
             "cpu-postgres",
-            "more or faster cores for PostgreSQL; drop additional indexes on the outbox, because every row updates them twice".to_owned(),
+            "give PostgreSQL more or faster cores; drop additional indexes on the outbox, because every row updates them twice".to_owned(),
         ),
         "kafka" => (
             "cpu-kafka",
@@ -122,11 +122,11 @@ fn deletes(report: &Report, drain: &MeasuredDrain) -> String {
     let faster = deleted.map(|deleted| deleted.drain.rows_per_second / drain.drain.rows_per_second);
     match faster {
         Some(faster) if faster > 1.05 => format!(
-            "[outbox] on_sent = \"delete\" was {faster:.1} times as fast here, but keeps no history; or more cores for \
-             PostgreSQL"
+            "[outbox] on_sent = \"delete\" was {faster:.1} times as fast here, but keeps no history; or give \
+             PostgreSQL more cores"
         ),
-        Some(_) => "more or faster cores for PostgreSQL".to_owned(),
-        None => "[outbox] on_sent = \"delete\" costs PostgreSQL less, but keeps no history; or more cores for PostgreSQL"
+        Some(_) => "give PostgreSQL more or faster cores".to_owned(),
+        None => "[outbox] on_sent = \"delete\" costs PostgreSQL less, but keeps no history; or give PostgreSQL more cores"
             .to_owned(),
     }
 }
@@ -181,8 +181,8 @@ fn waiting(report: &Report, drain: &MeasuredDrain) -> Finding {
         return Finding { what: "postgres-round-trips", seen, change };
     }
     let change = format!(
-        "check what PostgreSQL waits for (pg_stat_activity), mostly its disk; larger shared_buffers and max_wal_size write \
-         less; if it is idle, {workers}"
+        "check what PostgreSQL waits for (pg_stat_activity), mostly its disk; with larger shared_buffers and \
+         max_wal_size, it writes less; if it is idle, {workers}"
     );
     Finding { what: "postgres", seen, change }
 }

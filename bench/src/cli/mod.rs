@@ -181,7 +181,7 @@ fn payload(text: &str) -> Result<usize, String> {
     if (BYTES_LEAST..=MOST).contains(&bytes) {
         Ok(bytes)
     } else {
-        Err(format!("{bytes} is not from {BYTES_LEAST} to {MOST}"))
+        Err(format!("{bytes} is not between {BYTES_LEAST} and {MOST}"))
     }
 }
 
@@ -222,7 +222,7 @@ async fn arrive(settings: Settings) -> Result<Site, BenchError> {
     let site = Site::connect(settings).await?;
     for leftover in site.leftovers().await? {
         let topics = output::counted(leftover.topics.len() as u64, "topic");
-        say(&format!("removing the schema {} and {topics}, which a killed run has left", leftover.schema));
+        say(&format!("removing the schema {} and {topics}, left by a killed run", leftover.schema));
         if let Err(error) = site.remove(&leftover).await {
             say(&format!("not removed: {error}"));
         }

@@ -128,7 +128,7 @@ impl Consumer {
         Ok(Consumer { consumer, next })
     }
 
-    /// Passes every record that the brokers have at the time of the call to `show`, in order per partition. Ends early
+    /// Passes to `show` every record that the brokers have at the time of the call, in order per partition. Ends early
     /// if `stop` is set. Do not mix it with [`Consumer::next`].
     ///
     /// # Errors

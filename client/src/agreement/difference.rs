@@ -34,9 +34,9 @@ pub enum Difference {
         /// Up to five outboxes of the database, as in SQL.
         outboxes: Option<String>,
     },
-    /// The table exists, but `outbox-relay migrate` has not created it, so no relay publishes its rows.
+    /// The table exists, but `outbox-relay migrate` did not create it, so no relay publishes its rows.
     #[error(
-        "the table exists, but `outbox-relay migrate` has not created it, so no relay publishes its rows. {}",
+        "the table exists, but `outbox-relay migrate` did not create it, so no relay publishes its rows. {}",
         other_outboxes(.outboxes)
     )]
     NotAnOutbox {

@@ -242,7 +242,7 @@ impl<C: Connections> IdempotencyLayer<C> {
             if let Some(Error::LockLost) = error.downcast_ref() {
                 // Each client must receive the same response: the one that is stored.
                 return refuse(
-                    "This request has another response, or another attempt is in progress. Repeat it.",
+                    "This request has a different response, or another attempt is in progress. Repeat it.",
                 );
             }
         }

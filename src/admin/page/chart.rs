@@ -114,7 +114,7 @@ fn paths(values: &[(&Interval, Option<f64>)], top: f64) -> (String, String) {
             _ = write!(area, "L{x:.1} {y:.1}");
         }
         if points.len() == 1 {
-            // Round line ends show a line without length as a dot.
+            // Round line caps show a line of zero length as a dot.
             _ = write!(line, "L{:.1} {:.1}", first.0, first.1);
         }
         _ = write!(area, "L{:.1} {HEIGHT}Z", last.0);

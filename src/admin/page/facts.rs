@@ -1,5 +1,5 @@
-//! What the page shows of the database. It is read only while someone looks, at most every few seconds however many viewers
-//! there are, and a page never waits for it for long.
+//! What the page shows of the database. The database is queried only while there are viewers, and at most every few seconds,
+//! however many there are. A page never waits long for the result.
 
 use crate::postgres::diagnose::status::LaneStatus;
 use crate::status::report::Report;
@@ -29,7 +29,7 @@ pub(super) struct Snapshot {
 /// Reads the state of the outbox.
 #[allow(async_fn_in_trait, reason = "the reader runs on the relay's thread: no future has to be Send")]
 pub(super) trait Source {
-    /// Reads once. Bounded in time. The error is for people.
+    /// Reads once, in bounded time. The error is shown on the page.
     async fn read(&mut self) -> Result<Snapshot, String>;
     /// Closes the connection.
     fn close(&mut self);
@@ -77,7 +77,7 @@ impl Facts {
         known.borrow().clone()
     }
 
-    /// Reads whenever a viewer asks for it, forever. Does nothing while no one looks.
+    /// Reads whenever a viewer asks for it, forever. Does nothing while there are no viewers.
     pub(super) async fn keep(&self, source: &mut impl Source) -> Infallible {
         loop {
             if timeout(UNWATCHED, self.wanted.notified()).await.is_err() {

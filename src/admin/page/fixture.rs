@@ -239,7 +239,7 @@ fn lanes(lanes: &[(i16, i64, u64)]) -> Vec<LaneStatus> {
     lanes.iter().map(lane).collect()
 }
 
-/// A lively course, of which the last `count` intervals are known.
+/// A history of varied values, of which the last `count` intervals are known.
 pub(super) fn intervals(count: u32, ready: impl Fn(u32) -> bool) -> Vec<Interval> {
     let every = Duration::from_secs(5);
     let interval = |ago: u32| {

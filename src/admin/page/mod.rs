@@ -56,7 +56,7 @@ impl Page {
         Page { stats, config, config_file, address, history: History::default(), facts: Facts::new() }
     }
 
-    /// Takes samples, and reads the database while someone looks. Runs forever.
+    /// Takes samples, and reads the database while there are viewers. Runs forever.
     pub(super) async fn keep(&self) -> Infallible {
         let mut reader = Reader::new(self);
         tokio::select! {

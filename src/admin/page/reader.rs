@@ -16,7 +16,7 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_secs(1);
 const READ_WITHIN: Duration = Duration::from_secs(15);
 const FAULT: usize = 600;
 
-/// The connection, which exists only while someone looks.
+/// The connection, which exists only while there are viewers.
 pub(super) struct Reader<'a> {
     page: &'a Page,
     config: watch::Receiver<Config>,
@@ -44,7 +44,7 @@ impl Source for Reader<'_> {
     async fn read(&mut self) -> Result<Snapshot, String> {
         let mut monitor = self.monitor().map_err(|error| describe(&error))?;
         let here = ready(Some(self.page.here()));
-        // In memory of its own, because the process needs it only while someone looks.
+        // In a separate allocation, because the process needs it only while there are viewers.
         let read = Box::pin(async {
             let report = monitor.report(None, here).await?;
             let lanes = monitor.lanes().await?;

@@ -35,7 +35,7 @@ pub(super) struct Field {
     pub(super) column: &'static str,
     /// A name, a key or a command, in a fixed-width font.
     pub(super) is_code: bool,
-    /// A number or a time, which stays in one line.
+    /// A number or a time, which stays on one line.
     pub(super) is_short: bool,
     /// Smaller lines below the text.
     pub(super) notes: Vec<String>,

@@ -31,7 +31,7 @@ pub(super) enum ConfigFileState {
     Existing,
 }
 
-/// The folder of the file. Empty names are the current folder.
+/// The directory of the file. An empty name is the current directory.
 pub(super) fn folder(file: &Path) -> &Path {
     match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -136,9 +136,9 @@ fn unusable(what: &str, path: &Path, error: &std::io::Error) -> Failed {
     let fix = match error.kind() {
         ErrorKind::AlreadyExists => "run the command again, which keeps the existing file",
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            "run the command with sudo, or name a configuration file in another folder with --config"
+            "run the command with sudo, or name a configuration file in another directory with --config"
         }
-        _ => "name a configuration file in another folder with --config",
+        _ => "name a configuration file in another directory with --config",
     };
     Failed::Configuration(anyhow::anyhow!("{what} {}: {error}. Fix: {fix}", path.display()))
 }

@@ -130,7 +130,7 @@ impl Init {
             None => Err(Failed::Usage(format!("{option} is missing, for example {option} {example}"))),
         };
         let file = self.config.target()?;
-        // Not a parser of clap, whose errors would quote a secret.
+        // Not a clap parser, because its errors would quote a secret.
         let properties: Result<_, _> = self.properties.iter().map(|text| property(text)).collect();
         let properties = properties.map_err(|error| Failed::Usage(format!("--kafka-property: {error}")))?;
         let url = or_ask(

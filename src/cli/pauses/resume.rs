@@ -7,7 +7,7 @@ use crate::postgres::access::grants::RESUME_PRIVILEGES;
 use crate::postgres::operate::pauses::{PausedScope, PostgresPauses};
 use clap::Args;
 
-/// The most remaining pauses to list.
+/// The maximum number of remaining pauses to list.
 const NAMED_MAX: i64 = 10;
 
 /// Resume publishing.

@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-/// The most events per second.
+/// The maximum number of events per second.
 const RATE_MAX: u32 = 1_000_000;
 /// Events per transaction. After each one, the relays read their lanes from the first row again.
 const BATCH_ROWS: u64 = 5_000;

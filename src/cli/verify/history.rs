@@ -89,7 +89,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Reads the event ids of dead letters, also discarded ones, and of replayed and copied events. The topics of all rows
+    /// Reads the event ids of dead letters, including discarded ones, and of replayed and copied events. The topics of all rows
     /// must be known.
     pub(super) async fn read_other_ids(&mut self, history: &PostgresHistory) -> Result<(), Failed> {
         for kind in [OtherIds::DeadLetters, OtherIds::Acts] {
@@ -149,7 +149,7 @@ impl<'a> Collector<'a> {
         self.entries.push(entry.encode()).map_err(|error| super::read_error(ReadError::Files(error)))
     }
 
-    /// Rows that were sent before this time may have been reaped, in microseconds since 1970.
+    /// Rows that were sent before this time, in microseconds since 1970, may have been reaped.
     pub(super) fn reaped_until_us(&self, now: SystemTime) -> i64 {
         let by_age =
             self.config.reaper.enabled.then(|| now.checked_sub(self.config.reaper.retention)).flatten();

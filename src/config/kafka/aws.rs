@@ -40,7 +40,7 @@ impl Aws {
         aws
     }
 
-    /// Reports a region in which the brokers are not. Brokers of MSK have their region in their names.
+    /// Reports a region that is not that of the brokers. The names of MSK brokers contain their region.
     pub(super) fn compare_with_brokers(&self, bootstrap_servers: &str, reader: &mut Reader) {
         let mut regions = bootstrap_servers.split(',').filter_map(region_of_broker);
         let elsewhere = regions.find(|region| *region != self.region);
@@ -67,7 +67,7 @@ fn region_of_broker(broker: &str) -> Option<&str> {
     ["kafka", "kafka-serverless"].contains(&service).then_some(region)
 }
 
-/// Checks the code of a region, such as `eu-central-1` or `us-gov-west-1`. The name of a host is made of it.
+/// Checks the code of a region, such as `eu-central-1` or `us-gov-west-1`. A host name is built from it.
 pub(in crate::config) fn region(text: &str, setting: &Setting, _: &Reader) -> Result<String, Problem> {
     let parts: Vec<&str> = text.split('-').collect();
     let is_word = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase());

@@ -86,7 +86,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("oauth_scope", NO_OAUTH),
     ("passfile", "write only the password to a file, and set [postgres] password_file"),
     ("require_auth", "set channel_binding=require to allow only SCRAM-SHA-256 over TLS"),
-    ("requirepeer", "allow only the server's user to write to the folder of the socket"),
+    ("requirepeer", "allow only the server's user to write to the directory of the socket"),
     ("requiressl", "set sslmode=verify-full and sslrootcert"),
     ("scram_client_key", "set [postgres] password_file"),
     ("scram_server_key", "set [postgres] password_file"),

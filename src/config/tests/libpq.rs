@@ -58,7 +58,7 @@ const PARAMETERS: &[(&str, &str, Expected)] = &[
     ("sslsni", "0", Supported),
     ("sslsni", "1", Supported),
     ("sslsni", "maybe", Rejected("1, or 0")),
-    ("requirepeer", "postgres", Rejected("folder of the socket")),
+    ("requirepeer", "postgres", Rejected("directory of the socket")),
     ("ssl_min_protocol_version", "TLSv1.3", Supported),
     ("ssl_min_protocol_version", "TLSv1", Rejected("older versions are insecure")),
     ("ssl_max_protocol_version", "TLSv1.2", Supported),

@@ -7,7 +7,7 @@ use crate::config::{Config, Effect, PasswordCommand, changes};
 
 const OPERATING: &str = include_str!("../../../docs/operating.md");
 
-/// Every setting has another value than its default, except the url and the brokers.
+/// Every setting has a value other than its default, except the url and the brokers.
 const ALL: &str = "
 [postgres]
 url = 'postgres://relay@localhost/app'

@@ -5,7 +5,7 @@ use super::{MICROSECONDS, PartitionRead, ReadError, TopicReader, kafka};
 use rdkafka::consumer::Consumer as _;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-/// Is told how far the reading is.
+/// Receives the progress of the reading.
 pub(crate) trait Progress {
     /// A topic with about this many records begins.
     fn begin(&self, topic: &str, records: u64);

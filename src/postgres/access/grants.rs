@@ -85,7 +85,7 @@ pub(crate) const CHECK_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{migration}"),
 ];
 
-/// For `run`, and for `status`, which operators run with the relay's configuration. The relay cannot read payloads and
+/// For `run`, and for `status`, which operators run with the relay's configuration. The relay cannot read payloads or
 /// headers of dead letters.
 pub(crate) const RELAY_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{outbox}"),
@@ -238,7 +238,7 @@ pub(crate) fn union(lists: &[&[Privilege]]) -> Vec<Privilege> {
     all.iter().enumerate().filter_map(needed).collect()
 }
 
-/// Those of these privileges that the optional column `topic` needs too, if it exists.
+/// The subset of these privileges that the optional column `topic` needs too, if it exists.
 pub(crate) fn for_topic_column(privileges: &[Privilege]) -> Vec<Privilege> {
     let has_types =
         |privilege: &&Privilege| privilege.on == "{outbox}" && privilege.columns.contains(&"aggregate_type");

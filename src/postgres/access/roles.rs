@@ -137,17 +137,17 @@ const OPERATOR: &str = "
 ";
 
 const MONITOR: &str = "
--- Monitoring cannot read payloads and headers.
+-- Monitoring cannot read payloads or headers.
 ";
 
 const WRITER: &str = "
--- Applications can insert events, but not read them or set id, created_at and sent_at. They can read the relay's topic
+-- Applications can insert events, but not read them or set id, created_at or sent_at. They can read the relay's topic
 -- template.
 ";
 
 const MODULES: &str = "
 -- The installed optional modules. Apply this again after `migrate --with`. Applications use them. The relay and operators
--- can delete old rows, but not read requests and responses.
+-- can delete old rows, but not read requests or responses.
 ";
 
 /// Without it, a role can see only its own sessions. Only superusers and roles with ADMIN OPTION can grant it.

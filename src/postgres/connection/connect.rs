@@ -147,8 +147,9 @@ impl Database {
     }
 }
 
-/// For a program that finds relays by their `application_name`: returns that name, and settings under which it connects
-/// itself, with its purpose after the name. It prepares no statements, so that it works behind any pooler.
+/// For a program that finds relays by their `application_name`: returns that name, and the settings with
+/// which the program itself connects. They append its purpose to the name. It prepares no statements, so that it
+/// works behind any pooler.
 pub(crate) fn monitoring_settings(
     settings: &config::Postgres,
     purpose: &str,

@@ -32,7 +32,7 @@ const REMEDIES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The server's message if the relay received another certificate than the server's, because something else terminates TLS.
+/// The server's message if the relay received a certificate other than the server's, because something else terminates TLS.
 const INTERCEPTED: &str = "channel binding check failed";
 
 /// The remedy for [`INTERCEPTED`].

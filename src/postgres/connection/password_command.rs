@@ -109,7 +109,7 @@ async fn draining<T>(
     done
 }
 
-/// The beginning of stderr in one line, without what the command printed on stdout.
+/// The beginning of stderr on one line, without what the command printed on stdout.
 fn quoted(errors: &[u8], output: &[u8]) -> Option<String> {
     let mut text = String::from_utf8_lossy(errors).into_owned();
     for line in String::from_utf8_lossy(output).lines().map(str::trim).filter(|line| !line.is_empty()) {

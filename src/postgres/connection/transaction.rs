@@ -97,7 +97,7 @@ impl ShortTransaction {
         usable(connection, rows)
     }
 
-    /// Runs a CALL of a procedure that commits, and therefore cannot be part of a transaction. Returns as `query_on`.
+    /// Runs a CALL of a procedure that commits, and therefore cannot be part of a transaction. Returns the same as `query_on`.
     pub(crate) async fn call_on(
         &self,
         connection: Object,

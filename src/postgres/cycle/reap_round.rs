@@ -9,13 +9,13 @@ use std::time::Duration;
 
 /// A row of the outbox has at least 80 bytes, so a page of 8 KiB has fewer rows than this.
 const ROWS_PER_PAGE: usize = 100;
-/// The most pages that one statement scans.
+/// The maximum number of pages that one statement scans.
 const RANGE_PAGES_MAX: u32 = 256;
 /// The first part of a round ends after this many consecutive ranges without an old row.
 const YOUNG_RANGES_MAX: u32 = 8;
 /// How often the patrol scans the whole table within the retention.
 pub(crate) const PATROLS_PER_RETENTION: u32 = 8;
-/// The least that the patrol scans in one round. A table of up to 32 MiB is scanned completely.
+/// The minimum number of pages that the patrol scans in one round. A table of up to 32 MiB is scanned completely.
 const PATROL_PAGES_MIN: u32 = 4_096;
 
 /// The number of pages per statement, so that it deletes at most `batch_rows` rows.

@@ -125,7 +125,7 @@ impl PostgresPauses {
 }
 
 impl Scope {
-    /// For people, in one line.
+    /// For people, on one line.
     pub(crate) fn name(&self) -> String {
         match self {
             Scope::Everything => "everything".to_owned(),

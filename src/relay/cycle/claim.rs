@@ -14,7 +14,7 @@ use std::future::Future;
 use std::pin::pin;
 use tokio::time::{Instant, sleep, timeout};
 
-/// The most rows per slice. Rows of a slice beyond the byte limit are read and dropped.
+/// The maximum number of rows per slice. Rows of a slice beyond the byte limit are read and dropped.
 pub(super) const SLICE_ROWS_MAX: usize = 1_024;
 
 pub(super) struct Claimed<C> {

@@ -99,7 +99,7 @@ impl Narrowing {
         lanes.iter().any(|lane| !self.is_sound(*lane))
     }
 
-    /// The most rows to read from these lanes together.
+    /// The maximum number of rows to read from these lanes together.
     pub(crate) fn rows_max(&self, lanes: &[Lane], rows_max: usize) -> usize {
         match lanes {
             [lane] => match self.step(*lane) {

@@ -174,7 +174,7 @@ pub(super) fn not_acknowledged<P: Publisher>(relay: &Relay<P>, session: &Session
 }
 
 /// Waits briefly after the session has closed for the reports of rows that are already being sent, even if its partitions
-/// are stuck: they may just work again, and these rows would be duplicates.
+/// are stuck: they may have just recovered, and these rows would be duplicates.
 pub(super) async fn collect_reports<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Batch<E>) {
     session.absorb(batch);
     let _ = timeout(COLLECT_REPORTS_WITHIN, session.purge()).await;

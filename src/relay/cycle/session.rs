@@ -33,7 +33,7 @@ use tokio::time::Instant;
 /// brokers forget a producer ID.
 const PRIMED_FOR: Duration = Duration::from_secs(600);
 
-/// The most topics, and the most routes, that a session remembers between two batches.
+/// The maximum number of topics, and of routes, that a session remembers between two batches.
 const TOPICS_KEPT: usize = 4_096;
 
 /// One idempotent producer and the state of its topics.

@@ -104,7 +104,7 @@ impl<P: Publisher> Worker<'_, P> {
     }
 
     /// Waits for lanes with work, or returns `None` once the relay stops. Outages of a worker that stays idle end once another
-    /// one has settled something meanwhile. It may have all lanes for as long as there is work.
+    /// one has settled something meanwhile. The busy one may have all lanes for as long as there is work.
     async fn take(&self) -> Option<Vec<Lane>> {
         let health = &self.relay.health;
         let begun = Instant::now();
@@ -236,8 +236,8 @@ impl<P: Publisher> Worker<'_, P> {
         true
     }
 
-    /// Sets those of these lanes aside of which a probe has a row in flight, so that the others can be claimed without them. If
-    /// the hold of such a row was deleted, each claim that reads it fails.
+    /// Sets aside the lanes of which a probe has a row in flight, so that the others can be claimed without them. If the hold
+    /// of such a row was deleted, each claim that reads it fails.
     fn set_aside_probed(&self, lanes: &[Lane]) {
         let probed = self.relay.rows.probed(lanes);
         for lane in &probed {

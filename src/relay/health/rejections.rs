@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// A run is over after this time without a rejected row.
 const QUIET: Duration = Duration::from_secs(60);
-/// The most topics with their own runs. The other topics share one run per reason.
+/// The maximum number of topics with their own runs. The other topics share one run per reason.
 const TOPICS_MAX: usize = 100;
 
 /// A topic, or an empty name for several topics, and why its rows are rejected.

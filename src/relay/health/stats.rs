@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub(crate) const TOPICS_NAMED_MAX: usize = 100;
-/// The most topics whose records are counted by topic. The others are counted together.
+/// The maximum number of topics whose records are counted by topic. The others are counted together.
 pub(crate) const TOPICS_COUNTED_MAX: usize = 50;
 
 /// The metrics of one process.
@@ -252,7 +252,7 @@ impl Stats {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Why the relay is not ready, in one line; `None` if it is ready.
+    /// Why the relay is not ready, on one line; `None` if it is ready.
     pub fn not_ready(&self) -> Option<String> {
         if self.is_stopping() {
             return Some("stopping: draining events in flight".to_owned());

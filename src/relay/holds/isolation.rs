@@ -16,10 +16,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long it counts that another relay has published to a topic.
+/// How long it matters that another relay has published to a topic.
 const COUNTS_FOR: Duration = Duration::from_secs(600);
 const TOPICS_MAX: usize = 1_000;
-/// The most leaders to ask before a topic is held.
+/// The maximum number of leaders to ask before a topic is held.
 const LEADERS_MAX: usize = 4;
 /// If the first waiting row stays the same for this long, no other relay does this one's work.
 const NO_OTHER_RELAY_AFTER: Duration = Duration::from_secs(20);

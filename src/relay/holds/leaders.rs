@@ -9,7 +9,7 @@ use crate::relay::reason::LEADER_MOVING;
 use futures_util::stream::{FuturesUnordered, StreamExt, iter};
 use std::collections::BTreeMap;
 
-/// The most concurrent requests to the brokers; each has a thread.
+/// The maximum number of concurrent requests to the brokers; each has a thread.
 const REQUESTS_MAX: usize = 16;
 
 /// A topic with the row to probe it with.

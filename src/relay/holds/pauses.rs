@@ -53,7 +53,7 @@ pub(crate) struct ReportedPauses {
 }
 
 impl ReportedPauses {
-    /// Whether they belong to another set of holds than this.
+    /// Whether they belong to a set of holds other than this one.
     pub(crate) fn is_older_than(&self, hold_version: i64) -> bool {
         self.hold_version != Some(hold_version)
     }

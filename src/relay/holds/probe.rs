@@ -39,7 +39,7 @@ const LATE_MAX: usize = 4;
 const ANSWER_WITHIN: Duration = Duration::from_secs(8);
 /// How often the lease of a topic with a late ack is renewed.
 const RENEW_LEASES_EVERY: Duration = Duration::from_secs(2);
-/// The least time between two releases that make all other topics due.
+/// The minimum time between two releases that make all other topics due.
 const MAKE_DUE_EVERY: Duration = Duration::from_secs(2);
 
 /// The probes of one relay.

@@ -49,7 +49,7 @@ pub trait Holds {
     async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault>;
     /// Renews the lease on these topics.
     async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault>;
-    /// Makes every topic due that this relay has postponed and that no other relay has leased since.
+    /// Makes due every topic that this relay has postponed and no other relay has leased since.
     async fn make_due(&mut self) -> Result<(), Fault>;
     /// Those of these topics that are no longer held and whose row is settled.
     async fn released(&mut self, rows: &[(String, i64)]) -> Result<Vec<String>, Fault>;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The most lanes per claim, so that other workers and relays get some of the 64. A claim that expects few rows takes all.
+/// The maximum number of lanes per claim, so that other workers and relays get some of the 64. A claim that expects few rows
+/// takes all.
 pub(crate) const CLAIM_LANES_MAX: usize = 16;
 /// The first wait for a lane that another relay has locked. It doubles up to [`ELSEWHERE_MOST`].
 const ELSEWHERE_FIRST: Duration = Duration::from_millis(2);
@@ -43,7 +44,7 @@ struct LaneState {
     reserved: bool,
     /// When to try it again, after another relay had locked it.
     not_before: Option<Instant>,
-    /// How often in a row another relay had locked it.
+    /// How many times in a row another relay had locked it.
     elsewhere: u32,
     /// It had more work when its last batch ended.
     more: bool,

@@ -196,10 +196,11 @@ impl Marks {
     }
 
     /// Compares the first unsent row of each of these lanes, as found by a sweep, with `lows`, their marks when the sweep was
-    /// sent, unless they are lower now. Marks that were raised meanwhile may be above rows that are sent by now. A row below the mark of its
-    /// lane was reset to unsent, so the lane is read from the smallest id again. Several such lanes, or the same one twice in
-    /// a row, mean that ids went backwards: the sequence was restarted, or one id was very large. H is then far above the ids
-    /// that are drawn now, and the marks would rise above them again, so everything is forgotten.
+    /// sent, or with the current marks if they are lower. Marks that were raised meanwhile may be above rows that are sent by
+    /// now. A row below the mark of its lane was reset to unsent, so the lane is read from the smallest id again. Several
+    /// such lanes, or the same one twice in a row, mean that ids went backwards: the sequence was restarted, or one id was
+    /// very large. H is then far above the ids that are drawn now, and the marks would rise above them again, so everything
+    /// is forgotten.
     pub(crate) fn swept(&mut self, lanes: &[Lane], lows: &[i64], first_unsent: &[(Lane, i64)]) -> Swept {
         let below = |(lane, low): &(Lane, i64)| {
             first_unsent.iter().any(|(its, id)| its == lane && id <= low && *id <= self.low(*lane))

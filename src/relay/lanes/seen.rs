@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-/// The most gaps that a flow searches. Each is one index lookup per read.
+/// The maximum number of gaps that a flow searches. Each is one index lookup per read.
 pub(crate) const GAPS_MAX: usize = 1_000;
 
 /// Seen ids of one epoch of the marks.

@@ -17,7 +17,7 @@ pub(crate) const SCAN_EVERY: Duration = Duration::from_millis(500);
 pub(crate) const AT_MOST: Duration = Duration::from_millis(90);
 /// The time between the first two checks after a scan.
 const FIRST: Duration = Duration::from_millis(1);
-/// The most gaps to check. Each is one index lookup per check.
+/// The maximum number of gaps to check. Each is one index lookup per check.
 const GAPS_MAX: usize = 100;
 /// How long the scout only scans after an answer without reason: another relay publishes what arrives.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -54,9 +54,9 @@ pub struct Watched {
 pub(crate) struct Watcher {
     /// The highest id in the last answer.
     answered: Option<i64>,
-    /// The last answer said that there is something new.
+    /// Whether the last answer reported something new.
     was_new: bool,
-    /// What every row that the scan did not find is at most, or is in the gaps.
+    /// The highest id and the gaps that were known before the last scan. A new row has a greater id, or is in a gap.
     known: Option<(Option<i64>, Vec<i64>)>,
     /// The basis of the last scan, if it covered all lanes and found nothing.
     basis: Option<i64>,
@@ -145,7 +145,7 @@ mod tests {
 
     const EVERY: Duration = Duration::from_millis(10);
 
-    /// Marks of which these ids were read, and the fence is at the first one.
+    /// Marks after these ids were read, with the fence at the first one.
     fn marks(ids: &[i64]) -> Marks {
         let mut marks = Marks::new();
         marks.note_server(ServerId { connection: 1, started_us: 1, backend: 1 });

@@ -22,7 +22,7 @@ pub struct Batch<E> {
     recovered: usize,
     hold_version: i64,
     basis: i64,
-    /// The most rows to read from each lane of the claim. No limit for lanes without an entry.
+    /// The maximum number of rows to read from each lane of the claim. No limit for lanes without an entry.
     shares: Vec<usize>,
     end: ReadEnd,
     /// The number of rows of the first read. The others belong to a flow, by id.
@@ -47,7 +47,7 @@ impl<E: Event> Batch<E> {
         }
     }
 
-    /// Sets the most rows that the read returns from each lane of the claim.
+    /// Sets the maximum number of rows that the read returns from each lane of the claim.
     pub fn set_shares(&mut self, shares: &[usize]) {
         self.shares = shares.to_vec();
     }

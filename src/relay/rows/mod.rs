@@ -112,7 +112,7 @@ impl RowMemory {
         !probing.is_empty() && rows.iter().any(|row| probing.contains_key(&(row.id(), row.event_id())))
     }
 
-    /// Those of these lanes of which a probe has a row in flight.
+    /// Which of these lanes have a row that a probe has in flight.
     pub(crate) fn probed(&self, lanes: &[Lane]) -> Vec<Lane> {
         let probing = self.probing.borrow();
         lanes.iter().copied().filter(|lane| probing.values().any(|probed| probed == lane)).collect()

@@ -21,7 +21,7 @@ fn scope() -> Scope {
     }
 }
 
-/// Event 3 has another key than events 1, 2 and 4.
+/// Event 3 has a different key from events 1, 2 and 4.
 fn fingerprint(event: u8) -> Fingerprint {
     Fingerprint { key: [u8::from(event == 3); 16], value: [event; 16], headers: [event + 100; 16] }
 }
@@ -60,7 +60,7 @@ fn judged(scope: &Scope, entries: &[Entry]) -> Findings {
     judge.finish().unwrap()
 }
 
-/// The findings after a change of a perfect delivery, as kind, row and offset.
+/// The findings after a change to a perfect delivery, as kind, row and offset.
 fn after(change: impl FnOnce(&mut Vec<Entry>)) -> Vec<(Kind, Option<i64>, Option<i64>)> {
     let mut entries = delivery();
     change(&mut entries);

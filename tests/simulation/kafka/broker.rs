@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Partitions a topic.
+/// Partitions per topic.
 pub const PARTITIONS: usize = 2;
 /// The number of a producer's last requests that a partition recognizes as duplicates.
 const RECOGNISED: usize = 5;

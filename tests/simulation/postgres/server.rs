@@ -46,7 +46,7 @@ pub(super) struct State {
     next_connection: u64,
     /// `pg_postmaster_start_time()`.
     started: i64,
-    /// Counts how often all backends have ended.
+    /// Counts how many times all backends have ended.
     generation: u64,
 }
 
@@ -102,7 +102,7 @@ impl Server {
         state.next_connection - 1
     }
 
-    /// The start time of the server, and how often all backends have ended.
+    /// The start time of the server, and how many times all backends have ended.
     pub fn life(&self) -> (i64, u64) {
         let state = self.state.borrow();
         (state.started, state.generation)

@@ -1,4 +1,5 @@
-//! The HTTP client of the AWS crates. Their own one would bring another TLS library with its own trust store into the program.
+//! The HTTP client of the AWS crates. Their own client would bring another TLS library with its own trust store into the
+//! program.
 //!
 //! Each request has its own connection, because there are a few requests per token and each token has its own runtime.
 

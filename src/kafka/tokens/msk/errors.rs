@@ -14,7 +14,7 @@ use aws_smithy_types::error::ErrorMetadata;
 use super::Problem;
 use super::client::Unanswered;
 
-/// The ending of problems that only a look at the machine can explain.
+/// The end of messages about problems that only a look at the machine can explain.
 const FIND_OUT: &str =
     "To find out why, run `aws sts get-caller-identity` as the user of the relay, in the same environment";
 const HTTP_STATUS: &str = "Non-success status from HTTP credential provider: ";

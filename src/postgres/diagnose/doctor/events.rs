@@ -20,7 +20,7 @@ const DOING: &str = "checking waiting events";
 const ROWS_PER_LANE: i64 = 100;
 const LATEST_ROWS: i64 = 1_000;
 const TOPICS_MAX: i64 = 200;
-/// The most rows that a finding names.
+/// The maximum number of rows that a finding names.
 const IDS_NAMED: usize = 5;
 
 /// The first unsent rows of each lane, by topic. Names are cut to a length that is still too long for a topic. Rows of more

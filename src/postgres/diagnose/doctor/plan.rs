@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
 const DOING: &str = "running EXPLAIN on the claim";
-/// The most lanes of a claim.
+/// The maximum number of lanes of a claim.
 const LANES: usize = 16;
 
 pub(super) async fn findings(
@@ -45,7 +45,8 @@ pub(super) async fn findings(
     Ok(findings)
 }
 
-/// Whatever the statistics are, only the pending index has the order of the claim. So it cannot be used as it is.
+/// Whatever the statistics are, only the pending index has the order of the claim. If the plan does not use it, the index is
+/// unusable as it is.
 fn remedy(table: &TableName) -> String {
     format!("REINDEX INDEX CONCURRENTLY {};", table.sibling(&table.pending_index_name()))
 }
@@ -77,7 +78,7 @@ async fn plan(client: &Client, sql: &str, types: &str, arguments: &str) -> Resul
 }
 
 /// Checks that the plan reads the outbox, whose alias is `o`, with an index condition on the lane and without a sort. Otherwise
-/// returns how it reads it.
+/// returns how it is read.
 fn wrong_read(plan: &Value) -> Option<String> {
     let mut nodes = vec![&plan[0]["Plan"]];
     let mut reads = false;

@@ -9,7 +9,7 @@ use crate::relay::failure::Fault;
 use tokio_postgres::types::Type;
 
 const DOING: &str = "reading the role's privileges";
-/// The most tables that the finding names.
+/// The maximum number of tables that the finding names.
 const OTHERS_NAMED: i64 = 3;
 
 /// Attributes that the relay does not need. It may need BYPASSRLS.

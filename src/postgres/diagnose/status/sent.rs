@@ -4,7 +4,7 @@ use super::seconds;
 use std::time::Duration;
 use tokio_postgres::Row;
 
-/// The most rows that are read at either end of the table.
+/// The maximum number of rows that are read at either end of the table.
 pub(crate) const SENT_ROWS_READ_MAX: i64 = 1_000;
 
 /// The latest sent rows by id, among the latest rows of the table and the latest rows before $2. `created_at` is the start of

@@ -7,13 +7,13 @@ use crate::relay::topic::TopicRules;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 
-/// The most dead letters that are counted.
+/// The maximum number of dead letters that are counted.
 pub(crate) const DEAD_LETTERS_COUNTED_MAX: i64 = 100_000;
-/// The most blocked keys that are counted.
+/// The maximum number of blocked keys that are counted.
 pub(crate) const BLOCKED_KEYS_COUNTED_MAX: i64 = 10_000;
 /// Above this, the backlog is an estimate.
 pub(crate) const BACKLOG_COUNTED_MAX: i64 = 10_000;
-/// The most pauses that are listed.
+/// The maximum number of pauses that are listed.
 pub(crate) const PAUSES_LISTED_MAX: i64 = 100;
 /// The number of unsent rows per lane that [`FirstUnsent`] and [`LaneStatus`] cover.
 pub(crate) const FIRST_ROWS_A_LANE: i64 = 100;
@@ -129,7 +129,7 @@ pub(crate) struct HeldTopic {
     pub error: String,
     pub since: SystemTime,
     pub next_probe: SystemTime,
-    /// How often the topic was probed.
+    /// How many times the topic was probed.
     pub probes: i32,
 }
 

@@ -59,7 +59,7 @@ pub(crate) async fn server_faults(client: &Client) -> Result<Vec<SchemaFault>, C
     Ok(server::read(client).await?.faults())
 }
 
-/// [`check`], for a role that needs other privileges than the relay.
+/// [`check`], for a role that needs privileges other than those of the relay.
 pub(crate) async fn check_for(
     client: &Client,
     table: &TableName,

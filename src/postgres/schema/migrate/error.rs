@@ -20,8 +20,8 @@ pub enum MigrateError {
     },
     /// Another migration is in progress.
     #[error(
-        "{table}: waited {seconds} s for another migration, so nothing was changed (see pg_stat_activity and \
-         pg_blocking_pids()). Run the command again when the other migration has ended"
+        "{table}: another migration did not end within {seconds} s, so nothing was changed (see \
+         pg_stat_activity and pg_blocking_pids()). Run the command again when the other migration has ended"
     )]
     Locked {
         /// The outbox table.

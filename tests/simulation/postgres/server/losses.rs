@@ -29,7 +29,7 @@ impl Server {
         self.lose(lost, false);
     }
 
-    /// A standby is promoted that lacks the last commits. Their ids are issued again.
+    /// A standby that lacks the last commits is promoted. Their ids are issued again.
     pub fn fail_over(&self, lost: usize) {
         self.end_all_backends(true);
         self.lose(lost, true);
