@@ -18,13 +18,10 @@ use clap::{Args, Parser, Subcommand};
 use parts::Part;
 use results::{Outcome, Store};
 use size::Size;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use world::World;
-
-/// The name of the file with the results.
-const RESULTS: &str = "results.json";
 
 /// Compares outbox-relay with Debezium. scripts/bench starts the servers that it needs.
 #[derive(Debug, Parser)]
@@ -80,17 +77,15 @@ async fn run(command: Command) -> ExitCode {
             done = measure(&run) => done,
             _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
         },
-        Command::Report { docs, benchmarks } => {
-            Store::new(benchmarks.join(RESULTS)).load().and_then(|results| {
-                report::write(&results, &docs, &benchmarks)?;
-                eprintln!(
-                    "wrote {} and the pages in {}",
-                    docs.join("benchmarks.md").display(),
-                    benchmarks.display()
-                );
-                Ok(())
-            })
-        }
+        Command::Report { docs, benchmarks } => Store::new(&benchmarks).load().and_then(|results| {
+            report::write(&results, &docs, &benchmarks)?;
+            eprintln!(
+                "wrote {} and the pages in {}",
+                docs.join("benchmarks.md").display(),
+                benchmarks.display()
+            );
+            Ok(())
+        }),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -116,8 +111,7 @@ async fn measure(run: &Run) -> anyhow::Result<()> {
     let setting = world.describe().await?;
     let mut failed = Vec::new();
     for part in Part::chosen(&run.only) {
-        let results = if part.is_reduced(&size) { folder.as_path() } else { Path::new("benchmarks") };
-        let store = Store::new(results.join(RESULTS));
+        let store = if part.is_reduced(&size) { Store::new(&folder) } else { Store::published() };
         if run.resume && store.load()?.parts.get(part.name()).is_some_and(|kept| kept.setting == setting) {
             eprintln!("{part}: skipped, because it has results of this machine and this version");
             continue;

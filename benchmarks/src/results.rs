@@ -6,7 +6,7 @@ use crate::figures::Figures;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The results of one run of a part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -42,8 +42,13 @@ pub struct Store {
 }
 
 impl Store {
-    pub fn new(path: PathBuf) -> Self {
-        Self { path }
+    pub fn new(folder: &Path) -> Self {
+        Self { path: folder.join("results.json") }
+    }
+
+    /// The newest full run of each part. scripts/bench runs this program in the root of the repository.
+    pub fn published() -> Self {
+        Self::new(Path::new("benchmarks"))
     }
 
     /// A missing file means that there are no results yet.
@@ -74,7 +79,7 @@ mod tests {
     fn saved_results_are_loaded_unchanged() {
         let folder = std::env::temp_dir().join(format!("outbox-benchmarks-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let store = Store::new(folder.join("results.json"));
+        let store = Store::new(&folder);
         assert_eq!(store.load().unwrap(), Results::default());
 
         let setting = vec![("Kafka".into(), "4.3.1".into())];

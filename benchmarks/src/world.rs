@@ -20,7 +20,7 @@ pub struct World {
     pub kafka_proxy: String,
     /// The folder of Debezium's jars.
     pub jars: PathBuf,
-    /// The folder for logs and results.
+    /// The folder for logs and reduced results.
     pub folder: PathBuf,
     relay: PathBuf,
 }
@@ -60,7 +60,7 @@ impl World {
 
     /// The settings of Debezium that the relay is compared with.
     pub fn fastest_debezium(&self) -> anyhow::Result<Tuning> {
-        Ok(parts::debezium::fastest(&Store::new(&self.folder).load()?))
+        Ok(parts::debezium::fastest(&Store::published().load()?))
     }
 
     /// The machine, the versions and the settings for the report.
