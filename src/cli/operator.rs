@@ -53,7 +53,7 @@ pub(crate) async fn in_batches(
 
 fn after_some(failed: Failed, done: u64) -> Failed {
     let some = format!(
-        "stopped after {}, which were processed and recorded. Fix the cause, then run the command again for the rest",
+        "stopped after {} had been processed and recorded. Fix the cause, then run the command again for the rest",
         counted(done, "event")
     );
     match failed {
@@ -93,7 +93,7 @@ mod tests {
         let Err(Failed::Unavailable(error)) = in_batches(100, 7, batch).await else { panic!() };
         assert_eq!(
             format!("{error:#}"),
-            "stopped after 7 events, which were processed and recorded. Fix the cause, then run the command again \
+            "stopped after 7 events had been processed and recorded. Fix the cause, then run the command again \
              for the \
              rest: requeueing: gone"
         );

@@ -131,8 +131,9 @@ async fn reap(mut reaper: PostgresReaper) -> Result<u64, Failed> {
         } else if Instant::now() < turn_by {
             sleep(TURN_AGAIN).await;
         } else {
+            let rows = output::counted(rows, "row");
             return Err(Failed::Failure(anyhow::anyhow!(
-                "A relay is deleting old rows. This command deleted {rows} rows. Try again later, or leave \
+                "A relay is deleting old rows. This command deleted {rows}. Try again later, or leave \
                  the rest to the relay."
             )));
         }

@@ -54,7 +54,7 @@ pub(super) fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
         (Kind::Count(..) | Kind::Size(..), Raw::Integer(number)) => number.to_string(),
         (Kind::Span(..), Raw::Integer(number)) => {
             let help = format!(
-                "write {0} = \"{number}s\" for seconds, \"{number}ms\" for milliseconds",
+                "write {0} = \"{number}s\" for seconds, or \"{number}ms\" for milliseconds",
                 setting.key
             );
             return Err(Problem::new(format!("{setting} has no unit"), help));

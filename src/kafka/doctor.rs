@@ -140,7 +140,7 @@ fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
 fn unavailable(place: &str, in_sync: usize, wanted: usize) -> Finding {
     let problem = match in_sync {
         0 => "a partition has no leader".to_owned(),
-        _ => format!("a partition has {in_sync} replicas in sync, and needs {wanted}"),
+        _ => format!("a partition has {in_sync} of the {wanted} in-sync replicas that it needs"),
     };
     let remedy = "start the brokers that are down. To list the affected partitions, run `kafka-topics.sh \
     --bootstrap-server BROKER --describe --unavailable-partitions`";

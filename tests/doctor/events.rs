@@ -28,7 +28,7 @@ async fn events_that_cannot_become_records_are_found() {
         of_code.map(|finding| finding["place"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(place("event-topic-name"), ["app.outbox, row 2"]);
-    assert_eq!(place("event-headers"), ["app.outbox, row 3, 4, 5"]);
+    assert_eq!(place("event-headers"), ["app.outbox, rows 3, 4, 5"]);
     assert_eq!(place("event-too-large"), ["app.outbox, row 6"]);
     assert_eq!(found.exit, 1);
 

@@ -134,7 +134,7 @@ async fn files_of_another_outbox_are_not_overwritten() {
     fs::remove_file(&password).unwrap();
     let other = "[postgres]\nurl = 'postgres://x@localhost/y'\n[kafka]\nbootstrap_servers = 'k:1'\n";
     for (text, said) in [
-        (other, "exists, but is for another database or role and brokers"),
+        (other, "exists, but has different settings (database or role, brokers)"),
         ("url = 1", "exists, but is invalid. `init` does not overwrite it"),
     ] {
         fs::write(world.file(), text).unwrap();

@@ -173,7 +173,11 @@ fn mistakes(msk: &Msk) -> Vec<Mistake> {
         (
             "role that STS denies",
             role_at(&denied),
-            &["(reason: token)", "cannot be assumed: STS denied it to arn:aws:sts::", "Allow sts:AssumeRole"],
+            &[
+                "(reason: token)",
+                "cannot be assumed: STS denied the request from arn:aws:sts::",
+                "Allow sts:AssumeRole",
+            ],
         ),
         (
             "expired credentials",

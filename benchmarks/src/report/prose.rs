@@ -14,7 +14,7 @@ only full runs. `make bench QUICK=1` takes half an hour and checks that everythi
 
 A result is the median of the runs, with the best run in parentheses. Unless stated otherwise:
 
-- Rows have a JSON payload of 246 bytes and one of 10,000 keys, and go to 12 partitions.
+- Each row has a JSON payload of 246 bytes and a key from a set of 10,000. Rows go to 12 partitions.
 - The relay and Debezium publish with `acks=all` and an idempotent producer.
 - Settings are the defaults.
 ";
@@ -40,7 +40,7 @@ divided by the CPU time that the three used per row in the same run, as the kern
 process (`VmHWM`).
 
 **Latency** is the time from the response to `COMMIT` until a consumer has the record. Writers follow a schedule that does not wait for late
-transactions. The latency includes any delay of the writers themselves. Which program is measured first alternates between runs.
+transactions. The latency includes any delay of the writers themselves. The program that is measured first alternates between runs.
 
 **Writers at full speed** are 8 connections that insert 50 rows per transaction for a minute: alone, with the relay, and with Debezium.
 
@@ -66,7 +66,7 @@ marks nor deletes rows, so its results do not include that work, which the appli
 default settings.
 
 **Outage.** The backlog of half an hour without Kafka is inserted at once. One writer continues to insert rows of the same keys at its pace.
-The time is measured from the start of the relay until no more rows are waiting than are written in 0.1 s.
+The time is measured from the start of the relay until the backlog is no larger than what is written in 0.1 s.
 
 **Several relays** start at the same moment.
 

@@ -128,10 +128,10 @@ fn compare(file: &Path, wanted: &Config) -> Result<(), Failed> {
         return Ok(());
     }
     Err(unusable(&format!(
-        "{} exists, but is for another {}. `init` does not overwrite it. Fix: name another file with --config, or \
-         rename this one",
+        "{} exists, but has different settings ({}). `init` does not overwrite it. Fix: name another file with \
+         --config, or rename this one",
         file.display(),
-        different.join(" and ")
+        different.join(", ")
     )))
 }
 

@@ -69,12 +69,12 @@ impl Report {
         match (latency.p50_seconds, latency.p95_seconds, latency.p99_seconds, latency.max_seconds) {
             (Some(p50), Some(p95), Some(p99), Some(max)) => writeln!(
                 f,
-                "latency       p50 {}, p95 {}, p99 {}, max {} (latest {} rows, the last sent {} ago)",
+                "latency       p50 {}, p95 {}, p99 {}, max {} (latest {}, the last sent {} ago)",
                 seconds(p50),
                 seconds(p95),
                 seconds(p99),
                 seconds(max),
-                latency.rows,
+                counted(latency.rows.unsigned_abs(), "row"),
                 seconds(latency.latest_sent_age_seconds.unwrap_or_default())
             ),
             _ => writeln!(f, "latency       unknown: no row has been sent"),

@@ -137,7 +137,7 @@ fn values_of_the_wrong_type_or_out_of_range_are_findings() {
         ("[relay]\nbatch_bytes = true", "[relay] batch_bytes must be a size, not a boolean"),
         (
             "[relay]\npoll_interval = 50",
-            "write poll_interval = \"50s\" for seconds, \"50ms\" for milliseconds",
+            "write poll_interval = \"50s\" for seconds, or \"50ms\" for milliseconds",
         ),
         ("[relay]\npoll_interval = 'soon'", "[relay] poll_interval is \"soon\", which is not a duration"),
         ("[relay]\npoll_interval = '-5s'", "[relay] poll_interval is \"-5s\", which is not a duration"),

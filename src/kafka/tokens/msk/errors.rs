@@ -63,8 +63,8 @@ impl Refusal {
             "AccessDenied" | "AccessDeniedException" => {
                 let who = who.as_deref().unwrap_or("the relay");
                 format!(
-                    "STS denied it to {who} ({code}). Allow sts:AssumeRole in the IAM policy of the relay, trust the relay in \
-                     the trust policy of the role, and check [kafka.aws] external_id"
+                    "STS denied the request from {who} ({code}). Allow sts:AssumeRole in the IAM policy of the relay, trust \
+                     the relay in the trust policy of the role, and check [kafka.aws] external_id"
                 )
             }
             "ExpiredToken" | "ExpiredTokenException" => {

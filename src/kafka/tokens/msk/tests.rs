@@ -271,7 +271,7 @@ fn refusals_of_sts_are_reported_with_the_fix() {
         (
             403,
             "AccessDenied",
-            "STS denied it to arn:aws:sts::123456789012:assumed-role/own/i-1 (AccessDenied). Allow sts:AssumeRole",
+            "STS denied the request from arn:aws:sts::123456789012:assumed-role/own/i-1 (AccessDenied). Allow sts:AssumeRole",
         ),
         (
             403,

@@ -166,6 +166,7 @@ fn about(
 ) -> Finding {
     let ids: Vec<String> = ids.unwrap_or_default().iter().map(i64::to_string).collect();
     let more = if count > IDS_NAMED as i64 { " and more" } else { "" };
-    let place = format!("{}, row {}{more}", context.table, ids.join(", "));
+    let rows = if ids.len() == 1 { "row" } else { "rows" };
+    let place = format!("{}, {rows} {}{more}", context.table, ids.join(", "));
     code.found(place, problem, remedy(reason))
 }

@@ -78,7 +78,8 @@ pub(super) async fn holders(context: &Context<'_>) -> Result<Vec<Finding>, Fault
 fn finding(held: &VacuumHolder) -> Finding {
     let age = held.age.map(|age| Duration::from_secs(age.as_secs()));
     let age = age.map(|age| format!("open for {}; ", humantime::format_duration(age))).unwrap_or_default();
-    let problem = format!("{age}{} transactions have begun since then", held.transactions);
+    let problem =
+        format!("{age}{} transactions have begun since it started to hold back vacuum", held.transactions);
     let place = format!("{} {}", held.what, held.name);
     match (held.what.as_str(), held.pid) {
         ("prepared transaction", _) => {

@@ -26,8 +26,8 @@ pub(super) async fn lane_faults(
             SchemaFaultKind::Lanes,
             &place,
             format!(
-                "{} of the {LANES} lanes are missing, so their events would never be sent",
-                missing.len()
+                "the table has only {} of the {LANES} lanes, so events of a missing lane would never be sent",
+                LANES as usize - missing.len()
             ),
             format!("INSERT INTO {place} SELECT generate_series(0, {}) ON CONFLICT DO NOTHING;", LANES - 1),
         ));
