@@ -46,7 +46,7 @@ impl Unit {
             Self::Seconds => format!("{value:.2} s"),
             Self::Mebibytes => format!("{value:.0} MiB"),
             Self::Percent | Self::CorePercent | Self::SharePercent => format!("{value:.1}%"),
-            Self::Times => format!("{value:.2} x"),
+            Self::Times => format!("{value:.3} x"),
             Self::Rows => thousands(value),
             Self::BytesPerRow => format!("{} B/row", thousands(value)),
             Self::TransactionsPerSecond => format!("{value:.1} tx/s"),
@@ -160,7 +160,7 @@ mod tests {
     fn figures_are_formatted_with_their_unit() {
         assert_eq!(Unit::RowsPerSecond.show(1_234_567.8), "1,234,568 rows/s");
         assert_eq!(Unit::RowsPerSecond.show(999.2), "999 rows/s");
-        assert_eq!(Unit::Times.show(1.416), "1.42 x");
+        assert_eq!(Unit::Times.show(1.416), "1.416 x");
         assert_eq!(Unit::Rows.show(0.0), "0");
         assert_eq!(Unit::Percent.show(-0.04), "-0.0%");
     }

@@ -96,7 +96,7 @@ mod tests {
         let page = page(&results(), &[("drain.svg", "Drain"), ("shares.svg", "Shares")]);
         for expected in [
             "| drain of a backlog, `on_sent = \"mark\"` | rate | 145,000 rows/s (best 150,000 rows/s) |",
-            "| drain of a backlog, `on_sent = \"mark\"` | rate, relative to tuned Debezium | 2.00 x (best 2.00 x) |",
+            "| drain of a backlog, `on_sent = \"mark\"` | rate, relative to tuned Debezium | 2.000 x (best 2.000 x) |",
             "![Drain](images/drain.svg)",
             "a \\| b",
         ] {
@@ -123,7 +123,7 @@ mod tests {
         for expected in [
             format!("| 1 | {drain}: rate |  | 145,000 rows/s (best 150,000 rows/s) |  |"),
             format!(
-                "| 1 | {drain}: rate, relative to tuned Debezium | ≥ 1.40 x | 2.00 x (best 2.00 x) | met |"
+                "| 1 | {drain}: rate, relative to tuned Debezium | ≥ 1.400 x | 2.000 x (best 2.000 x) | met |"
             ),
             format!(
                 "| 1 | {drain}: rate, relative to the CPU limit | ≥ 85.0% | 80.0% (best 80.0%) | **missed** |"

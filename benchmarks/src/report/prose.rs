@@ -12,7 +12,8 @@ only full runs. `make bench QUICK=1` takes half an hour and checks that everythi
 
 ## Results
 
-A result is the median of the runs, with the best run in parentheses. Unless stated otherwise:
+A result is the median of the runs, with the best run in parentheses. A ratio compares the medians, or the best run of each program. Unless
+stated otherwise:
 
 - Each row has a JSON payload of 246 bytes and a key from a set of 10,000. Rows go to 12 partitions.
 - The relay and Debezium publish with `acks=all` and an idempotent producer.

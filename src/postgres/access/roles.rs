@@ -97,7 +97,7 @@ const HEADER: &str = "\
 --
 -- People and applications keep their own roles and become members:  GRANT {writer} TO shop;
 --
--- None of them can read other tables, unless PUBLIC can. Before PostgreSQL 15, every role may create tables in the
+-- None of these roles can read other tables, unless PUBLIC can. Before PostgreSQL 15, every role may create tables in the
 -- schema public. To revoke this:  REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 ";
 
