@@ -50,7 +50,7 @@ pub fn each(plan: fn(u64) -> Plan, schedules: u64, fits: fn(&Plan, &Outcome) -> 
     sum
 }
 
-/// The first of these seeds for which `find` returns something, with the result.
+/// The first of these seeds for which `look` returns something, with the result.
 pub fn first_broken<T: Send>(
     first: u64,
     schedules: u64,
@@ -88,5 +88,12 @@ fn report(seed: u64, plan: &Plan, verdict: &Verdict) -> ! {
     let again = run(seed, plan, true);
     assert_eq!(again.fingerprint, verdict.fingerprint, "seed {seed} is not reproducible");
     let promise = verdict.outcome.as_ref().unwrap_err();
-    panic!("{promise}\n{plan:#?}\n{}\n\n{promise}\nRepeat with SEED={seed} SCHEDULES=1", again.history);
+    // With one test thread, tests run on the main thread.
+    let thread = std::thread::current();
+    let test = thread.name().filter(|name| *name != "main").unwrap_or("NAME");
+    panic!(
+        "{promise}\n{plan:#?}\n{}\n\n{promise}\nRepeat with: \
+         SEED={seed} SCHEDULES=1 cargo test --workspace --features fail-points --test simulation {test}",
+        again.history
+    );
 }
