@@ -170,14 +170,18 @@ mod tests {
         let described: Vec<&str> =
             text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
         let wanted: Vec<&str> = CATALOGUE.iter().map(Metric::family).collect();
-        assert_eq!(described, wanted, "{text}");
+        let differs = described.iter().zip(&wanted).find(|(registered, wanted)| registered != wanted);
+        assert!(
+            described == wanted,
+            "register each metric, in the order of the catalogue; with labels, `labelled` must give it a value: {differs:?}"
+        );
         for metric in CATALOGUE {
             assert!(!metric.help.ends_with('.'), "the encoder appends the full stop: {}", metric.help);
             for sample in metric.samples() {
                 let shown = text
                     .lines()
                     .any(|line| line.strip_prefix(&sample).is_some_and(|rest| rest.starts_with([' ', '{'])));
-                assert!(shown, "{sample}: {text}");
+                assert!(shown, "no sample of {sample}: {text}");
             }
         }
         assert!(text.contains("outbox_relay_build_info{version=\""), "{text}");
@@ -192,7 +196,7 @@ mod tests {
         for metric in CATALOGUE {
             let family = metric.family();
             let kind = format!("# TYPE {family} {}\n", format!("{:?}", metric.kind).to_lowercase());
-            assert!(text.contains(&kind), "{kind}: {text}");
+            assert!(text.contains(&kind), "not in /metrics: {kind}");
             let unit = text.lines().find_map(|line| line.strip_prefix(&format!("# UNIT {family} ")));
             assert_eq!(unit, metric.unit(), "{family}");
             let samples = text.lines().filter_map(|line| {
