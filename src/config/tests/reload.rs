@@ -65,16 +65,20 @@ fn every_setting_is_compared_and_its_effect_is_documented() {
         // The password command cannot be set together with the password, nor the token sections without a login.
         let unchanged = ["url", "bootstrap_servers", "sslcert", "sslkey", "password_command"].contains(key)
             || ["kafka.oauth", "kafka.aws"].contains(section);
-        assert_eq!(differs(&running, &other), !unchanged, "[{section}] {key}");
-        let row = match effect {
+        assert_eq!(
+            differs(&running, &other),
+            !unchanged,
+            "[{section}] {key}: ALL must set it to a value other than its default"
+        );
+        let when = match effect {
             Effect::Now => "| immediately |",
             Effect::NextConnection => "| on the next connection |",
             Effect::Restart => "| after a restart |",
         };
-        let row = OPERATING.lines().find(|line| line.starts_with(row)).unwrap();
+        let row = OPERATING.lines().find(|line| line.starts_with(when)).unwrap();
         assert!(
             row.contains(&format!("`[{section}]")) && row.contains(&format!("`{key}`")),
-            "[{section}] {key}: {row}"
+            "docs/operating.md does not list [{section}] {key} in this row: {row}"
         );
     }
 }
