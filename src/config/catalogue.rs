@@ -1,9 +1,8 @@
 //! The one definition of every setting: its type, range, default, help, and when a change takes effect.
 //!
 //! To add a setting, add it here and use the field. The types of the sections, their parsing, environment variables,
-//! `config.example.toml`, the manual and the comparison at a reload derive from it. Two lists do not: the table of effects in
-//! `docs/operating.md`, and the changed values in `src/config/tests/reload.rs`. If the effect is [`Effect::Now`], a running
-//! relay must apply the new value: see `apply` in `supervisor.rs`. For `[relay]`, add it to `Limits` and to `limits` there.
+//! `config.example.toml`, the manual and the comparison at a reload derive from it. `CONTRIBUTING.md` lists what does not. If
+//! the effect is [`Effect::Now`], `apply` in `supervisor.rs` must apply the new value to a running relay.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

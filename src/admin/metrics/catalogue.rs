@@ -1,7 +1,6 @@
 //! The catalogue of metrics. `docs/metrics.md` is rendered from it.
 //!
-//! To add a metric, add it here, add its value to `Stats` (`src/relay/health/stats.rs`), and register it in the parent module,
-//! in the same order.
+//! To add a metric, add it here. `CONTRIBUTING.md` lists what else to edit.
 
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
