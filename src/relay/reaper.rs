@@ -1,4 +1,4 @@
-//! The reaper: deletes rows that were sent longer ago than the retention, in bounded batches.
+//! The reaper: decides when to delete old rows, one batch at a time.
 
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::outage::Outage;
