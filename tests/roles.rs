@@ -293,7 +293,7 @@ async fn relay_that_lacks_a_privilege_logs_the_grant_and_ends() {
     let outbox = Outbox::without_topics("role_lacks").await;
     let role = outbox.roles.relay().to_owned();
     let sql = outbox_relay::postgres::access::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
-    // The relay also starts without the privileges on its settings: tests/topic_template.rs.
+    // The relay also starts without the privileges on its settings: tests/recorded_template.rs.
     for grant in sql.lines().filter(|grant| !grant.contains("outbox_setting")) {
         let revoke = grant.replacen("GRANT", "REVOKE", 1).replace(" TO ", " FROM ");
         run(&outbox.client, &revoke).await;
