@@ -3,10 +3,10 @@
 use crate::postgres::connection::connect::{Database, serial};
 use crate::postgres::connection::fault::{answer, fault, unavailable};
 use crate::postgres::connection::session::claim_settings;
+use crate::postgres::cycle::claim_transaction::{ClaimTransaction, ManualTransaction};
 use crate::postgres::cycle::discard::Discard;
 use crate::postgres::cycle::event::{OutboxRow, column};
 use crate::postgres::cycle::head;
-use crate::postgres::cycle::open::{ClaimTransaction, ManualTransaction};
 use crate::postgres::cycle::reading::{self, Reading, Values};
 use crate::postgres::cycle::search;
 use crate::postgres::cycle::settle;

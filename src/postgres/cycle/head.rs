@@ -1,8 +1,8 @@
 //! Reads the first row of a lane without its large values, and checks whether the whole row can be read.
 
 use crate::postgres::connection::fault::{answer, fault};
+use crate::postgres::cycle::claim_transaction::ClaimTransaction;
 use crate::postgres::cycle::event::{OutboxRow, column};
-use crate::postgres::cycle::open::ClaimTransaction;
 use crate::postgres::cycle::reading::Values;
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::event::Event;

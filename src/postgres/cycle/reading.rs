@@ -5,7 +5,7 @@
 //! rows are read at once, which saves a round trip.
 
 use crate::postgres::connection::fault::answer;
-use crate::postgres::cycle::open::ClaimTransaction;
+use crate::postgres::cycle::claim_transaction::ClaimTransaction;
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;

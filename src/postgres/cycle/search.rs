@@ -4,8 +4,8 @@
 //! nothing begins with a peek. Both check in their own snapshot what they assume, so a wrong guess costs only another statement.
 
 use crate::postgres::connection::fault::answer;
+use crate::postgres::cycle::claim_transaction::ClaimTransaction;
 use crate::postgres::cycle::event::{OutboxRow, column};
-use crate::postgres::cycle::open::ClaimTransaction;
 use crate::postgres::cycle::statements::{Query, Statements};
 use crate::relay::event::{Event, Payload};
 use crate::relay::failure::Fault;
