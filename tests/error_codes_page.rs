@@ -1,14 +1,12 @@
 //! `docs/error-codes.md` contains the tables of the code. `make docs` writes it.
 
+use crate::support::rendered;
 use outbox_relay::kafka::codes::CODES;
 use outbox_relay::postgres::connection::sqlstates::SQLSTATES;
 use outbox_relay::relay::failure::{FailureKind, FaultKind};
 use outbox_relay::relay::reason::{REASONS, Reason};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::types::RDKafkaRespErr;
-
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/error-codes.md");
-const END: &str = "<!-- end -->";
 
 fn kind(kind: FailureKind) -> &'static str {
     match kind {
@@ -58,26 +56,12 @@ fn sqlstates() -> String {
     table
 }
 
-/// Puts the rendered text between the marker that names its source and the next end marker.
-fn put(page: &str, source: &str, rendered: &str) -> String {
-    let marker = format!("<!-- rendered from {source}");
-    let begin = page.find(&marker).unwrap_or_else(|| panic!("the page has no {marker:?}"));
-    let begin = begin + page[begin..].find('\n').unwrap() + 1;
-    let end = begin + page[begin..].find(END).unwrap();
-    format!("{}{rendered}{}", &page[..begin], &page[end..])
-}
-
 #[test]
 fn page_shows_the_tables_of_the_code() {
-    let page = std::fs::read_to_string(PAGE).unwrap();
-    let mut wanted = page.clone();
-    wanted = put(&wanted, "src/relay/reason.rs", &reasons());
-    wanted = put(&wanted, "src/kafka/codes.rs", &codes());
-    wanted = put(&wanted, "src/postgres/connection/sqlstates.rs", &sqlstates());
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(PAGE, &wanted).unwrap();
-        return;
-    }
-    let differs = page.lines().zip(wanted.lines()).find(|(is, should)| is != should);
-    assert!(page == wanted, "docs/error-codes.md is out of date; run `make docs`: {differs:#?}");
+    let parts = [
+        ("src/relay/reason.rs", reasons()),
+        ("src/kafka/codes.rs", codes()),
+        ("src/postgres/connection/sqlstates.rs", sqlstates()),
+    ];
+    rendered::check("docs/error-codes.md", &parts);
 }

@@ -1,13 +1,9 @@
 //! `docs/metrics.md` contains the catalogue of metrics. `make docs` writes it.
 
-use super::{ROOT, read};
+use crate::support::rendered;
 use outbox_relay::admin::metrics::{CATALOGUE, Metric, MetricKind, Question};
 
-const PAGE: &str = "docs/metrics.md";
-const BEGIN: &str = "<!-- rendered from src/admin/metrics/catalogue.rs by `make docs` -->\n";
-const END: &str = "<!-- end -->";
-
-fn render() -> String {
+fn tables() -> String {
     let questions = [
         (Question::Late, "Availability and lag"),
         (Question::Fast, "Throughput"),
@@ -39,16 +35,7 @@ fn table(question: Question) -> String {
 
 #[test]
 fn page_shows_the_catalogue() {
-    let page = read(PAGE);
-    let (before, rest) = page.split_once(BEGIN).expect("no start marker");
-    let (_, after) = rest.split_once(END).expect("no end marker");
-    let wanted = format!("{before}{BEGIN}{}{END}{after}", render());
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(format!("{ROOT}/{PAGE}"), &wanted).unwrap();
-        return;
-    }
-    let differs = page.lines().zip(wanted.lines()).find(|(is, should)| is != should);
-    assert!(page == wanted, "{PAGE} is out of date; run `make docs`: {differs:#?}");
+    rendered::check("docs/metrics.md", &[("src/admin/metrics/catalogue.rs", tables())]);
 }
 
 #[test]

@@ -19,6 +19,7 @@ pub mod pgbouncer;
 pub mod postgres_proxy;
 pub mod postgres_server;
 pub mod relay;
+pub mod rendered;
 pub mod roles;
 pub mod rows;
 pub mod tls_proxy;
