@@ -139,7 +139,7 @@ impl World {
     pub async fn insert(&self, kind: &str, numbers: Range<i64>, filling: i32) {
         let sql = "WITH event AS (
                        INSERT INTO app.event (aggregate_type, aggregate_id, event_type, payload)
-                       SELECT $1, $1 || '-' || n % 20, 'Numbered',
+                       SELECT $1::text, $1::text || '-' || n % 20, 'Numbered',
                               json_build_object('seq', n, 'filling', (SELECT string_agg(md5(n::text || i), '')
                                                                       FROM generate_series(1, $4) AS i))
                        FROM generate_series($2::bigint, $3::bigint - 1) AS n

@@ -43,7 +43,7 @@ fn invalid_columns_are_findings() {
         ),
         (
             "payload = 'body'\nheaders = 'body'",
-            "[outbox.columns] headers and payload are both the column \"body\"\n  7 | headers = …\n  help: every column has its own name",
+            "[outbox.columns] headers and payload are both the column \"body\"\n  7 | headers = 'body'\n  help: every column has its own name",
         ),
     ] {
         let findings = with(&format!("[outbox.columns]\n{line}\n")).findings();

@@ -131,12 +131,11 @@ fn columns(
     Ok((!sql.is_empty()).then(|| Step { purpose, sql: sql.join("\n"), how: How::Transaction }))
 }
 
-/// The defaults that `outbox_enqueue` and writers rely on.
+/// The defaults that `outbox_enqueue` and writers rely on. An `event_id` without NULLs always comes from the application.
 fn defaults(table: &TableName, found: &ExistingTable) -> Option<Step> {
-    let added: Vec<Column> = lacking(table, found).map(|wanted| wanted.column).collect();
     let lacks = |column: &Column| match found.columns.get(table.columns().name(*column)) {
-        Some(known) => !known.has_default,
-        None => *column == Column::EventId && added.contains(column),
+        Some(known) => !known.has_default && (*column == Column::CreatedAt || !known.not_null),
+        None => *column == Column::EventId,
     };
     let defaults = [(Column::EventId, "gen_random_uuid()"), (Column::CreatedAt, "now()")];
     let defaults: Vec<_> = defaults.into_iter().filter(|(column, _)| lacks(column)).collect();

@@ -81,6 +81,7 @@ pub async fn apply_series(
     table: &TableName,
     series: Series,
 ) -> Result<Vec<Applied>, MigrateError> {
+    require_table(client, table, series).await?;
     apply_as(client, table, series, Origin::of(table)).await
 }
 
@@ -102,9 +103,6 @@ async fn apply_as(
     let mut applied = Vec::new();
     // Read without the lock first, so that a read-only role can run the command if there is nothing to do.
     let states = status::read_series(client, table, series).await?;
-    if origin == Origin::of(table) {
-        require_table(table, series, &states)?;
-    }
     for migration in pending(series, &states, table)? {
         let mut attempt = 1;
         let is_applied = loop {
@@ -154,11 +152,11 @@ pub(crate) async fn dry_run_series(
     table: &TableName,
     series: Series,
 ) -> Result<Vec<Applied>, MigrateError> {
+    require_table(client, table, series).await?;
     let states = status::read_series(client, table, series).await?;
     if pending(series, &states, table)?.is_empty() {
         return Ok(Vec::new());
     }
-    require_table(table, series, &states)?;
     let (transaction, applied) = run_pending(client, table, series, Origin::of(table)).await?;
     roll_back(transaction, table).await?;
     Ok(applied)
@@ -305,13 +303,15 @@ fn pending(
 }
 
 /// The migrations do not create a table with renamed columns.
-fn require_table(table: &TableName, series: Series, states: &[MigrationState]) -> Result<(), MigrateError> {
-    let is_first = |known: &MigrationState| known.number == 1 && known.state == State::Pending;
-    let renamed = !table.columns().are_standard() && series == Series::Outbox;
-    if renamed && states.iter().any(is_first) {
-        return Err(MigrateError::NotAdopted { table: table.to_string() });
+async fn require_table(client: &Client, table: &TableName, series: Series) -> Result<(), MigrateError> {
+    if table.columns().are_standard() || series != Series::Outbox {
+        return Ok(());
     }
-    Ok(())
+    let is_first = |known: &MigrationState| known.number == 1 && known.state == State::Pending;
+    match status::read_series(client, table, series).await?.iter().any(is_first) {
+        true => Err(MigrateError::NotAdopted { table: table.to_string() }),
+        false => Ok(()),
+    }
 }
 
 /// The names for a GRANT statement. They are read before the step that may fail, because a failed transaction rejects queries.
