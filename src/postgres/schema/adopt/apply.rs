@@ -12,8 +12,8 @@ use crate::postgres::table::TableName;
 
 /// For the session, because indexes cannot be built in a transaction. While a statement waits for a lock on the table, inserts
 /// wait too.
-const SETTINGS: &str =
-    "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0; SET lock_timeout = '1s'";
+const SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0; SET lock_timeout = '1s'; \
+                        SET default_transaction_read_only = off";
 
 /// Tries the migrations and rolls them back, so that a missing privilege or a name that is in use stops the adoption before it
 /// has changed the table. Sets the session up for [`apply`].

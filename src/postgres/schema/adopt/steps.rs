@@ -116,9 +116,9 @@ fn columns(
         if *column == Column::SentAt && found.has_rows {
             (default, effect) = match rows {
                 None => return Err(AdoptError::ExistingRows { table: table.to_string() }),
-                Some(ExistingRows::Publish) => ("", ". The relay will publish the existing rows"),
+                Some(ExistingRows::Publish) => ("", " (the relay will publish the existing rows)"),
                 // The server stores the default of existing rows once, and does not rewrite the table.
-                Some(ExistingRows::Sent) => (" DEFAULT now()", ". The existing rows count as sent now"),
+                Some(ExistingRows::Sent) => (" DEFAULT now()", " (the existing rows count as sent)"),
             };
         }
         sql.push(format!("ALTER TABLE {outbox} ADD COLUMN IF NOT EXISTS {name} {sql_type}{default};"));
