@@ -17,8 +17,9 @@ use crate::support::consumer;
 use crate::support::wait::{STALLED, wait_until};
 
 /// The pages whose blocks are run. Each has its own test.
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 11] = [
     "../README.md",
+    "adopting-a-table.md",
     "getting-started.md",
     "concepts.md",
     "languages/README.md",
@@ -115,6 +116,20 @@ async fn concepts_logs_operating_and_record_format() {
     run("concepts.md", &mut world).await;
     run("operating.md", &mut world).await;
     run("record-format.md", &mut world).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn adopting_a_table_publishes_its_unsent_events() {
+    const PAGE: &str = "adopting-a-table.md";
+    let mut world = World::create(&[]).await;
+    world.with_database().await;
+    let topic = world.create_topic("shop.order", 1).await;
+    run(PAGE, &mut world).await;
+    let records = consumer::read_all_of(&world.cluster, &[topic]).await;
+    let contents: Vec<_> =
+        records.iter().map(|record| (record.key.as_deref(), record.value.as_deref())).collect();
+    assert_eq!(contents, [(Some(&b"42"[..]), Some(&br#"{"total": 12}"#[..]))]);
     world.end().await;
 }
 

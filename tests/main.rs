@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions; this covers what they call
 
+mod adopting;
 mod bad_rows;
 mod blocked_keys;
 mod check;

@@ -30,7 +30,7 @@ use super::topic_allow::TopicAllow;
 use super::values::FromText;
 
 use Fallback::{Default, Required, Unset};
-use Kind::{Choice, Command, Count, File, Flag, Headers, Properties, Size, Span, Text};
+use Kind::{Choice, Columns, Command, Count, File, Flag, Headers, Properties, Size, Span, Text};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -174,6 +174,11 @@ settings! {
             "Headers of each record, by name. They replace the default headers, event_id and event_type. A value can \
              contain\n{event_id}, {event_type}, {aggregate_type}, {aggregate_id} and {created_at}. In the environment, \
              a header named\n\"source\" is OUTBOX_RELAY__OUTBOX__HEADERS__SOURCE.";
+        [columns] Columns,
+            "Names of the columns of an existing table, by their standard names: id, event_id, aggregate_type, aggregate_id,\n\
+             event_type, payload, headers, created_at, sent_at and topic. Names are used literally, without quotes. Unset names \
+             are\nthe standard ones. `outbox-relay migrate --adopt` adds what the table lacks. In the environment, sent_at is\n\
+             OUTBOX_RELAY__OUTBOX__COLUMNS__SENT_AT.";
     } and {
         /// The headers that each record gets before those of its row.
         pub headers: Vec<HeaderTemplate>,

@@ -22,12 +22,13 @@ pub(super) struct Entry {
 }
 
 /// The values of one source, or of all sources after merging, by section and key. librdkafka properties are in the section
-/// [`PROPERTIES`], and headers in [`HEADERS`].
+/// [`PROPERTIES`], headers in [`HEADERS`], and the names of columns in [`COLUMNS`].
 #[derive(Debug, Default)]
 pub(super) struct Entries(BTreeMap<(&'static str, String), Entry>);
 
 const PROPERTIES: &str = "kafka.properties";
 const HEADERS: &str = "outbox.headers";
+const COLUMNS: &str = "outbox.columns";
 
 impl Entries {
     pub(super) fn get(&self, setting: &Setting) -> Option<&Entry> {
@@ -42,6 +43,11 @@ impl Entries {
     /// The headers of `[outbox.headers]`, by name.
     pub(super) fn headers(&self) -> BTreeMap<String, Entry> {
         self.of(HEADERS)
+    }
+
+    /// The names of `[outbox.columns]`, by the standard name.
+    pub(super) fn columns(&self) -> BTreeMap<String, Entry> {
+        self.of(COLUMNS)
     }
 
     fn of(&self, table: &str) -> BTreeMap<String, Entry> {
@@ -111,7 +117,7 @@ pub(super) fn from_text(path: &Path, text: &str, findings: &mut Findings) -> (En
     // could quote a secret.
     walk(document.get_ref(), &lines, &mut entries, &mut Findings::default());
     let whole = |entry: &Entry| entry.place.line().is_none_or(|line| !malformed.contains(&line));
-    entries.0.retain(|(section, _), entry| ![PROPERTIES, HEADERS].contains(section) && whole(entry));
+    entries.0.retain(|(section, _), entry| ![PROPERTIES, HEADERS, COLUMNS].contains(section) && whole(entry));
     (entries, false)
 }
 
@@ -173,7 +179,11 @@ fn walk_section(
         match (setting::find(section, key.get_ref()), value.get_ref()) {
             (None, _) => findings.error(&place, unknown_key(section, key.get_ref())),
             (Some(setting), DeValue::Table(table)) if setting.kind.is_table() => {
-                let name = if setting.kind == Kind::Headers { HEADERS } else { PROPERTIES };
+                let name = match setting.kind {
+                    Kind::Headers => HEADERS,
+                    Kind::Columns => COLUMNS,
+                    _ => PROPERTIES,
+                };
                 walk_table(name, "", table, lines, entries);
             }
             (Some(setting), value) if setting.kind.is_table() => {
@@ -269,6 +279,8 @@ pub(super) fn from_environment(
             entries.insert(PROPERTIES, &property_name(property), entry);
         } else if let Some(header) = name.strip_prefix("OUTBOX__HEADERS__") {
             entries.insert(HEADERS, &header.to_lowercase(), entry);
+        } else if let Some(column) = name.strip_prefix("OUTBOX__COLUMNS__") {
+            entries.insert(COLUMNS, &column.to_lowercase(), entry);
         } else if let Some((_, setting)) = named.iter().find(|(name, _)| *name == variable) {
             entries.insert(setting.section, setting.key, entry);
         } else {

@@ -32,6 +32,7 @@ fn assignment(setting: &Setting) -> String {
     match setting.kind {
         Kind::Properties => return PROPERTIES.to_owned(),
         Kind::Headers => return HEADERS.to_owned(),
+        Kind::Columns => return COLUMNS.to_owned(),
         _ => {}
     }
     let key = setting.key;
@@ -57,6 +58,12 @@ const HEADERS: &str = "\
 [outbox.headers]
 #event_id = \"{event_id}\"
 #event_type = \"{event_type}\"
+";
+
+const COLUMNS: &str = "\
+[outbox.columns]
+#aggregate_id = \"ref\"
+#sent_at = \"published_at\"
 ";
 
 /// A value as it is written in TOML; the catalogue has it as the environment would give it.

@@ -5,6 +5,7 @@ use std::mem;
 
 use super::catalogue::Outbox;
 use super::choices::Envelope;
+use super::columns::Columns;
 use super::entries::Entry;
 use super::envelope;
 use super::findings::Problem;
@@ -76,6 +77,7 @@ impl Outbox {
         let outbox = Outbox::read(reader);
         let entries = reader.entries.headers();
         let own = own(&entries, reader);
+        let columns = Columns::from(reader);
         let outbox = outbox?;
         let mut headers = envelope::headers(&outbox, reader);
         // Headers of the configuration replace the default ones. They are added to those of an envelope.
@@ -84,7 +86,8 @@ impl Outbox {
         headers.extend(own);
         headers.sort_by(|one, other| one.name.cmp(&other.name));
         check(&headers, reader);
-        Some(Outbox { headers, ..outbox })
+        let table = outbox.table.clone().with_columns(columns);
+        Some(Outbox { table, headers, ..outbox })
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub mod catalogue;
 mod choices;
+mod columns;
 mod draft;
 mod entries;
 mod envelope;
@@ -33,6 +34,7 @@ use std::path::{Path, PathBuf};
 
 pub use catalogue::{Admin, Aws, Effect, Kafka, Log, OAuth, Outbox, Postgres, Reaper, Relay};
 pub use choices::{ClientAuthentication, Envelope, LogFormat, OnRejected, OnSent};
+pub use columns::{Column, Columns};
 pub(crate) use draft::{Draft, DraftPassword};
 pub use example::example;
 pub use findings::{Finding, Findings, Place, Severity};

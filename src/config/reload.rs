@@ -24,7 +24,10 @@ pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
     let change = |&(section, key, effect, differs): &Compared| {
         let other_database = section == "postgres" && !same_database(old, new);
         let effect = if other_database { Effect::Restart } else { effect };
-        differs(old, new).then(|| Change { section, key: key.to_owned(), effect })
+        let is_table = (section, key) == ("outbox", "table");
+        let is_changed =
+            if is_table { !old.outbox.table.is_same_table(&new.outbox.table) } else { differs(old, new) };
+        is_changed.then(|| Change { section, key: key.to_owned(), effect })
     };
     let mut changes: Vec<Change> = COMPARED.iter().filter_map(change).collect();
     changes.extend(properties(&old.kafka, &new.kafka));
@@ -32,6 +35,9 @@ pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
     let same_envelope = envelope(&old.outbox) == envelope(&new.outbox);
     if same_envelope && old.outbox.headers != new.outbox.headers {
         changes.push(Change { section: "outbox", key: "headers".to_owned(), effect: Effect::Restart });
+    }
+    if old.outbox.table.columns() != new.outbox.table.columns() {
+        changes.push(Change { section: "outbox", key: "columns".to_owned(), effect: Effect::Restart });
     }
     changes
 }

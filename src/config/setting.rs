@@ -30,12 +30,14 @@ pub enum Kind {
     Properties,
     /// A table of headers.
     Headers,
+    /// A table of the names of columns.
+    Columns,
 }
 
 impl Kind {
     /// Whether the setting is a table of its own, whose keys the user chooses.
     pub const fn is_table(self) -> bool {
-        matches!(self, Kind::Properties | Kind::Headers)
+        matches!(self, Kind::Properties | Kind::Headers | Kind::Columns)
     }
 }
 
@@ -144,7 +146,7 @@ macro_rules! settings {
                 $key:ident $(/ $file:ident($file_example:literal, $file_help:literal))?: $type:ty $(=> $parse:path)?,
                 $kind:expr, $fallback:expr, $effect:ident, $help:literal;
             )*
-            $([$table:ident] $table_kind:expr, $table_help:literal;)?
+            $([$table:ident] $table_kind:expr, $table_help:literal;)*
         } $(and { $($(#[$doc:meta])* $vis:vis $field:ident: $field_type:ty),* $(,)? })?
     )*) => {
         $(
@@ -184,7 +186,7 @@ macro_rules! settings {
                     secret: false,
                     effect: Effect::Restart,
                     help: $table_help,
-                };)?
+                };)*
 
             }
 
@@ -211,7 +213,7 @@ macro_rules! settings {
         pub const SECTIONS: &[(&str, &str)] = &[$(($section, $about)),*];
 
         /// All settings, in the order of the file.
-        pub const SETTINGS: &[Setting] = &[$($($name::$key, $($name::$file,)?)* $($name::$table,)?)*];
+        pub const SETTINGS: &[Setting] = &[$($($name::$key, $($name::$file,)?)* $($name::$table,)*)*];
 
         /// Every setting except tables. Twins share an entry.
         pub(super) const COMPARED: &[Compared] = &[$($(

@@ -56,8 +56,13 @@ impl Config {
             key: header.name.clone(),
             value: template(header),
         });
+        let columns = self.outbox.table.columns().renamed().map(|(column, name)| SettingInForce {
+            section: "outbox.columns",
+            key: column.name().to_owned(),
+            value: name.to_owned(),
+        });
         insert_after(&mut shown, "kafka", properties.collect());
-        insert_after(&mut shown, "outbox", headers.collect());
+        insert_after(&mut shown, "outbox", headers.chain(columns).collect());
         shown
     }
 }

@@ -1,7 +1,9 @@
-//! The name of the outbox table.
+//! The name of the outbox table, with the names of its columns.
 
 use std::fmt;
 use std::str::FromStr;
+
+use super::columns::Columns;
 
 /// PostgreSQL truncates longer identifiers silently, so two names could become the same.
 const IDENTIFIER_BYTES_MAX: usize = 63;
@@ -26,6 +28,8 @@ const TABLE_BYTES_MAX: usize = IDENTIFIER_BYTES_MAX - 13;
 pub struct TableName {
     schema: String,
     table: String,
+    /// Not part of the name as text. It is here so that no statement can use the table without the names of its columns.
+    columns: Columns,
 }
 
 /// Why a text is not the name of a table.
@@ -65,7 +69,7 @@ pub enum TableNameError {
 impl TableName {
     /// The table `table` in `schema`, both used literally, without unquoting or folding.
     pub fn new(schema: impl Into<String>, table: impl Into<String>) -> Result<Self, TableNameError> {
-        let name = Self { schema: schema.into(), table: table.into() };
+        let name = Self { schema: schema.into(), table: table.into(), columns: Columns::default() };
         check_part("schema", &name.schema, IDENTIFIER_BYTES_MAX)?;
         check_part("table", &name.table, TABLE_BYTES_MAX)?;
         Ok(name)
@@ -81,9 +85,30 @@ impl TableName {
         &self.table
     }
 
+    /// The same table, with these names of its columns.
+    #[must_use]
+    pub fn with_columns(self, columns: Columns) -> Self {
+        Self { columns, ..self }
+    }
+
+    /// The names of its columns.
+    pub fn columns(&self) -> &Columns {
+        &self.columns
+    }
+
+    /// Whether both name the same table, whatever the names of the columns.
+    pub(crate) fn is_same_table(&self, other: &TableName) -> bool {
+        (&self.schema, &self.table) == (&other.schema, &other.table)
+    }
+
     /// A name in the same schema, quoted only where SQL needs it.
     pub(crate) fn display_sibling(&self, name: &str) -> String {
         format!("{}.{}", quote_if_needed(&self.schema), quote_if_needed(name))
+    }
+
+    /// The table's name with a suffix and without its schema, quoted only where SQL needs it.
+    pub(crate) fn display_derived(&self, suffix: &str) -> String {
+        quote_if_needed(&format!("{}{suffix}", self.table))
     }
 }
 

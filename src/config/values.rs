@@ -84,7 +84,7 @@ pub(super) fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
         Kind::Span(min, max) => {
             in_range(setting, duration(&text, setting)?, min, max, format_duration)?;
         }
-        Kind::Properties | Kind::Headers => return Err(wrong()),
+        Kind::Properties | Kind::Headers | Kind::Columns => return Err(wrong()),
     }
     Ok(text)
 }
@@ -101,6 +101,7 @@ fn wrong_type(setting: &Setting, raw: &Raw) -> Problem {
         Kind::Command => ("an array of strings", text.to_owned()),
         Kind::Properties => ("a table", "{ \"client.id\" = \"relay\" }".to_owned()),
         Kind::Headers => ("a table", "{ event_id = \"{event_id}\" }".to_owned()),
+        Kind::Columns => ("a table", "{ aggregate_id = \"ref\" }".to_owned()),
     };
     let message = match raw {
         Raw::Variable(_) => format!("{setting} must be {wanted}"),

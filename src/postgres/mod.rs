@@ -3,6 +3,7 @@
 //! Start with [`cycle::claim`] and `cycle::settle`, the two halves of a cycle, and [`cycle::statements`], their text.
 
 pub mod access;
+mod columns;
 pub mod connection;
 pub mod cycle;
 pub(crate) mod diagnose;

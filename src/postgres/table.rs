@@ -1,8 +1,10 @@
 //! Names in SQL.
 //!
 //! The user names the outbox table. The names of the other tables derive from it. Statements contain placeholders
-//! (`{outbox}`, `{lane}`, ...), which [`TableName::render`] replaces.
+//! (`{outbox}`, `{lane}`, ...), which [`TableName::render`] replaces. For the columns of the outbox, see
+//! [`columns`](crate::postgres::columns).
 
+pub(crate) use crate::config::Column;
 pub use crate::config::TableName;
 pub use crate::config::quote_identifier;
 
@@ -137,10 +139,15 @@ impl TableName {
             "schema" => Some(quote_identifier(self.schema())),
             "schema_literal" => Some(quote_literal(self.schema())),
             "outbox_literal" => Some(quote_literal(&self.quoted())),
+            "id_literal" => Some(quote_literal(self.columns().name(Column::Id))),
+            "rows" => Some(self.rows(false)),
+            "named_rows" => Some(self.named_rows()),
+            "whole_event" => Some(self.whole_event("o")),
             name if MODULE_NAMES.contains(&name) => Some(self.sibling(name)),
             _ => DERIVED
                 .iter()
-                .find_map(|(known, suffix)| (*known == placeholder).then(|| self.derived(suffix))),
+                .find_map(|(known, suffix)| (*known == placeholder).then(|| self.derived(suffix)))
+                .or_else(|| Some(self.column(Column::named(placeholder.strip_suffix("_column")?)?))),
         }
     }
 

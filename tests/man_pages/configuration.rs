@@ -81,7 +81,7 @@ fn takes(kind: Kind) -> String {
             format!("duration, {} to {}", span(min), span(max))
         }
         Kind::Command => "array of strings".to_owned(),
-        Kind::Properties | Kind::Headers => "table".to_owned(),
+        Kind::Properties | Kind::Headers | Kind::Columns => "table".to_owned(),
     }
 }
 

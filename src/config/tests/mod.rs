@@ -1,6 +1,7 @@
 //! Tests of the whole configuration: loaded values and findings.
 
 mod aws;
+mod columns;
 mod connection;
 mod environment;
 mod example;

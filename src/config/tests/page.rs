@@ -94,7 +94,7 @@ fn value(kind: Kind) -> String {
         Kind::Size(min, max) => format!("size, {} to {}", ByteSize::bytes(min), ByteSize::bytes(max)),
         Kind::Span(min, max) => format!("duration, {} to {}", span(min), span(max)),
         Kind::Command => "array of strings".to_owned(),
-        Kind::Properties | Kind::Headers => "table".to_owned(),
+        Kind::Properties | Kind::Headers | Kind::Columns => "table".to_owned(),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The printed GRANT statements and the checks at start use the same lists, so they cannot differ.
 
-use crate::postgres::table::{TableName, quote_identifier};
+use crate::postgres::table::{Column, TableName, quote_identifier};
 
 /// A privilege on a relation of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,9 +211,30 @@ impl Privilege {
     pub(crate) fn grant(&self, table: &TableName, role: &str) -> String {
         let privilege = match self.columns {
             [] => self.kind.to_owned(),
-            columns => format!("{} ({})", self.kind, columns.join(", ")),
+            columns => {
+                let columns: Vec<String> = columns.iter().map(|name| self.column_sql(table, name)).collect();
+                format!("{} ({})", self.kind, columns.join(", "))
+            }
         };
         format!("GRANT {privilege} ON {} TO {};", table.render(self.on), quote_identifier(role))
+    }
+
+    /// The names of the columns in the system catalogs.
+    pub(crate) fn column_names<'a>(&self, table: &'a TableName) -> Vec<&'a str> {
+        let name = |name: &&'static str| match self.of_outbox(name) {
+            Some(column) => table.columns().name(column),
+            None => *name,
+        };
+        self.columns.iter().map(name).collect()
+    }
+
+    fn column_sql(&self, table: &TableName, name: &str) -> String {
+        self.of_outbox(name).map_or_else(|| name.to_owned(), |column| table.column(column))
+    }
+
+    /// The column of the outbox with this standard name. The columns of other tables are not renamed.
+    fn of_outbox(&self, name: &str) -> Option<Column> {
+        if self.on == "{outbox}" { Column::named(name) } else { None }
     }
 
     /// Whether `other` includes this one.

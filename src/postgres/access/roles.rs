@@ -166,10 +166,25 @@ END $$;
 const TOPIC_COLUMN: &str = "
 -- The optional column topic, if it exists.
 DO $$ BEGIN
-    GRANT INSERT (topic) ON {outbox} TO {operator}, {writer};
-    GRANT SELECT (topic) ON {outbox} TO {monitor};
+    GRANT INSERT ({topic_column}) ON {outbox} TO {operator}, {writer};
+    GRANT SELECT ({topic_column}) ON {outbox} TO {monitor};
 EXCEPTION WHEN undefined_column THEN
     NULL;
+END $$;
+";
+
+/// An adopted table can have such a column.
+const SEQUENCE: &str = "
+-- The sequence of the IDs. Only an identity column needs no privilege on its sequence.
+DO $$
+DECLARE
+    ids text := (SELECT pg_catalog.pg_get_serial_sequence({outbox_literal}, a.attname)
+                 FROM pg_catalog.pg_attribute AS a
+                 WHERE a.attrelid = {outbox_literal}::regclass AND a.attname = {id_literal} AND a.attidentity = '');
+BEGIN
+    IF ids IS NOT NULL THEN
+        EXECUTE pg_catalog.format('GRANT USAGE ON SEQUENCE %s TO %I, %I', ids, {operator_literal}, {writer_literal});
+    END IF;
 END $$;
 ";
 
@@ -208,6 +223,7 @@ pub fn print(table: &TableName, role: &RelayRole) -> String {
     sql += &(MONITOR.to_owned() + &monitor_grants(table, &monitor));
     sql += &(WRITER.to_owned() + &writer_grants(table, &writer));
     sql += &fill(TOPIC_COLUMN, value_of);
+    sql += &fill(SEQUENCE, value_of);
     sql += &(MODULES.to_owned() + &module_grants(table, role));
     sql + &fill(READ_STATS, value_of)
 }

@@ -26,6 +26,11 @@ pub(crate) fn topic_sql(table: &TableName, topics: &TopicRules) -> String {
     Target { table, topics }.topic()
 }
 
+/// SQL for the topic of the row `o` of the table itself, in a statement that changes rows.
+pub(crate) fn topic_of_target_sql(table: &TableName, topics: &TopicRules) -> String {
+    Target { table, topics }.topic_of_target()
+}
+
 /// The age of the oldest unsent row, as the scout measures it.
 pub(crate) fn oldest_sql(table: &TableName, topics: &TopicRules) -> String {
     str::to_owned(&scout::oldest(Target { table, topics }))

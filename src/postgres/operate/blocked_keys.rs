@@ -16,7 +16,7 @@ use uuid::Uuid;
 /// The blocking event is in the outbox and unsent. An operator may have marked or deleted it manually. After a failover,
 /// another event can have its id.
 const UNSENT: &str = "EXISTS (
-    SELECT FROM {outbox} o WHERE o.id = s.outbox_id AND o.event_id = s.event_id AND o.sent_at IS NULL)";
+    SELECT FROM {rows} o WHERE o.id = s.outbox_id AND o.event_id = s.event_id AND o.sent_at IS NULL)";
 
 const LIST: &str = "
 SELECT s.outbox_id, s.event_id, s.aggregate_type, s.aggregate_id, s.topic, s.reason, s.error, s.blocked_at, {unsent}
@@ -66,9 +66,9 @@ const DEAD_LETTER: &str = "
 WITH {lifted}, moved AS (
     DELETE FROM {outbox} o
     USING lifted l
-    WHERE o.id = l.outbox_id AND o.event_id = l.event_id AND o.sent_at IS NULL
-      AND o.id = ANY (ARRAY(SELECT outbox_id FROM lifted))
-    RETURNING o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,
+    WHERE o.{id_column} = l.outbox_id AND o.{event_id_column} = l.event_id AND o.{sent_at_column} IS NULL
+      AND o.{id_column} = ANY (ARRAY(SELECT outbox_id FROM lifted))
+    RETURNING {whole_event},
               l.topic, l.reason, l.error{o_topic}
 ), dead AS (
     INSERT INTO {dead_letter} (outbox_id, event_id, aggregate_type, aggregate_id, event_type, payload, headers,
@@ -217,7 +217,7 @@ impl PostgresBlockedKeys {
             .replace("{fits}", &conditions("outbox_id", "blocked_at"))
             .replace("{unsent}", UNSENT)
             .replace("{payload_bytes}", &self.payload.bytes_sql("payload"))
-            .replace("{o_topic}", if self.has_topic { ", o.topic AS row_topic" } else { "" })
+            .replace("{o_topic}", if self.has_topic { ", o.{topic_column} AS row_topic" } else { "" })
             .replace("{row_topic}", if self.has_topic { ", row_topic" } else { "" });
         self.table.render(&sql)
     }

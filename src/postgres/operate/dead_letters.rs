@@ -59,7 +59,8 @@ WITH {picked}, requeued AS (
     WHERE s.id = ANY (ARRAY(SELECT id FROM picked)) AND {fits}
     RETURNING s.*
 ), inserted AS (
-    INSERT INTO {outbox} (event_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at{topic})
+    INSERT INTO {outbox} ({event_id_column}, {aggregate_type_column}, {aggregate_id_column}, {event_type_column},
+                          {payload_column}, {headers_column}, {created_at_column}{topic})
     SELECT event_id, aggregate_type, aggregate_id, event_type, {payload_from_bytes}, headers, created_at{row_topic}
     FROM requeued
     ORDER BY id
@@ -246,7 +247,7 @@ impl PostgresDeadLetters {
             .replace("{picked}", PICKED)
             .replace("{fits}", &fits)
             .replace("{payload_from_bytes}", &self.payload.decode_sql("payload"))
-            .replace("{topic}", if self.has_topic { ", topic" } else { "" })
+            .replace("{topic}", if self.has_topic { ", {topic_column}" } else { "" })
             .replace("{row_topic}", if self.has_topic { ", row_topic" } else { "" });
         self.table.render(&sql)
     }

@@ -11,7 +11,7 @@ use crate::postgres::cycle::event::OutboxRow;
 use crate::postgres::operate::sent::{SELECTION_PARAMS, SentSelection};
 use crate::postgres::payload::PayloadType;
 use crate::postgres::schema::check::Facts;
-use crate::postgres::table::TableName;
+use crate::postgres::table::{Column, TableName};
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
 use crate::relay::topic::TopicRules;
@@ -29,7 +29,7 @@ const BATCH_IDS: i64 = 10_000;
 
 /// The server's time, and the ids that exist.
 const BOUNDS: &str = "
-SELECT clock_timestamp(), (SELECT min(id) FROM {outbox}), (SELECT max(id) FROM {outbox})";
+SELECT clock_timestamp(), (SELECT min({id_column}) FROM {outbox}), (SELECT max({id_column}) FROM {outbox})";
 
 /// The first columns are those of the claim's read, so that a row becomes the same event. Only selected rows are read whole,
 /// unless they are too large for a record. As in the claim's read, the binary form of headers has up to three times as many
@@ -48,17 +48,18 @@ FROM (
            coalesce(sum(s.texts + s.headers_bytes)
                     OVER (ORDER BY s.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
     FROM (
-        SELECT o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,{o_topic}
-               CASE WHEN isfinite(o.sent_at) THEN o.sent_at END AS sent_at,
+        SELECT {whole_event},{o_topic}
+               CASE WHEN isfinite(o.{sent_at_column}) THEN o.{sent_at_column} END AS sent_at,
                coalesce({in_range}, false) AS is_in_range,
                {fits} AS is_read,
                CASE WHEN {fits}
-                    THEN coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type)
+                    THEN coalesce({length}, 0)::bigint + octet_length(o.{aggregate_id_column})
+                             + octet_length(o.{event_type_column})
                END AS texts,
-               CASE WHEN {fits} THEN coalesce(pg_column_size(o.headers #> '{}'), 0) END AS headers_bytes
+               CASE WHEN {fits} THEN coalesce(pg_column_size(o.{headers_column} #> '{}'), 0) END AS headers_bytes
         FROM {outbox} o
-        WHERE o.id > $8::bigint AND o.id <= $9::bigint
-        ORDER BY o.id
+        WHERE o.{id_column} > $8::bigint AND o.{id_column} <= $9::bigint
+        ORDER BY o.{id_column}
         LIMIT $12::bigint
     ) s
 ) p
@@ -177,12 +178,13 @@ impl PostgresHistory {
         ]);
         let (o_topic, p_topic) = match self.topics.column {
             true => (
-                " left(o.topic, 300) AS row_topic,",
+                " left(o.{topic_column}, 300) AS row_topic,",
                 ", CASE WHEN p.is_read THEN p.row_topic END AS outbox_relay_topic",
             ),
             false => ("", ""),
         };
-        let sql = ROWS.replace("{length}", &self.payload.length_sql("o.payload"));
+        let sql =
+            ROWS.replace("{length}", &self.payload.length_sql(&self.table.column_of("o", Column::Payload)));
         let sql = sql.replace("{o_topic}", o_topic).replace("{p_topic}", p_topic);
         let sql = self.table.render(&range.selection.render(&sql, &self.table, &self.topics));
         let rows = self.reading.query(DOING, &sql, &params).await?;

@@ -16,10 +16,10 @@ use tokio_postgres::types::{ToSql, Type};
 /// The next rows by id, and those of them that are selected.
 const PICKED: &str = "
 scanned AS MATERIALIZED (
-    SELECT o.id, {topic} AS topic, {fits} AS is_selected
+    SELECT o.{id_column} AS id, {topic} AS topic, {fits} AS is_selected
     FROM {outbox} o
-    WHERE o.id > $8::bigint AND o.id <= $9::bigint
-    ORDER BY o.id
+    WHERE o.{id_column} > $8::bigint AND o.{id_column} <= $9::bigint
+    ORDER BY o.{id_column}
     LIMIT $10::bigint
 ), picked AS MATERIALIZED (
     SELECT s.id, s.topic FROM scanned s WHERE s.is_selected ORDER BY s.id LIMIT $11::bigint
@@ -42,9 +42,10 @@ SELECT ARRAY(SELECT id FROM picked ORDER BY id), id FROM reached";
 /// for a DELETE of no rows too.
 const REPLAY: &str = "
 WITH replayed AS (
-    UPDATE {outbox} o SET sent_at = NULL
-    WHERE o.id = ANY ($8::bigint[]) AND {fits}
-    RETURNING o.id, o.event_id, o.aggregate_type, {topic} AS topic
+    UPDATE {outbox} o SET {sent_at_column} = NULL
+    WHERE o.{id_column} = ANY ($8::bigint[]) AND {fits}
+    RETURNING o.{id_column} AS id, o.{event_id_column} AS event_id, o.{aggregate_type_column} AS aggregate_type,
+              {topic} AS topic
 ), recorded AS (
     INSERT INTO {act} (act, outbox_id, event_id, aggregate_type, topic, reason)
     SELECT 'replay', id, event_id, aggregate_type, topic, $9::text FROM replayed ORDER BY id

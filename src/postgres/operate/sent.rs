@@ -1,6 +1,6 @@
 //! Selects sent events, for `verify` and `replay`.
 
-use crate::postgres::cycle::statements::topic_sql;
+use crate::postgres::cycle::statements::topic_of_target_sql;
 use crate::postgres::table::TableName;
 use crate::relay::topic::TopicRules;
 use std::time::SystemTime;
@@ -28,13 +28,14 @@ pub(crate) struct SentSelection {
 pub(crate) const SELECTION_PARAMS: usize = 7;
 
 const IN_RANGE: &str = "(
-    ($1::timestamptz IS NULL OR CASE WHEN $6::boolean THEN o.created_at ELSE o.sent_at END >= $1)
-    AND ($2::timestamptz IS NULL OR CASE WHEN $6 THEN o.created_at ELSE o.sent_at END < $2)
+    ($1::timestamptz IS NULL OR CASE WHEN $6::boolean THEN o.{created_at_column} ELSE o.{sent_at_column} END >= $1)
+    AND ($2::timestamptz IS NULL OR CASE WHEN $6 THEN o.{created_at_column} ELSE o.{sent_at_column} END < $2)
     AND ($3::text IS NULL OR {topic} = $3)
-    AND ($4::text IS NULL OR o.aggregate_id = $4)
-    AND ($5::uuid[] IS NULL OR o.event_id = ANY ($5)))";
+    AND ($4::text IS NULL OR o.{aggregate_id_column} = $4)
+    AND ($5::uuid[] IS NULL OR o.{event_id_column} = ANY ($5)))";
 
-const FITS: &str = "(o.sent_at IS NOT NULL AND ($7::timestamptz IS NULL OR o.sent_at < $7) AND {in_range})";
+const FITS: &str = "
+    (o.{sent_at_column} IS NOT NULL AND ($7::timestamptz IS NULL OR o.{sent_at_column} < $7) AND {in_range})";
 
 impl SentSelection {
     pub(crate) fn params(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
@@ -49,10 +50,11 @@ impl SentSelection {
         ]
     }
 
-    /// Replaces `{in_range}`, the conditions on a row `o`, `{fits}`, the same for a sent row, and `{topic}`, its topic.
+    /// Replaces `{in_range}`, the conditions on a row `o` of the table itself, `{fits}`, the same for a sent row, and `{topic}`,
+    /// its topic. The result contains placeholders for columns.
     pub(crate) fn render(&self, sql: &str, table: &TableName, topics: &TopicRules) -> String {
         sql.replace("{fits}", FITS)
             .replace("{in_range}", IN_RANGE)
-            .replace("{topic}", &topic_sql(table, topics))
+            .replace("{topic}", &topic_of_target_sql(table, topics))
     }
 }

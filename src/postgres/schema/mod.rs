@@ -1,5 +1,7 @@
-//! Migrations, the checks before the relay starts, and the settings that it records.
+//! Migrations, the adoption of existing tables, the checks before the relay starts, and the settings that it records.
 
+pub(crate) mod adapter;
+pub(crate) mod adopt;
 pub mod check;
 pub mod migrate;
 pub(crate) mod setting;

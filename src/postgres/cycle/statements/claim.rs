@@ -79,12 +79,12 @@ impl Reads<'_> {
 
     /// Whether there are rows that a flow has not read. Most reads of a flow find none, and cost six times as much.
     pub(super) fn peek(self) -> Query {
-        let (outbox, versions) = (self.target.table.quoted(), self.target.versions());
+        let (rows, versions) = (self.target.rows(), self.target.versions());
         let sql = format!(
             "
 SELECT v.version, v.basis,
-       (SELECT i.id FROM {outbox} i WHERE i.id > $1::bigint ORDER BY i.id LIMIT 1) IS NOT NULL
-           OR (SELECT i.id FROM {outbox} i WHERE i.id = ANY($2::bigint[]) ORDER BY i.id LIMIT 1) IS NOT NULL
+       (SELECT i.id FROM {rows} i WHERE i.id > $1::bigint ORDER BY i.id LIMIT 1) IS NOT NULL
+           OR (SELECT i.id FROM {rows} i WHERE i.id = ANY($2::bigint[]) ORDER BY i.id LIMIT 1) IS NOT NULL
 FROM {versions}"
         );
         Query::new("peek", "finds out whether a flow has something to read", &[HIGHEST, GAPS], sql)
@@ -111,7 +111,7 @@ FROM {versions}"
     /// If something is held, blocked or paused, the version is NULL and no rows are returned. A large row has a lane and a
     /// size, but no contents. So has a row whose size is NULL, because a column has lost its NOT NULL.
     pub(super) fn new_rows_if_free(self) -> Query {
-        let (outbox, versions) = (self.target.table.quoted(), self.target.versions_if_free());
+        let (rows, versions) = (self.target.rows(), self.target.versions_if_free());
         let ctid = if self.on_sent == OnSent::Delete { ", i.ctid" } else { "" };
         let length = self.payload.length_sql("i.payload");
         let is_ours = "i.sent_at IS NULL AND (hashtext(i.aggregate_id) & 63) = ANY($7::smallint[])";
@@ -140,7 +140,7 @@ LEFT JOIN LATERAL (
                     AND (i.headers IS NULL
                         OR pg_column_size(i.headers) <= 2000 AND pg_column_compression(i.headers) IS NULL)
            END AS is_small
-    FROM {outbox} i
+    FROM {rows} i
     WHERE i.id > $8::bigint
         AND (i.id > $1::bigint OR i.id = ANY($2::bigint[]))
         AND v.version = $3::bigint AND v.basis = $4::bigint
@@ -156,7 +156,7 @@ LEFT JOIN LATERAL (
     }
 
     fn new_rows_with(self, versions: &str, waits: &str) -> String {
-        let outbox = self.target.table.quoted();
+        let outbox = self.target.rows();
         let columns = "i.*, i.ctid AS outbox_relay_place";
         let version = "v.version = $3::bigint AND v.basis = $4::bigint";
         let rows = format!(
@@ -202,7 +202,7 @@ LEFT JOIN LATERAL (
     /// Large headers are returned only if they are an object of strings, because a number of a few bytes can have 131,072
     /// digits. Other headers are invalid, and the read returns `[]` instead.
     fn read(self, lanes: &str, which: &str) -> String {
-        let rows = format!("{} o", self.target.table.quoted());
+        let rows = format!("{} o", self.target.rows());
         let order = format!(
             "WHERE {which}
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
@@ -276,7 +276,7 @@ LEFT JOIN LATERAL (
     /// Reads the first row that the claim's read would return, without columns that may be large or damaged. The payload is
     /// NULL and `too_large` is set, so that the row cannot be mistaken for a tombstone.
     pub(super) fn head(self) -> Query {
-        let (outbox, versions) = (self.target.table.quoted(), self.target.versions());
+        let (rows, versions) = (self.target.rows(), self.target.versions());
         let pending = self.target.pending();
         let ctid = if self.on_sent == OnSent::Delete { ", o.ctid" } else { "" };
         let topic = if self.target.topics.column { ", left(o.topic, 300) AS outbox_relay_topic" } else { "" };
@@ -293,7 +293,7 @@ CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 LEFT JOIN LATERAL (
     SELECT o.id, l.lane AS lane, o.event_id, left(o.aggregate_type, 300), left(o.aggregate_id, 300), {event_type},
            NULL::json, 0::bigint, NULL::jsonb, o.created_at{ctid}{topic}
-    FROM {outbox} o
+    FROM {rows} o
     WHERE {pending}
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id
     LIMIT 1
@@ -321,7 +321,7 @@ const OF_KEYS: &str =
 
 /// Finds the first pending row of each lane, with one index probe per lane.
 pub(super) fn scan(target: Target<'_>) -> Query {
-    let (outbox, versions, pending) = (target.table.quoted(), target.versions(), target.pending());
+    let (rows, versions, pending) = (target.rows(), target.versions(), target.pending());
     let sql = format!(
         "
 SELECT l.lane, p.id,
@@ -331,7 +331,7 @@ FROM {versions}
 CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 LEFT JOIN LATERAL (
     SELECT o.id
-    FROM {outbox} o
+    FROM {rows} o
     WHERE {pending}
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id
     LIMIT 1

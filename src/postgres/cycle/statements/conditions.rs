@@ -4,7 +4,7 @@
 //! order by id, and could walk the primary key, past every sent row. It did so if the table was empty when its statistics
 //! were collected. Without the equality, the primary key would need a sort, which the settings of transactions disable.
 
-use crate::postgres::table::{TableName, quote_literal};
+use crate::postgres::table::{Column, TableName, quote_literal};
 use crate::relay::topic::TopicRules;
 use pg_outbox::topic::TopicPart;
 
@@ -21,26 +21,44 @@ impl Target<'_> {
         self.topic_of("o")
     }
 
-    /// The topic of the row of this alias. It is never NULL.
+    /// The rows of the outbox, followed by an alias.
+    pub(super) fn rows(self) -> String {
+        self.table.rows(self.topics.column)
+    }
+
+    /// The topic of the row `o` of the table itself, for statements that change rows.
+    pub(super) fn topic_of_target(self) -> String {
+        self.topic_with(|column| self.table.column_of("o", column))
+    }
+
+    /// The topic of the row of this alias.
+    fn topic_of(self, row: &str) -> String {
+        self.topic_with(|column| format!("{row}.{column}"))
+    }
+
+    /// The topic of a row with these columns. It is never NULL.
     ///
     /// Values that the planner cannot compare directly with a column are cut, because the server would read all of a large
     /// one. What is cut is too long for a topic anyway.
-    fn topic_of(self, row: &str) -> String {
+    fn topic_with(self, column: impl Fn(Column) -> String) -> String {
         let template = &self.topics.template;
         let (prefix, suffix) = (quote_literal(template.prefix()), quote_literal(template.suffix()));
         if self.topics.is_constant() {
             return prefix;
         }
         if self.topics.is_by_aggregate_type() {
-            return format!("{prefix} || {row}.aggregate_type || {suffix}");
+            return format!("{prefix} || {} || {suffix}", column(Column::AggregateType));
         }
         let part = |part: &TopicPart| match part {
             TopicPart::Text(text) => quote_literal(text),
-            TopicPart::EventType => format!("left({row}.event_type, 300)"),
-            _ => format!("left({row}.aggregate_type, 300)"),
+            TopicPart::EventType => format!("left({}, 300)", column(Column::EventType)),
+            _ => format!("left({}, 300)", column(Column::AggregateType)),
         };
         let rendered = template.parts().iter().map(part).collect::<Vec<_>>().join(" || ");
-        if self.topics.column { format!("coalesce(left({row}.topic, 300), {rendered})") } else { rendered }
+        match self.topics.column {
+            true => format!("coalesce(left({}, 300), {rendered})", column(Column::Topic)),
+            false => rendered,
+        }
     }
 
     /// The version of the set of holds, blocked keys and pauses, and the basis of the marks. The basis changes when a hold,
@@ -91,10 +109,10 @@ impl Target<'_> {
     /// The unsent rows with the topic and the key of the row `l.witness`, unless they are paused or blocked. A hold does not
     /// exclude them, because they are used to probe it.
     pub(super) fn of_key(self) -> String {
-        let outbox = self.table.quoted();
+        let rows = self.rows();
         let (not_paused, not_blocked) = (self.not_paused(), self.not_blocked());
         let same_key = if self.topics.is_constant() {
-            format!("o.aggregate_id = (SELECT w.aggregate_id FROM {outbox} w WHERE w.id = l.witness)")
+            format!("o.aggregate_id = (SELECT w.aggregate_id FROM {rows} w WHERE w.id = l.witness)")
         } else {
             let (of_row, of_witness) = if self.topics.is_by_aggregate_type() {
                 ("o.aggregate_type".to_owned(), "w.aggregate_type".to_owned())
@@ -103,7 +121,7 @@ impl Target<'_> {
             };
             format!(
                 "(o.aggregate_id, {of_row})
-        = (SELECT w.aggregate_id, {of_witness} FROM {outbox} w WHERE w.id = l.witness)"
+        = (SELECT w.aggregate_id, {of_witness} FROM {rows} w WHERE w.id = l.witness)"
             )
         };
         format!(

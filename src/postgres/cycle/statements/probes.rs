@@ -10,7 +10,7 @@ const TOPICS: &str = "the topics";
 ///
 /// The second branch runs only if the first one finds nothing. Keys that are too long for an index entry are not returned.
 pub(super) fn witnesses(target: Target<'_>) -> Query {
-    let (outbox, hold) = (target.table.quoted(), target.table.hold());
+    let (rows, hold) = (target.rows(), target.table.hold());
     let (topic, not_blocked) = (target.topic(), target.not_blocked());
     let sql = format!(
         "
@@ -21,7 +21,7 @@ CROSS JOIN LATERAL (
     FROM {hold} h
     CROSS JOIN LATERAL (
         SELECT o.id, o.aggregate_id
-        FROM {outbox} o
+        FROM {rows} o
         WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[(hashtext(h.aggregate_id) & 63)]) AND o.sent_at IS NULL
           AND o.aggregate_id = h.aggregate_id AND {topic} = d.topic AND {not_blocked}
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
@@ -33,7 +33,7 @@ CROSS JOIN LATERAL (
     FROM (SELECT lane FROM unnest($3::smallint[]) AS lanes(lane) ORDER BY random()) AS l
     CROSS JOIN LATERAL (
         SELECT o.id, o.aggregate_id
-        FROM {outbox} o
+        FROM {rows} o
         WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL AND {topic} = d.topic AND {not_blocked}
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
         LIMIT 1
@@ -148,7 +148,7 @@ pub(crate) const RELEASED: Template = Template {
 SELECT w.topic
 FROM unnest($1::text[], $2::bigint[]) AS w(topic, id)
 WHERE NOT EXISTS (SELECT FROM {hold} h WHERE h.topic = w.topic)
-  AND NOT EXISTS (SELECT FROM {outbox} o WHERE o.id = w.id AND o.sent_at IS NULL)",
+  AND NOT EXISTS (SELECT FROM {rows} o WHERE o.id = w.id AND o.sent_at IS NULL)",
 };
 
 pub(crate) const HELD: Template = Template {

@@ -23,7 +23,7 @@ WITH turn AS MATERIALIZED (
 ), reaped AS (
     DELETE FROM {outbox}
     WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
-      AND sent_at < (SELECT clock_timestamp() - $3::float8 * interval '1 second')
+      AND {sent_at_column} < (SELECT clock_timestamp() - $3::float8 * interval '1 second')
       AND (SELECT ours FROM turn)
     RETURNING 1
 )
@@ -43,13 +43,13 @@ WITH turn AS MATERIALIZED (
     SELECT ctid AS place
     FROM {outbox}
     WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
-      AND sent_at < (SELECT clock_timestamp() - $3::float8 * interval '1 second')
+      AND {sent_at_column} < (SELECT clock_timestamp() - $3::float8 * interval '1 second')
       AND (SELECT ours FROM turn)
     FOR UPDATE SKIP LOCKED
 ), reaped AS (
     DELETE FROM {outbox}
     WHERE ctid = ANY (ARRAY(SELECT place FROM locked))
-      AND sent_at < (SELECT clock_timestamp() - $3::float8 * interval '1 second')
+      AND {sent_at_column} < (SELECT clock_timestamp() - $3::float8 * interval '1 second')
     RETURNING 1
 )
 SELECT (SELECT ours FROM turn), (SELECT count(*) FROM reaped),
@@ -67,7 +67,7 @@ SELECT true,
        (SELECT count(*)
         FROM {outbox}
         WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
-          AND sent_at < (SELECT clock_timestamp() - $3::float8 * interval '1 second')),
+          AND {sent_at_column} < (SELECT clock_timestamp() - $3::float8 * interval '1 second')),
        pg_relation_size($4::text::regclass) / current_setting('block_size')::bigint,
        pg_relation_filenode($4::text::regclass)::bigint",
 };
@@ -80,7 +80,7 @@ pub(crate) const EDGE: Template = Template {
     params: &["the retention in seconds"],
     sql: "
 SELECT (place::text::point)[0]::bigint
-FROM (SELECT ctid AS place, id, sent_at FROM {outbox} ORDER BY id LIMIT 10000) AS first
+FROM (SELECT ctid AS place, id, sent_at FROM {named_rows} ORDER BY id LIMIT 10000) AS first
 WHERE sent_at < (SELECT clock_timestamp() - $1::float8 * interval '1 second')
 ORDER BY id
 LIMIT 1",

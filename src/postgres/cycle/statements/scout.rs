@@ -39,7 +39,7 @@ pub(crate) const BACKLOG: Template = Template {
     params: &["the lanes", "the low-water mark of each lane"],
     sql: "
 SELECT CASE WHEN counted <= 10000 THEN counted
-            ELSE greatest(counted, (SELECT id FROM {outbox} ORDER BY id DESC LIMIT 1) - oldest + 1) END
+            ELSE greatest(counted, (SELECT id FROM {named_rows} ORDER BY id DESC LIMIT 1) - oldest + 1) END
 FROM (
     SELECT count(*) AS counted, min(id) AS oldest
     FROM (
@@ -47,7 +47,7 @@ FROM (
         FROM unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
         CROSS JOIN LATERAL (
             SELECT o.id
-            FROM {outbox} o
+            FROM {rows} o
             WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL AND o.id > l.low
             ORDER BY (hashtext(o.aggregate_id) & 63), o.id
             LIMIT 10001
@@ -66,7 +66,7 @@ FROM (
 /// A writer can store an infinite time. It is subtracted as a number of seconds, because subtracting an infinite timestamp
 /// is an error before PostgreSQL 17.
 pub(super) fn oldest(target: Target<'_>) -> Query {
-    let (outbox, versions) = (target.table.quoted(), target.versions_if_free());
+    let (rows, versions) = (target.rows(), target.versions_if_free());
     let sql = format!(
         "
 SELECT max(greatest(extract(epoch FROM clock_timestamp()) - extract(epoch FROM p.created_at), 0))::float8,
@@ -75,7 +75,7 @@ FROM {versions}
 CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 CROSS JOIN LATERAL (
     SELECT o.created_at
-    FROM {outbox} o
+    FROM {rows} o
     WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL
       AND o.id > CASE WHEN v.version IS NOT NULL AND v.basis = $3::bigint THEN l.low
                       ELSE -9223372036854775808 END

@@ -3,6 +3,7 @@
 use super::conditions::Target;
 use super::query::{Query, Template};
 use crate::postgres::payload::PayloadType;
+use crate::postgres::table::Column;
 
 const SENT: &[&str] = &["the IDs of acknowledged rows"];
 const VERDICTS: &[&str] = &["the IDs of the rows", "their topics", "the reasons", "the errors"];
@@ -12,7 +13,7 @@ pub(crate) const MARK: Template = Template {
     name: "mark",
     purpose: "marks acknowledged rows (on_sent = \"mark\")",
     params: SENT,
-    sql: "UPDATE {outbox} SET sent_at = clock_timestamp() WHERE id = ANY($1::bigint[])",
+    sql: "UPDATE {outbox} SET {sent_at_column} = clock_timestamp() WHERE {id_column} = ANY($1::bigint[])",
 };
 
 pub(crate) const MARK_AROUND_LOCKS: Template = Template {
@@ -20,9 +21,9 @@ pub(crate) const MARK_AROUND_LOCKS: Template = Template {
     purpose: "marks acknowledged rows that are not locked",
     params: SENT,
     sql: "
-UPDATE {outbox} SET sent_at = clock_timestamp()
-WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED))
-RETURNING id",
+UPDATE {outbox} SET {sent_at_column} = clock_timestamp()
+WHERE {id_column} = ANY (ARRAY(SELECT {id_column} FROM {outbox} WHERE {id_column} = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED))
+RETURNING {id_column}",
 };
 
 /// Deletes acknowledged rows by their place, which needs no index. It also compares the ids, because rows are not locked and
@@ -35,7 +36,7 @@ pub(crate) const DELETE: Template = Template {
     purpose: "deletes acknowledged rows (on_sent = \"delete\")",
     params: &["the ctids of acknowledged rows", "their IDs"],
     sql: "
-DELETE FROM {outbox} WHERE ctid = ANY($1::tid[]) AND (id IN (SELECT unnest($2::bigint[]))) IS TRUE",
+DELETE FROM {outbox} WHERE ctid = ANY($1::tid[]) AND ({id_column} IN (SELECT unnest($2::bigint[]))) IS TRUE",
 };
 
 pub(crate) const DELETE_AROUND_LOCKS: Template = Template {
@@ -44,8 +45,8 @@ pub(crate) const DELETE_AROUND_LOCKS: Template = Template {
     params: SENT,
     sql: "
 DELETE FROM {outbox}
-WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))
-RETURNING id",
+WHERE {id_column} = ANY (ARRAY(SELECT {id_column} FROM {outbox} WHERE {id_column} = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))
+RETURNING {id_column}",
 };
 
 /// Moves rejected rows to the dead letters, except locked ones. The server moves whole events, so the relay need not have
@@ -53,16 +54,19 @@ RETURNING id",
 pub(super) fn dead_letter(target: Target<'_>, payload: PayloadType) -> Query {
     let Target { table, topics } = target;
     let (outbox, dead_letter, payload) = (table.quoted(), table.dead_letter(), payload.bytes_sql("payload"));
-    let (o_topic, row_topic) =
-        if topics.column { (", o.topic AS row_topic", ", row_topic") } else { ("", "") };
+    let (id, event) = (table.column(Column::Id), table.whole_event("o"));
+    let (o_topic, row_topic) = match topics.column {
+        true => (format!(", {} AS row_topic", table.column_of("o", Column::Topic)), ", row_topic"),
+        false => (String::new(), ""),
+    };
     let sql = format!(
         "
 WITH moved AS (
     DELETE FROM {outbox} o
     USING unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS r(id, topic, reason, error)
-    WHERE o.id = r.id
-      AND o.id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))
-    RETURNING o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,
+    WHERE o.{id} = r.id
+      AND o.{id} = ANY (ARRAY(SELECT {id} FROM {outbox} WHERE {id} = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))
+    RETURNING {event},
               r.topic, r.reason, r.error{o_topic}
 )
 INSERT INTO {dead_letter} (outbox_id, event_id, aggregate_type, aggregate_id, event_type, payload, headers,
@@ -84,7 +88,7 @@ pub(crate) const HOLD: Template = Template {
 INSERT INTO {hold} (topic, aggregate_id, reason, error, probe_at)
 SELECT h.topic, o.aggregate_id, h.reason, h.error, clock_timestamp() + interval '1 second'
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) AS h(topic, reason, error, witness)
-LEFT JOIN {outbox} o ON o.id = h.witness
+LEFT JOIN {rows} o ON o.id = h.witness
 ORDER BY h.topic
 ON CONFLICT (topic) DO NOTHING",
 };
@@ -99,6 +103,6 @@ pub(crate) const BLOCK: Template = Template {
 INSERT INTO {blocked_key} (aggregate_type, aggregate_id, outbox_id, event_id, topic, reason, error)
 SELECT o.aggregate_type, o.aggregate_id, o.id, o.event_id, r.topic, r.reason, r.error
 FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS r(id, topic, reason, error)
-JOIN {outbox} o ON o.id = r.id AND o.sent_at IS NULL
+JOIN {rows} o ON o.id = r.id AND o.sent_at IS NULL
 ON CONFLICT (outbox_id) DO NOTHING",
 };

@@ -42,7 +42,7 @@ CROSS JOIN LATERAL (
                           ELSE o.headers @? '$.* ? (@.type() <> \"string\")'
                                OR o.headers ?| $5::text[] END
                 ELSE false END AS bad_headers
-    FROM {outbox} o
+    FROM {rows_with_topic} o
     WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id
     LIMIT $2::bigint
@@ -54,7 +54,7 @@ LIMIT $4::bigint";
 /// The topics of the latest rows, which are in use even if no event waits.
 const LATEST: &str = "
 SELECT DISTINCT left({topic}, 300)
-FROM (SELECT {columns} FROM {outbox} ORDER BY id DESC LIMIT $1::bigint) AS o
+FROM (SELECT {columns} FROM {rows_with_topic} AS latest ORDER BY id DESC LIMIT $1::bigint) AS o
 LIMIT $2::bigint";
 
 pub(super) async fn examine(
@@ -95,6 +95,7 @@ async fn waiting(
     let most = record_bytes_max as i64;
     let sql = WAITING
         .replace("{length}", &payload.length_sql("o.payload"))
+        .replace("{rows_with_topic}", &context.table.rows(topics.column))
         .replace("{topic}", &topic_sql(context.table, topics))
         .replace("{is_named}", if topics.column { "o.topic IS NOT NULL" } else { "false" });
     let reserved = context.config.outbox.headers.iter().filter(|header| header.is_reserved());
@@ -112,7 +113,10 @@ async fn waiting(
 async fn latest(context: &Context<'_>, topics: &TopicRules) -> Result<Vec<Row>, Fault> {
     let columns =
         if topics.column { "aggregate_type, event_type, topic" } else { "aggregate_type, event_type" };
-    let sql = LATEST.replace("{topic}", &topic_sql(context.table, topics)).replace("{columns}", columns);
+    let sql = LATEST
+        .replace("{topic}", &topic_sql(context.table, topics))
+        .replace("{columns}", columns)
+        .replace("{rows_with_topic}", &context.table.rows(topics.column));
     context.rows(DOING, &sql, &[(&LATEST_ROWS, Type::INT8), (&TOPICS_MAX, Type::INT8)]).await
 }
 

@@ -4,7 +4,7 @@ use super::Context;
 use crate::doctor::Finding;
 use crate::doctor::codes::{EVENTS_CHANGEABLE, OTHER_TABLES, ROLE_ATTRIBUTES, ROLE_OWNER, ROLE_SUPERUSER};
 use crate::postgres::access::grants::relay_grants;
-use crate::postgres::table::quote_identifier;
+use crate::postgres::table::{Column, quote_identifier};
 use crate::relay::failure::Fault;
 use tokio_postgres::types::Type;
 
@@ -24,7 +24,7 @@ const ON_OUTBOX: &str = "
 SELECT pg_has_role(c.relowner, 'USAGE'),
        (SELECT string_agg(a.attname, ', ' ORDER BY a.attnum)
         FROM pg_attribute AS a
-        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attname <> 'sent_at'
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attname <> $2::text
           AND has_column_privilege(c.oid, a.attnum, 'UPDATE'))
 FROM pg_class AS c
 WHERE c.oid = $1::text::regclass";
@@ -90,7 +90,9 @@ pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Faul
 }
 
 async fn on_outbox(context: &Context<'_>) -> Result<Option<Finding>, Fault> {
-    let Some(row) = context.of_table(DOING, ON_OUTBOX).await? else { return Ok(None) };
+    let (table, sent_at) = (context.table.quoted(), context.table.columns().name(Column::SentAt));
+    let rows = context.rows(DOING, ON_OUTBOX, &[(&table, Type::TEXT), (&sent_at, Type::TEXT)]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
     let (owns, changeable): (bool, Option<&str>) = (row.get(0), row.get(1));
     let (name, role, outbox) =
         (&context.role.name, quote_identifier(&context.role.name), context.table.quoted());
@@ -101,8 +103,9 @@ async fn on_outbox(context: &Context<'_>) -> Result<Option<Finding>, Fault> {
         return Ok(Some(ROLE_OWNER.found(context.table.to_string(), problem, remedy)));
     }
     let Some(columns) = changeable else { return Ok(None) };
+    let sent_at = context.table.column(Column::SentAt);
     let remedy =
-        format!("REVOKE UPDATE ON {outbox} FROM {role}; GRANT UPDATE (sent_at) ON {outbox} TO {role};");
+        format!("REVOKE UPDATE ON {outbox} FROM {role}; GRANT UPDATE ({sent_at}) ON {outbox} TO {role};");
     let problem = format!("role {name} may change {columns}");
     Ok(Some(EVENTS_CHANGEABLE.found(context.table.to_string(), problem, remedy)))
 }

@@ -7,12 +7,15 @@ use crate::doctor::codes::{
 };
 use crate::doctor::{Code, Finding};
 use crate::postgres::connection::fault::{answer, unavailable};
+use crate::postgres::connection::transaction::Params;
 use crate::postgres::schema::check::{CheckError, PayloadType, SchemaFault, SchemaFaultKind, check};
+use crate::postgres::table::Column;
 use crate::relay::failure::Fault;
 use crate::relay::topic::TopicRules;
 use deadpool_postgres::Object;
 use std::time::Duration;
 use tokio::time::timeout;
+use tokio_postgres::types::Type;
 
 const DOING: &str = "checking the schema";
 const WITHIN: Duration = Duration::from_secs(30);
@@ -26,10 +29,10 @@ pub(super) struct Schema {
 }
 
 const COLUMNS: &str = "
-SELECT max(format_type(a.atttypid, NULL)) FILTER (WHERE a.attname = 'payload'),
-       count(*) FILTER (WHERE a.attname = 'topic') > 0
+SELECT max(format_type(a.atttypid, NULL)) FILTER (WHERE a.attname = $2::text),
+       count(*) FILTER (WHERE a.attname = $3::text) > 0
 FROM pg_attribute AS a
-WHERE a.attrelid = to_regclass($1::text) AND a.attname IN ('payload', 'topic') AND NOT a.attisdropped";
+WHERE a.attrelid = to_regclass($1::text) AND a.attname IN ($2::text, $3::text) AND NOT a.attisdropped";
 
 /// Runs the checks at start in one transaction, because `doctor` must be READ ONLY.
 pub(super) async fn read(context: &Context<'_>) -> Result<Schema, Fault> {
@@ -47,8 +50,12 @@ pub(super) async fn read(context: &Context<'_>) -> Result<Schema, Fault> {
         Err(_) => return Err(unavailable(DOING, format!("no response within {WITHIN:?}"))),
     };
     // Not from the facts, because a schema with faults has none.
-    let columns = context.of_table(DOING, COLUMNS).await?;
-    let payload = match columns.as_ref().and_then(|row| row.get(0)) {
+    let (table, names) = (context.table.quoted(), context.table.columns());
+    let (payload, topic) = (names.name(Column::Payload), names.topic());
+    let params: Params<'_> = &[(&table, Type::TEXT), (&payload, Type::TEXT), (&topic, Type::TEXT)];
+    let rows = context.rows(DOING, COLUMNS, params).await?;
+    let columns = rows.first();
+    let payload = match columns.and_then(|row| row.get(0)) {
         Some("jsonb") => PayloadType::Jsonb,
         Some("bytea") => PayloadType::Bytea,
         Some("text") => PayloadType::Text,

@@ -11,9 +11,9 @@ pub(crate) const SENT_ROWS_READ_MAX: i64 = 1_000;
 /// the writer's transaction, `sent_at` the time of the settlement.
 pub(super) const SENT: &str = "
 WITH latest AS (
-    (SELECT id, created_at, sent_at FROM {outbox} ORDER BY id DESC LIMIT $1::bigint)
+    (SELECT id, created_at, sent_at FROM {named_rows} ORDER BY id DESC LIMIT $1::bigint)
     UNION
-    (SELECT id, created_at, sent_at FROM {outbox} WHERE id < $2::bigint ORDER BY id DESC LIMIT $1::bigint)
+    (SELECT id, created_at, sent_at FROM {named_rows} WHERE id < $2::bigint ORDER BY id DESC LIMIT $1::bigint)
 ), sent AS (
     SELECT sent_at, greatest(extract(epoch FROM sent_at) - extract(epoch FROM created_at), 0)::float8 AS took
     FROM latest
@@ -30,7 +30,7 @@ FROM sent";
 /// The first rows of the table by id.
 pub(super) const REAPED: &str = "
 SELECT (extract(epoch FROM clock_timestamp()) - extract(epoch FROM min(sent_at)))::float8
-FROM (SELECT sent_at FROM {outbox} ORDER BY id LIMIT $1::bigint) AS first";
+FROM (SELECT sent_at FROM {named_rows} ORDER BY id LIMIT $1::bigint) AS first";
 
 /// Cumulative statistics. A server process updates them at most once per second, at the end of a transaction.
 pub(super) const COUNTERS: &str = "

@@ -39,7 +39,7 @@ SELECT l.lane, count(*),
 FROM unnest($1::smallint[]) AS l(lane)
 CROSS JOIN LATERAL (
     SELECT o.created_at
-    FROM {outbox} o
+    FROM {rows} o
     WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id
     LIMIT $2::bigint
@@ -50,8 +50,8 @@ ORDER BY l.lane";
 /// Counts the first unsent rows of each lane by the reason why they wait. If there are several, a pause counts, then a hold,
 /// then a block.
 pub(super) fn first(table: &TableName, topics: &TopicRules) -> String {
-    let (outbox, WaitConditions { held, blocked, paused }) =
-        (table.quoted(), WaitConditions::new(table, topics));
+    let (rows, WaitConditions { held, blocked, paused }) =
+        (table.rows(topics.column), WaitConditions::new(table, topics));
     format!(
         "
 SELECT count(*), count(*) FILTER (WHERE held AND NOT paused), count(*) FILTER (WHERE blocked AND NOT held AND NOT paused),
@@ -64,7 +64,7 @@ FROM (
     FROM unnest($1::smallint[]) AS l(lane)
     CROSS JOIN LATERAL (
         SELECT o.id, o.created_at, {held} AS held, {blocked} AS blocked, {paused} AS paused
-        FROM {outbox} o
+        FROM {rows} o
         WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
         LIMIT $2::bigint

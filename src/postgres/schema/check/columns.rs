@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use super::fault::{SchemaFault, SchemaFaultKind};
 use crate::config;
-use crate::postgres::table::TableName;
+use crate::postgres::table::{Column, TableName};
 
 /// The type of the payload column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,33 +53,30 @@ impl FromStr for PayloadType {
     }
 }
 
-struct Wanted {
-    name: &'static str,
+pub(crate) struct Wanted {
+    pub(crate) column: Column,
     /// The supported types, starting with the one of the migration.
-    types: &'static [&'static str],
-    not_null: bool,
+    pub(crate) types: &'static [&'static str],
+    pub(crate) not_null: bool,
 }
 
-const fn wanted(name: &'static str, types: &'static [&'static str], not_null: bool) -> Wanted {
-    Wanted { name, types, not_null }
+const fn wanted(column: Column, types: &'static [&'static str], not_null: bool) -> Wanted {
+    Wanted { column, types, not_null }
 }
 
-const TEXT: &[&str] = &["text", "character varying"];
+pub(crate) const TEXT: &[&str] = &["text", "character varying"];
 
-const WANTED: [Wanted; 9] = [
-    wanted("id", &["bigint"], true),
-    wanted("event_id", &["uuid"], true),
-    wanted("aggregate_type", TEXT, true),
-    wanted("aggregate_id", TEXT, true),
-    wanted("event_type", TEXT, true),
-    wanted("payload", &["json", "jsonb", "bytea", "text"], false),
-    wanted("headers", &["jsonb"], false),
-    wanted("created_at", &["timestamp with time zone"], true),
-    wanted("sent_at", &["timestamp with time zone"], false),
+pub(crate) const WANTED: [Wanted; 9] = [
+    wanted(Column::Id, &["bigint"], true),
+    wanted(Column::EventId, &["uuid"], true),
+    wanted(Column::AggregateType, TEXT, true),
+    wanted(Column::AggregateId, TEXT, true),
+    wanted(Column::EventType, TEXT, true),
+    wanted(Column::Payload, &["json", "jsonb", "bytea", "text"], false),
+    wanted(Column::Headers, &["jsonb"], false),
+    wanted(Column::CreatedAt, &["timestamp with time zone"], true),
+    wanted(Column::SentAt, &["timestamp with time zone"], false),
 ];
-
-/// The column whose value wins over the topic template.
-const TOPIC: &str = "topic";
 
 /// Whether the outbox must have the column `topic`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,108 +94,129 @@ impl From<&config::Outbox> for TopicColumn {
 }
 
 const READ: &str = "
-SELECT attname::text, format_type(atttypid, NULL), attnotnull, atthasdef, attgenerated <> ''
+SELECT attname::text, format_type(atttypid, NULL), attnotnull, atthasdef, attgenerated <> '', attidentity <> ''
 FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped";
 
 const PAYLOAD_TYPE: &str = "
 SELECT format_type(atttypid, NULL)
 FROM pg_attribute
-WHERE attrelid = $1::text::regclass AND attname = 'payload' AND NOT attisdropped";
+WHERE attrelid = $1::text::regclass AND attname = $2::text AND NOT attisdropped";
 
 /// The current type of the payload column; `None` if the relay does not support it.
 pub(crate) async fn payload_type(
     client: &Client,
     table: &TableName,
 ) -> Result<Option<PayloadType>, tokio_postgres::Error> {
-    let rows = client.query_typed(PAYLOAD_TYPE, &[(&table.quoted(), Type::TEXT)]).await?;
+    let payload = table.columns().name(Column::Payload);
+    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&table.quoted(), Type::TEXT), (&payload, Type::TEXT)];
+    let rows = client.query_typed(PAYLOAD_TYPE, &params).await?;
     Ok(rows.first().and_then(|row| PayloadType::from_name(row.get(0))))
 }
 
-struct Column {
-    name: String,
-    type_name: String,
-    not_null: bool,
-    has_default: bool,
-    is_generated: bool,
+/// A column as it is.
+pub(crate) struct Found {
+    pub(crate) name: String,
+    pub(crate) type_name: String,
+    pub(crate) not_null: bool,
+    pub(crate) has_default: bool,
+    /// By an expression.
+    pub(crate) is_generated: bool,
+    /// Whether it is an identity column.
+    pub(crate) is_identity: bool,
 }
 
-pub(super) struct Columns(Vec<Column>);
+/// The columns of a table.
+pub(crate) struct FoundColumns(pub(crate) Vec<Found>);
 
-pub(super) async fn read(client: &Client, outbox: u32) -> Result<Columns, tokio_postgres::Error> {
+pub(crate) async fn read(client: &Client, outbox: u32) -> Result<FoundColumns, tokio_postgres::Error> {
     let rows = client.query_typed(READ, &[(&outbox, Type::OID)]).await?;
-    let column = |row: &tokio_postgres::Row| Column {
+    let column = |row: &tokio_postgres::Row| Found {
         name: row.get(0),
         type_name: row.get(1),
         not_null: row.get(2),
         has_default: row.get(3),
         is_generated: row.get(4),
+        is_identity: row.get(5),
     };
-    Ok(Columns(rows.iter().map(column).collect()))
+    Ok(FoundColumns(rows.iter().map(column).collect()))
 }
 
-impl Columns {
-    fn get(&self, name: &str) -> Option<&Column> {
+/// The place of a fault. Names the setting of a renamed column.
+pub(crate) fn place(table: &TableName, column: Column) -> String {
+    let name = table.columns().name(column);
+    let setting = if name == column.name() { String::new() } else { format!(" ([outbox.columns] {column})") };
+    format!("{table}, column {name}{setting}")
+}
+
+impl FoundColumns {
+    pub(crate) fn get(&self, name: &str) -> Option<&Found> {
         self.0.iter().find(|column| column.name == name)
     }
 
-    pub(super) fn payload(&self) -> Option<PayloadType> {
-        PayloadType::from_name(&self.get("payload")?.type_name)
+    pub(super) fn payload(&self, table: &TableName) -> Option<PayloadType> {
+        PayloadType::from_name(&self.get(table.columns().name(Column::Payload))?.type_name)
     }
 
-    pub(super) fn has_topic(&self) -> bool {
-        self.get(TOPIC).is_some()
+    pub(super) fn has_topic(&self, table: &TableName) -> bool {
+        table.columns().topic().is_some_and(|name| self.get(name).is_some())
     }
 
     /// The fault of the column `topic`.
     fn topic_fault(&self, table: &TableName, wanted: TopicColumn) -> Option<SchemaFault> {
-        let outbox = table.quoted();
-        let (problem, remedy) = match self.get(TOPIC) {
-            None if wanted == TopicColumn::Optional => return None,
-            None => (
-                "[outbox] topic_allow is set, but the column is missing".to_owned(),
-                format!("SET lock_timeout = '1s'; ALTER TABLE {outbox} ADD COLUMN {TOPIC} text;"),
-            ),
-            Some(topic) if topic.is_generated => (
+        let (outbox, topic) = (table.quoted(), table.column(Column::Topic));
+        let add = || format!("SET lock_timeout = '1s'; ALTER TABLE {outbox} ADD COLUMN {topic} text;");
+        let (problem, remedy) = match table.columns().topic().map(|name| self.get(name)) {
+            None | Some(None) if wanted == TopicColumn::Required => {
+                let remedy = match table.columns().topic() {
+                    Some(_) => add(),
+                    None => "set [outbox.columns] topic, because another column has that name".to_owned(),
+                };
+                ("[outbox] topic_allow is set, but the column is missing".to_owned(), remedy)
+            }
+            Some(None) if table.columns().is_renamed(Column::Topic) => {
+                ("the column is missing".to_owned(), add())
+            }
+            None | Some(None) => return None,
+            Some(Some(found)) if found.is_generated => (
                 "it is generated, so a requeued dead letter could not keep its topic".to_owned(),
-                format!("ALTER TABLE {outbox} ALTER COLUMN {TOPIC} DROP EXPRESSION;"),
+                format!("ALTER TABLE {outbox} ALTER COLUMN {topic} DROP EXPRESSION;"),
             ),
-            Some(topic) if TEXT.contains(&topic.type_name.as_str()) => return None,
-            Some(topic) => (
-                format!("the type is {}, not {}", topic.type_name, TEXT.join(" or ")),
-                format!("ALTER TABLE {outbox} ALTER COLUMN {TOPIC} TYPE text USING {TOPIC}::text;"),
+            Some(Some(found)) if TEXT.contains(&found.type_name.as_str()) => return None,
+            Some(Some(found)) => (
+                format!("the type is {}, not {}", found.type_name, TEXT.join(" or ")),
+                format!("ALTER TABLE {outbox} ALTER COLUMN {topic} TYPE text USING {topic}::text;"),
             ),
         };
-        let place = format!("{table}, column {TOPIC}");
-        Some(SchemaFault::new(SchemaFaultKind::Column, place, problem, remedy))
+        Some(SchemaFault::new(SchemaFaultKind::Column, place(table, Column::Topic), problem, remedy))
     }
 
     pub(super) fn faults(&self, table: &TableName, topic: TopicColumn) -> Vec<SchemaFault> {
         let mut faults = Vec::from_iter(self.topic_fault(table, topic));
         for wanted in WANTED {
-            let place = format!("{table}, column {}", wanted.name);
-            let alter = format!("ALTER TABLE {} ALTER COLUMN {}", table.quoted(), wanted.name);
+            let (place, name) = (place(table, wanted.column), table.column(wanted.column));
+            let alter = format!("ALTER TABLE {} ALTER COLUMN {name}", table.quoted());
             let mut fault = |problem: String, remedy: String| {
                 faults.push(SchemaFault::new(SchemaFaultKind::Column, &place, problem, remedy));
             };
             let preferred = wanted.types.first().copied().unwrap_or_default();
-            let Some(column) = self.get(wanted.name) else {
+            let Some(column) = self.get(table.columns().name(wanted.column)) else {
                 fault(
                     "the column is missing".to_owned(),
-                    format!("ALTER TABLE {} ADD COLUMN {} {preferred};", table.quoted(), wanted.name),
+                    format!("ALTER TABLE {} ADD COLUMN {name} {preferred};", table.quoted()),
                 );
                 continue;
             };
             if !wanted.types.contains(&column.type_name.as_str()) {
                 let problem = format!("the type is {}, not {}", column.type_name, wanted.types.join(" or "));
-                fault(problem, format!("{alter} TYPE {preferred} USING {}::{preferred};", wanted.name));
+                fault(problem, format!("{alter} TYPE {preferred} USING {name}::{preferred};"));
             }
             if wanted.not_null && !column.not_null {
                 fault("it allows NULL".to_owned(), format!("{alter} SET NOT NULL;"));
             }
-            if wanted.name == "sent_at" && (column.has_default || column.not_null) {
+            if wanted.column == Column::SentAt && (column.has_default || column.not_null) {
                 fault(
                     "it has a default or is NOT NULL, so new events would count as sent".to_owned(),
-                    format!("{alter} DROP DEFAULT, ALTER COLUMN {} DROP NOT NULL;", wanted.name),
+                    format!("{alter} DROP DEFAULT, ALTER COLUMN {name} DROP NOT NULL;"),
                 );
             }
         }

@@ -64,7 +64,7 @@ impl From<tokio_postgres::Error> for CheckError {
 }
 
 impl SchemaFault {
-    pub(super) fn new(
+    pub(crate) fn new(
         kind: SchemaFaultKind,
         place: impl fmt::Display,
         problem: impl Into<String>,

@@ -4,18 +4,18 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use super::fault::{SchemaFault, SchemaFaultKind};
-use crate::postgres::table::TableName;
+use crate::postgres::table::{Column, TableName};
 
-/// The lane expression as printed by `pg_get_indexdef(index, 1, false)`, in every supported version.
-const LANE_EXPRESSION: &str = "((hashtext(aggregate_id) & 63))";
+/// The lane expression as printed by `pg_get_indexdef(index, 1, false)`, in every supported version. `{}` is the column.
+const LANE_EXPRESSION: &str = "((hashtext({}) & 63))";
 /// The same for a column of type varchar.
-const LANE_EXPRESSION_VARCHAR: &str = "((hashtext((aggregate_id)::text) & 63))";
-const PREDICATE: &str = "(sent_at IS NULL)";
+const LANE_EXPRESSION_VARCHAR: &str = "((hashtext(({})::text) & 63))";
+const PREDICATE: &str = "({} IS NULL)";
 /// Ascending, nulls last, for exactly two key columns.
 const OPTIONS: &str = "0 0";
 
 /// CONCURRENTLY, because a plain CREATE INDEX would block inserts.
-const CREATE: &str = "CREATE INDEX CONCURRENTLY {pending_index} ON {outbox} ((hashtext(aggregate_id) & 63), id) WHERE sent_at IS NULL;";
+pub(crate) const CREATE: &str = "CREATE INDEX CONCURRENTLY {pending_index} ON {outbox} ((hashtext({aggregate_id_column}) & 63), {id_column}) WHERE {sent_at_column} IS NULL;";
 
 /// All indexes of the outbox, because the pending index may have another name.
 const READ: &str = "
@@ -23,7 +23,7 @@ SELECT c.relname::text, pg_get_indexdef(i.indexrelid), i.indisvalid AND i.indisr
        m.amname = 'btree' AND i.indoption::text = $2
            AND (SELECT bool_and(o.opcdefault) FROM pg_opclass AS o WHERE o.oid = ANY (i.indclass::oid[])),
        pg_get_indexdef(i.indexrelid, 1, false), pg_get_indexdef(i.indexrelid, 2, false),
-       pg_get_expr(i.indpred, i.indrelid, false)
+       pg_get_expr(i.indpred, i.indrelid, false), quote_ident($3::text), quote_ident($4::text), quote_ident($5::text)
 FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_am AS m ON m.oid = c.relam
 WHERE i.indrelid = $1";
 
@@ -36,16 +36,54 @@ struct Index {
 
 impl From<&Row> for Index {
     fn from(row: &Row) -> Self {
-        let (lane, id, predicate): (Option<&str>, Option<&str>, Option<&str>) =
-            (row.get(4), row.get(5), row.get(6));
-        let right_lane = lane == Some(LANE_EXPRESSION) || lane == Some(LANE_EXPRESSION_VARCHAR);
+        let text = |column: usize| row.get::<_, Option<&str>>(column);
+        let of = |expression: &str, column: usize| {
+            Some(expression.replace("{}", text(column).unwrap_or_default()))
+        };
+        let (lane, predicate) = (text(4).map(str::to_owned), text(6).map(str::to_owned));
+        let right_lane = lane == of(LANE_EXPRESSION, 8) || lane == of(LANE_EXPRESSION_VARCHAR, 8);
         Self {
             name: row.get(0),
             definition: row.get(1),
             usable: row.get(2),
-            fits: row.get(3) && right_lane && id == Some("id") && predicate == Some(PREDICATE),
+            fits: row.get(3) && right_lane && text(5) == text(7) && predicate == of(PREDICATE, 9),
         }
     }
+}
+
+/// The state of the pending index.
+pub(crate) enum Pending {
+    Valid,
+    /// Building the index of this name was interrupted.
+    Invalid(String),
+    /// An index has its name, but this definition.
+    Different {
+        name: String,
+        definition: String,
+    },
+    Missing,
+}
+
+pub(crate) async fn read(
+    client: &Client,
+    table: &TableName,
+    outbox: u32,
+) -> Result<Pending, tokio_postgres::Error> {
+    let [id, aggregate_id, sent_at] =
+        [Column::Id, Column::AggregateId, Column::SentAt].map(|column| table.columns().name(column));
+    let rows = client
+        .query_typed(
+            READ,
+            &[
+                (&outbox, Type::OID),
+                (&OPTIONS, Type::TEXT),
+                (&id, Type::TEXT),
+                (&aggregate_id, Type::TEXT),
+                (&sent_at, Type::TEXT),
+            ],
+        )
+        .await?;
+    Ok(judge(rows.iter().map(Index::from).collect(), table))
 }
 
 pub(super) async fn faults(
@@ -53,29 +91,34 @@ pub(super) async fn faults(
     table: &TableName,
     outbox: u32,
 ) -> Result<Vec<SchemaFault>, tokio_postgres::Error> {
-    let rows = client.query_typed(READ, &[(&outbox, Type::OID), (&OPTIONS, Type::TEXT)]).await?;
-    let indexes: Vec<Index> = rows.iter().map(Index::from).collect();
-    Ok(judge(&indexes, table).into_iter().collect())
+    let (create, quoted) = (table.render(CREATE), |name: &str| table.sibling(name));
+    let (problem, remedy) = match read(client, table, outbox).await? {
+        Pending::Valid => return Ok(Vec::new()),
+        Pending::Invalid(name) => (
+            format!("the index {name} is not valid: building it was interrupted"),
+            format!("REINDEX INDEX CONCURRENTLY {};", quoted(&name)),
+        ),
+        Pending::Different { name, definition } => (
+            format!("the index {name} has a different definition: {definition}"),
+            format!("DROP INDEX CONCURRENTLY {}; {create}", quoted(&name)),
+        ),
+        Pending::Missing => ("the pending index is missing".to_owned(), create),
+    };
+    Ok(vec![SchemaFault::new(SchemaFaultKind::Index, table, problem, remedy)])
 }
 
-fn judge(indexes: &[Index], table: &TableName) -> Option<SchemaFault> {
+fn judge(mut indexes: Vec<Index>, table: &TableName) -> Pending {
     if indexes.iter().any(|index| index.fits && index.usable) {
-        return None;
+        return Pending::Valid;
     }
-    let qualified = |name: &str| table.sibling(name);
-    let create = table.render(CREATE);
-    let fault = |problem: String, remedy: String| {
-        Some(SchemaFault::new(SchemaFaultKind::Index, table, problem, remedy))
-    };
-    if let Some(index) = indexes.iter().find(|index| index.fits) {
-        let problem = format!("the index {} is not valid: building it was interrupted", index.name);
-        return fault(problem, format!("REINDEX INDEX CONCURRENTLY {};", qualified(&index.name)));
+    let own = table.pending_index_name();
+    // An invalid index of the right definition first.
+    indexes.sort_by_key(|index| !index.fits);
+    match indexes.into_iter().find(|index| index.fits || index.name == own) {
+        Some(Index { fits: true, name, .. }) => Pending::Invalid(name),
+        Some(Index { name, definition, .. }) => Pending::Different { name, definition },
+        None => Pending::Missing,
     }
-    if let Some(index) = indexes.iter().find(|index| index.name == table.pending_index_name()) {
-        let problem = format!("the index {} has a different definition: {}", index.name, index.definition);
-        return fault(problem, format!("DROP INDEX CONCURRENTLY {}; {create}", qualified(&index.name)));
-    }
-    fault("the pending index is missing".to_owned(), create)
 }
 
 #[cfg(test)]
@@ -85,7 +128,11 @@ mod tests {
 
     #[test]
     fn the_remedy_creates_the_index_of_the_migration() {
-        let plain = CREATE.replace(" CONCURRENTLY", "");
-        assert!(MIGRATIONS.iter().any(|migration| migration.template.contains(&plain)), "{plain}");
+        let table = TableName::new("s", "t").unwrap();
+        let plain = table.render(&CREATE.replace(" CONCURRENTLY", ""));
+        assert!(
+            MIGRATIONS.iter().any(|migration| table.render(migration.template).contains(&plain)),
+            "{plain}"
+        );
     }
 }

@@ -3,12 +3,13 @@
 //! They report all faults at once, each with a remedy. They read only the system catalogs and two small tables, so they do
 //! not become slower when the outbox grows.
 
-mod columns;
+pub(crate) mod columns;
 mod fault;
-mod index;
-mod relations;
+pub(crate) mod id_index;
+pub(crate) mod index;
+pub(crate) mod relations;
 mod rows;
-mod sequence;
+pub(crate) mod sequence;
 mod server;
 
 use tokio_postgres::Client;
@@ -22,7 +23,7 @@ use crate::postgres::access::grants::{
     CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, for_topic_column, union,
 };
 use crate::postgres::schema::migrate::{self, MigrateError, State};
-use crate::postgres::table::TableName;
+use crate::postgres::table::{Column, TableName};
 use crate::relay::topic::TopicRules;
 
 /// Properties of a database that passed the checks.
@@ -91,8 +92,11 @@ pub(crate) async fn check_for(
     if let Some(outbox) = relations.oid("{outbox}") {
         let columns = columns::read(client, outbox).await?;
         faults.extend(columns.faults(table, topic));
-        (payload, has_topic) = (columns.payload(), columns.has_topic());
+        (payload, has_topic) = (columns.payload(table), columns.has_topic(table));
         faults.extend(index::faults(client, table, outbox).await?);
+        if columns.get(table.columns().name(Column::Id)).is_some() {
+            faults.extend(id_index::faults(client, table, outbox).await?);
+        }
         faults.extend(sequence::faults(client, table, outbox).await?);
     }
     for counted in ["{hold}", "{blocked_key}", "{pause}"] {
@@ -143,9 +147,10 @@ async fn migration_faults(
                 SchemaFaultKind::Migration,
                 table,
                 "the table exists, but no migration is recorded for it",
-                "if the table has another purpose, choose another name in [outbox] table. If it was created \
-                 manually, rename \
-                 it and run `outbox-relay migrate --config FILE`",
+                format!(
+                    "if it is your table of events, run `outbox-relay migrate --adopt {table} --config FILE`. If it has \
+                     another purpose, choose another name in [outbox] table"
+                ),
             )
         } else {
             SchemaFault::new(

@@ -88,6 +88,16 @@ impl Relations {
     }
 }
 
+/// The faults of the outbox itself; `None` if there is no relation of its name.
+pub(crate) async fn outbox_faults(
+    client: &Client,
+    table: &TableName,
+) -> Result<Option<(u32, Vec<SchemaFault>)>, tokio_postgres::Error> {
+    let Relations(found) = read(client, table).await?;
+    let outbox = found.iter().find(|relation| relation.placeholder == "{outbox}");
+    Ok(outbox.map(|outbox| (outbox.oid, outbox.faults(&table.quoted()))))
+}
+
 impl Relation {
     fn faults(&self, name: &str) -> Vec<SchemaFault> {
         let mut faults = Vec::new();
@@ -134,7 +144,7 @@ JOIN pg_class AS c ON c.relnamespace = s.oid AND c.relname = wanted.relation AND
 WHERE CASE WHEN wanted.columns = '' THEN NOT has_table_privilege(c.oid, wanted.privilege)
            ELSE EXISTS (SELECT FROM pg_attribute AS a
                         WHERE a.attrelid = c.oid AND NOT a.attisdropped
-                          AND a.attname = ANY (string_to_array(wanted.columns, ','))
+                          AND a.attname = ANY (string_to_array(wanted.columns, chr(10)))
                           AND NOT has_column_privilege(c.oid, a.attnum, wanted.privilege)) END
 ORDER BY wanted.at";
 
@@ -152,7 +162,8 @@ pub(super) async fn missing_privileges(
     let usage = !client.query_typed(MISSING_USAGE, &[(&schema, Type::TEXT)]).await?.is_empty();
     let relations: Vec<String> = wanted.iter().map(|privilege| table.name_of(privilege.on)).collect();
     let kinds: Vec<&str> = wanted.iter().map(|privilege| privilege.kind).collect();
-    let columns: Vec<String> = wanted.iter().map(|privilege| privilege.columns.join(",")).collect();
+    let columns: Vec<String> =
+        wanted.iter().map(|privilege| privilege.column_names(table).join("\n")).collect();
     let rows = client
         .query_typed(
             MISSING_PRIVILEGES,
@@ -182,7 +193,7 @@ impl MissingPrivileges {
             faults.push(SchemaFault::new(SchemaFaultKind::Grant, table, problem, schema_grant(table, role)));
         }
         for privilege in &self.privileges {
-            let of_columns = match privilege.columns {
+            let of_columns = match &privilege.column_names(table)[..] {
                 [] => String::new(),
                 [column] => format!("  on column {column}"),
                 columns => format!("  on at least one of the columns {}", columns.join(", ")),

@@ -78,6 +78,15 @@ pub enum MigrateError {
         /// How to resolve the conflict, without the full stop.
         remedy: &'static str,
     },
+    /// The columns are renamed, and the table is not adopted.
+    #[error(
+        "{table}: [outbox.columns] is set, so the table is an existing one, but it is not adopted yet. Run \
+         `outbox-relay migrate --adopt {table}`. For a new table, remove [outbox.columns]"
+    )]
+    NotAdopted {
+        /// The outbox table.
+        table: String,
+    },
     /// The server is a standby, or the session is read-only.
     #[error("{table}: {source}. Connect to the primary server")]
     ReadOnly {

@@ -6,6 +6,7 @@
 
 mod error;
 mod list;
+mod origin;
 mod print;
 mod series;
 mod status;
@@ -19,8 +20,9 @@ use tokio_postgres::{Client, IsolationLevel, Transaction};
 
 pub use error::MigrateError;
 pub use list::{MIGRATIONS, Migration};
-pub(crate) use print::print_pending;
+pub(crate) use origin::Origin;
 pub use print::{print, print_module};
+pub(crate) use print::{print_adopted, print_pending};
 pub use series::{Module, Series, UnknownModule};
 pub use status::read as read_status;
 pub use status::{MigrationState, State, module_status, status};
@@ -34,8 +36,8 @@ pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// While a statement waits for a lock on the table, the application's inserts wait too. So it waits for one second, and is
 /// retried after a pause. A claim of a relay keeps its lock until Kafka responds.
 const DDL_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '1s'";
-pub(super) const DDL_ATTEMPTS: u32 = 10;
-const DDL_PAUSE: Duration = Duration::from_secs(2);
+pub(crate) const DDL_ATTEMPTS: u32 = 10;
+pub(crate) const DDL_PAUSE: Duration = Duration::from_secs(2);
 
 /// Without a statement timeout, because creating an index on a large table takes long. The search path makes the result
 /// independent of the role's settings.
@@ -79,13 +81,32 @@ pub async fn apply_series(
     table: &TableName,
     series: Series,
 ) -> Result<Vec<Applied>, MigrateError> {
+    require_table(client, table, series).await?;
+    apply_as(client, table, series, Origin::of(table)).await
+}
+
+/// [`apply`], for an existing table. `payload_type` is the type of the payload of the function that inserts an event.
+pub(crate) async fn apply_adopted(
+    client: &mut Client,
+    table: &TableName,
+    origin: Origin,
+) -> Result<Vec<Applied>, MigrateError> {
+    apply_as(client, table, Series::Outbox, origin).await
+}
+
+async fn apply_as(
+    client: &mut Client,
+    table: &TableName,
+    series: Series,
+    origin: Origin,
+) -> Result<Vec<Applied>, MigrateError> {
     let mut applied = Vec::new();
     // Read without the lock first, so that a read-only role can run the command if there is nothing to do.
     let states = status::read_series(client, table, series).await?;
     for migration in pending(series, &states, table)? {
         let mut attempt = 1;
         let is_applied = loop {
-            match apply_one(client, table, series, &migration).await {
+            match apply_one(client, table, (series, origin), &migration).await {
                 Err(MigrateError::InUse { .. }) if attempt < DDL_ATTEMPTS => {
                     attempt += 1;
                     sleep(DDL_PAUSE).await;
@@ -104,7 +125,7 @@ pub async fn apply_series(
 async fn apply_one(
     client: &mut Client,
     table: &TableName,
-    series: Series,
+    (series, origin): (Series, Origin),
     migration: &Migration,
 ) -> Result<bool, MigrateError> {
     let transaction = begin(client, table, series).await?;
@@ -112,7 +133,7 @@ async fn apply_one(
     if !pending(series, &states, table)?.contains(migration) {
         return Ok(false);
     }
-    run(&transaction, table, series, migration).await?;
+    run(&transaction, table, (series, origin), migration).await?;
     let committed = transaction.commit().await;
     committed.map_err(|error| MigrateError::new(&table.to_string(), error.into(), String::new))?;
     Ok(true)
@@ -131,13 +152,28 @@ pub(crate) async fn dry_run_series(
     table: &TableName,
     series: Series,
 ) -> Result<Vec<Applied>, MigrateError> {
+    require_table(client, table, series).await?;
     let states = status::read_series(client, table, series).await?;
     if pending(series, &states, table)?.is_empty() {
         return Ok(Vec::new());
     }
-    let (transaction, applied) = run_pending(client, table, series).await?;
+    let (transaction, applied) = run_pending(client, table, series, Origin::of(table)).await?;
     roll_back(transaction, table).await?;
     Ok(applied)
+}
+
+/// [`dry_run`], for an existing table, which may still lack columns.
+pub(crate) async fn dry_run_adopted(
+    client: &mut Client,
+    table: &TableName,
+    origin: Origin,
+) -> Result<(), MigrateError> {
+    let fault =
+        |error: tokio_postgres::Error| MigrateError::new(&table.to_string(), error.into(), String::new);
+    client.batch_execute("SET check_function_bodies = off").await.map_err(fault)?;
+    let (transaction, _) = run_pending(client, table, Series::Outbox, origin).await?;
+    roll_back(transaction, table).await?;
+    client.batch_execute("RESET check_function_bodies").await.map_err(fault)
 }
 
 /// [`dry_run`], followed by `more` in the same transaction. `grant` is the statement for a privilege that `more` lacks.
@@ -147,7 +183,7 @@ pub(crate) async fn dry_run_with(
     more: &str,
     grant: impl FnOnce() -> String,
 ) -> Result<Vec<Applied>, MigrateError> {
-    let (transaction, applied) = run_pending(client, table, Series::Outbox).await?;
+    let (transaction, applied) = run_pending(client, table, Series::Outbox, Origin::of(table)).await?;
     let done = transaction.batch_execute(more).await;
     done.map_err(|error| MigrateError::new(&table.to_string(), error.into(), grant))?;
     roll_back(transaction, table).await?;
@@ -159,12 +195,13 @@ async fn run_pending<'a>(
     client: &'a mut Client,
     table: &TableName,
     series: Series,
+    origin: Origin,
 ) -> Result<(Transaction<'a>, Vec<Applied>), MigrateError> {
     let transaction = begin(client, table, series).await?;
     let states = status::read_series(&transaction, table, series).await?;
     let pending = pending(series, &states, table)?;
     for migration in &pending {
-        run(&transaction, table, series, migration).await?;
+        run(&transaction, table, (series, origin), migration).await?;
     }
     Ok((transaction, pending.iter().map(|migration| Applied::new(series, migration)).collect()))
 }
@@ -209,7 +246,7 @@ async fn begin<'a>(
 async fn run(
     transaction: &Transaction<'_>,
     table: &TableName,
-    series: Series,
+    (series, origin): (Series, Origin),
     migration: &Migration,
 ) -> Result<(), MigrateError> {
     let names = Names::read(transaction, table).await?;
@@ -223,7 +260,7 @@ async fn run(
         _ => MigrateError::new(&table.to_string(), error.into(), || names.missing_grant(table)),
     };
     transaction.batch_execute(&table.render(series.bookkeeping())).await.map_err(fault)?;
-    transaction.batch_execute(&table.render(migration.template)).await.map_err(fault)?;
+    transaction.batch_execute(&origin.sql(series, migration, table)).await.map_err(fault)?;
     transaction.batch_execute(&series.record_sql(table, migration)).await.map_err(fault)?;
     Ok(())
 }
@@ -232,7 +269,7 @@ async fn run(
 fn remedy_for_conflict(series: Series, migration: &Migration) -> &'static str {
     match series {
         Series::Outbox if migration.number == 1 => {
-            "Choose another name in [outbox] table or rename the existing table"
+            "Choose another name in [outbox] table, rename the existing table, or adopt it with `outbox-relay migrate --adopt`"
         }
         Series::Outbox | Series::Module(_) => "Rename or drop the existing table or function",
     }
@@ -263,6 +300,18 @@ fn pending(
         states.iter().any(|known| known.number == migration.number && known.state == State::Pending)
     };
     Ok(series.migrations().iter().filter(is_pending).copied().collect())
+}
+
+/// The migrations do not create a table with renamed columns.
+async fn require_table(client: &Client, table: &TableName, series: Series) -> Result<(), MigrateError> {
+    if table.columns().are_standard() || series != Series::Outbox {
+        return Ok(());
+    }
+    let is_first = |known: &MigrationState| known.number == 1 && known.state == State::Pending;
+    match status::read_series(client, table, series).await?.iter().any(is_first) {
+        true => Err(MigrateError::NotAdopted { table: table.to_string() }),
+        false => Ok(()),
+    }
 }
 
 /// The names for a GRANT statement. They are read before the step that may fail, because a failed transaction rejects queries.

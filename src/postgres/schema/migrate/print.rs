@@ -1,6 +1,7 @@
 //! The migrations as SQL, for other migration tools.
 
 use super::list::Migration;
+use super::origin::Origin;
 use super::series::{Module, Series};
 use super::status::{MigrationState, State};
 use crate::postgres::table::TableName;
@@ -17,6 +18,11 @@ const HEADER: &str = "\
 const MODULE_HEADER: &str = "\
 -- The migrations of the module {module} in the schema {schema}, each with an INSERT that records it. Apply this file in one
 -- transaction, and do not change it.
+";
+
+const ADOPTED: &str = "
+-- [outbox.columns] is set, so the table exists already, and the first migration does not create it. The columns and indexes
+-- that it lacks are in the output of `outbox-relay migrate --adopt`.
 ";
 
 /// The SQL of all migrations for `table` and of the table that records them, without BEGIN and COMMIT.
@@ -37,12 +43,22 @@ fn print_series(table: &TableName, series: Series) -> String {
     let mut sql = table.render(&header);
     sql.push('\n');
     sql.push_str(&table.render(series.bookkeeping()));
-    series.migrations().iter().for_each(|migration| print_migration(table, series, migration, &mut sql));
+    let origin = Origin::of(table);
+    if series == Series::Outbox && origin != Origin::Created {
+        sql.push_str(&table.render(ADOPTED));
+    }
+    let of_series = (series, origin);
+    series.migrations().iter().for_each(|migration| print_migration(table, of_series, migration, &mut sql));
     sql
 }
 
 /// The SQL of the pending migrations of the outbox, as `migrate` runs them; empty if there are none.
 pub(crate) fn print_pending(table: &TableName, states: &[MigrationState]) -> String {
+    print_adopted(table, states, Origin::of(table))
+}
+
+/// [`print_pending`], for a table of this origin.
+pub(crate) fn print_adopted(table: &TableName, states: &[MigrationState], origin: Origin) -> String {
     let is_pending = |migration: &&Migration| {
         states.iter().any(|known| known.number == migration.number && known.state == State::Pending)
     };
@@ -51,14 +67,19 @@ pub(crate) fn print_pending(table: &TableName, states: &[MigrationState]) -> Str
         if sql.is_empty() {
             sql.push_str(&table.render(Series::Outbox.bookkeeping()));
         }
-        print_migration(table, Series::Outbox, migration, &mut sql);
+        print_migration(table, (Series::Outbox, origin), migration, &mut sql);
     }
     sql
 }
 
-fn print_migration(table: &TableName, series: Series, migration: &Migration, sql: &mut String) {
+fn print_migration(
+    table: &TableName,
+    (series, origin): (Series, Origin),
+    migration: &Migration,
+    sql: &mut String,
+) {
     sql.push_str(&format!("\n-- {}\n\n", migration.file_name()));
-    sql.push_str(&table.render(migration.template));
+    sql.push_str(&origin.sql(series, migration, table));
     sql.push('\n');
     sql.push_str(&series.record_sql(table, migration));
 }

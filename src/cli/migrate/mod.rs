@@ -1,5 +1,7 @@
 //! `outbox-relay migrate`: creates or upgrades the tables, or prints the SQL.
 
+mod adopt;
+
 use super::exit::Failed;
 use super::{ConfigFile, block_on, output};
 use crate::config::Config;
@@ -7,10 +9,12 @@ use crate::postgres::access::roles::{self, RelayRole};
 use crate::postgres::connection::connect::Database;
 use crate::postgres::cycle::statements::{self, Statements};
 use crate::postgres::payload::PayloadType;
+use crate::postgres::schema::adapter::debezium;
 use crate::postgres::schema::migrate::{self, MigrateError, Module, Series, State};
 use crate::postgres::table::TableName;
 use crate::relay::health::stats::Stats;
-use clap::Args;
+use adopt::Adopt;
+use clap::{ArgGroup, Args, ValueEnum};
 use std::sync::Arc;
 
 /// Create or upgrade the outbox tables.
@@ -29,9 +33,12 @@ Examples:
   outbox-relay migrate --config config.toml --print-roles | psql --single-transaction app
   outbox-relay migrate --config config.toml --print-queries > queries.sql    (in psql: \\i queries.sql, then \
   EXPLAIN EXECUTE)
+  outbox-relay migrate --config config.toml --adopt public.events
+  outbox-relay migrate --config config.toml --adopt public.events --apply --existing-rows sent
 
 Exit codes: 0 success, 1 another migration is in progress or a table is in use, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
 configuration or schema, or missing privileges.")]
+#[command(group(ArgGroup::new("names_roles").args(["print_roles", "print_adapter"])))]
 pub(crate) struct Migrate {
     #[command(flatten)]
     config: ConfigFile,
@@ -44,8 +51,13 @@ pub(crate) struct Migrate {
     only: Vec<Module>,
     #[command(flatten)]
     instead: Instead,
-    /// With --print-roles: name of the relay's role. The other roles are named after it.
-    #[arg(long, value_name = "NAME", default_value = "outbox_relay", requires = "print_roles")]
+    #[command(flatten)]
+    adopted: Adopt,
+    /// With --print-adapter: the table to replace.
+    #[arg(long, value_name = "TABLE", default_value = "public.outboxevent", requires = "print_adapter")]
+    from: TableName,
+    /// With --print-roles and --print-adapter: name of the relay's role. The other roles are named after it.
+    #[arg(long, value_name = "NAME", default_value = "outbox_relay", requires = "names_roles")]
     role: RelayRole,
     /// With --print-queries: type of the payload column (json, jsonb, text or bytea).
     #[arg(long, value_name = "TYPE", default_value = "json", requires = "print_queries")]
@@ -65,12 +77,26 @@ struct Instead {
     /// Print the statements of a running relay as PREPARE commands for EXPLAIN, without connecting.
     #[arg(long)]
     print_queries: bool,
+    /// Print the SQL that replaces a table of another tool with a view that inserts into the outbox, without connecting.
+    #[arg(long, value_name = "TOOL", value_enum)]
+    print_adapter: Option<Adapter>,
+    /// Print the SQL for what an existing table lacks to be the outbox: columns, indexes, the other tables. Uses the
+    /// names in [outbox.columns].
+    #[arg(long, value_name = "TABLE", conflicts_with_all = ["with", "only"])]
+    adopt: Option<TableName>,
     /// Run pending migrations and roll them back.
     #[arg(long)]
     dry_run: bool,
     /// List applied and pending migrations.
     #[arg(long)]
     status: bool,
+}
+
+/// A tool whose table a view can replace.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Adapter {
+    /// Debezium's outbox event router, with its default columns.
+    Debezium,
 }
 
 impl Migrate {
@@ -86,6 +112,12 @@ impl Migrate {
         }
         if self.instead.print_roles {
             return output::print(roles::print(&table, &self.role).as_bytes()).map(|_| ());
+        }
+        if let Some(Adapter::Debezium) = self.instead.print_adapter {
+            return output::print(debezium(&self.from, &table, &self.role).as_bytes()).map(|_| ());
+        }
+        if let Some(adopted) = &self.instead.adopt {
+            return block_on(self.adopted.run(&config, adopted))?;
         }
         if self.instead.print_queries {
             let outbox = &config.outbox;

@@ -1,0 +1,41 @@
+//! Why a table was not adopted.
+
+use crate::postgres::connection::server_error::ServerError;
+use crate::postgres::schema::check::{CheckError, SchemaFault};
+use crate::postgres::schema::migrate::MigrateError;
+
+/// Why a table was not adopted, or not completely.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AdoptError {
+    /// The table cannot be an outbox. Nothing was changed.
+    #[error("{table} cannot be adopted, and nothing was changed:{}", list(faults))]
+    Refused { table: String, faults: Vec<SchemaFault> },
+    /// The table has rows, and it is not known whether they were sent. Nothing was changed.
+    #[error(
+        "{table} has rows, and no column that shows whether they were sent, so nothing was changed. To publish them, add \
+         --existing-rows publish. To treat them as sent, add --existing-rows sent"
+    )]
+    ExistingRows { table: String },
+    /// The migrations or the server failed.
+    #[error(transparent)]
+    Migrate(#[from] MigrateError),
+    /// A step failed.
+    #[error("{table}: cannot {step}: {source}. {remedy}")]
+    Step { table: String, step: String, source: ServerError, remedy: &'static str },
+    /// The table was changed, but is still not an outbox.
+    #[error("{0}")]
+    Check(#[from] CheckError),
+    /// The table could not be read.
+    #[error("{0}")]
+    Server(ServerError),
+}
+
+impl From<tokio_postgres::Error> for AdoptError {
+    fn from(error: tokio_postgres::Error) -> AdoptError {
+        AdoptError::Server(error.into())
+    }
+}
+
+fn list(faults: &[SchemaFault]) -> String {
+    faults.iter().map(|fault| format!("\n  {fault}")).collect()
+}

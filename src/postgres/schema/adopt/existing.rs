@@ -1,0 +1,90 @@
+//! Reads an existing table. Nothing here takes a lock that inserts wait for.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::error::AdoptError;
+use crate::postgres::schema::check::columns::{self, FoundColumns, WANTED};
+use crate::postgres::schema::check::id_index::{self, IdIndex};
+use crate::postgres::schema::check::index::{self, Pending};
+use crate::postgres::schema::check::{SchemaFault, relations, sequence, server_faults};
+use crate::postgres::schema::migrate::{self, MigrationState, State};
+use crate::postgres::table::{Column, TableName};
+
+/// A table as it is.
+pub(super) struct Existing {
+    /// Of the server and of the table as a whole.
+    pub(super) faults: Vec<SchemaFault>,
+    /// `None` if the table does not exist, or has a fault.
+    pub(super) table: Option<ExistingTable>,
+    pub(super) migrations: Vec<MigrationState>,
+}
+
+pub(super) struct ExistingTable {
+    pub(super) columns: FoundColumns,
+    pub(super) sequence: Vec<SchemaFault>,
+    pub(super) id_index: IdIndex,
+    pub(super) pending: Pending,
+    pub(super) has_rows: bool,
+    /// Columns that must not be NULL, but are NULL in a row. Without `event_id`, which is filled in.
+    pub(super) with_null: Vec<Column>,
+    /// Whether the role may change the table.
+    pub(super) is_owner: bool,
+    pub(super) role: String,
+}
+
+const OWNER: &str = "
+SELECT pg_has_role(c.relowner, 'USAGE'), current_user::text FROM pg_class AS c WHERE c.oid = $1";
+
+impl Existing {
+    /// Whether every migration is applied.
+    pub(super) fn is_migrated(&self) -> bool {
+        self.migrations.iter().all(|known| matches!(known.state, State::Applied { .. }))
+    }
+}
+
+pub(super) async fn read(client: &mut Client, table: &TableName) -> Result<Existing, AdoptError> {
+    let mut faults = server_faults(client).await?;
+    if !faults.is_empty() {
+        return Ok(Existing { faults, table: None, migrations: Vec::new() });
+    }
+    let migrations = migrate::status(client, table).await?;
+    let found = relations::outbox_faults(client, table).await?;
+    let mut existing = None;
+    if let Some((outbox, of_relation)) = found {
+        if of_relation.is_empty() {
+            existing = Some(read_table(client, table, outbox).await?);
+        }
+        faults.extend(of_relation);
+    }
+    Ok(Existing { faults, table: existing, migrations })
+}
+
+async fn read_table(client: &Client, table: &TableName, outbox: u32) -> Result<ExistingTable, AdoptError> {
+    let columns = columns::read(client, outbox).await?;
+    let owner = client.query_typed_one(OWNER, &[(&outbox, Type::OID)]).await?;
+    let mut with_null = Vec::new();
+    for wanted in WANTED.iter().filter(|wanted| wanted.not_null && wanted.column != Column::EventId) {
+        let found = columns.get(table.columns().name(wanted.column));
+        if found.is_some_and(|found| !found.not_null) && exists(client, table, Some(wanted.column)).await? {
+            with_null.push(wanted.column);
+        }
+    }
+    Ok(ExistingTable {
+        sequence: sequence::faults(client, table, outbox).await?,
+        id_index: id_index::read(client, table, outbox).await?,
+        pending: index::read(client, table, outbox).await?,
+        has_rows: exists(client, table, None).await?,
+        with_null,
+        is_owner: owner.get(0),
+        role: owner.get(1),
+        columns,
+    })
+}
+
+/// Whether there is a row, or one in which the column is NULL. The latter reads the whole table.
+async fn exists(client: &Client, table: &TableName, null: Option<Column>) -> Result<bool, AdoptError> {
+    let condition = null.map(|column| format!(" WHERE {} IS NULL", table.column(column))).unwrap_or_default();
+    let sql = format!("SELECT EXISTS (SELECT FROM {}{condition})", table.quoted());
+    Ok(client.query_typed_one(&sql, &[]).await?.get(0))
+}
