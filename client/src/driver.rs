@@ -28,8 +28,6 @@ use crate::error::{Error, PostgresError};
 use crate::event::Event;
 use crate::insert::Insert;
 
-#[cfg(all(feature = "diesel", feature = "idempotency"))]
-pub use diesel_blocking::outside_blocking_transaction;
 #[cfg(any(feature = "_sqlx", feature = "_diesel"))]
 pub use plain::Statements as PlainStatements;
 
