@@ -1,6 +1,6 @@
 # Short names for the scripts in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help demo check test examples docs drivers features msk recovery page simulate model chaos chaos-payments bench lint deny fuzz microbench instructions package package-rpm package-test package-rpm-test reproducible services down
+.PHONY: help demo check test examples docs drivers features api msrv msk recovery page simulate model chaos chaos-payments bench lint deny fuzz microbench instructions package package-rpm package-test package-rpm-test reproducible services down
 
 comma := ,
 
@@ -18,7 +18,7 @@ check: ## run formatting, clippy, unit tests, the model and a short simulation: 
 test: ## run every test on a real PostgreSQL and Kafka (TEST_FLAGS="...", KEEP_SERVICES=1, OUTBOX_RELAY_TEST_PG=14)
 	@scripts/test $(TEST_FLAGS)
 
-examples: ## run the programs in Go, Java, Python and TypeScript with the commands of their pages, and read CloudEvents (ONLY=NAME,...)
+examples: ## run the programs in Go, Java, Python, Rust and TypeScript with the commands of their pages, and read CloudEvents (ONLY=NAME,...)
 	@scripts/examples $(if $(ONLY),$(subst $(comma), ,$(ONLY)))
 
 docs: ## update the pages, manual pages, example configuration and unit that are rendered from the code
@@ -31,6 +31,12 @@ drivers: ## test the contract of pg-outbox with each driver alone and with all o
 features: ## check pg-outbox with each feature and driver alone and with all of them, and the relay with the feature aws
 	@scripts/features check
 	@$(MAKE) --no-print-directory drivers
+
+api: ## compare the public API of pg-outbox with client/api.txt, and check that each item has an example
+	@scripts/api check
+
+msrv: ## compile pg-outbox with the oldest Rust for each driver, which rustup must have installed
+	@scripts/msrv
 
 msk: ## test logins with AWS IAM ([kafka.aws]), which need the feature aws
 	@scripts/test --features pg-outbox-relay/aws --lib --test secure -- msk

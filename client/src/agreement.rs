@@ -12,6 +12,17 @@ use crate::topic::TopicTemplate;
 pub use difference::{CheckError, Difference};
 
 /// The topics of the relay, as far as the database knows them.
+///
+/// ```
+/// use pg_outbox::RelayTopics;
+///
+/// fn is_same(topics: &RelayTopics, expected: &str) -> bool {
+///     matches!(topics, RelayTopics::Recorded { template } if template == expected)
+/// }
+///
+/// assert!(is_same(&RelayTopics::Recorded { template: "events.{aggregate_type}".into() }, "events.{aggregate_type}"));
+/// assert!(!is_same(&RelayTopics::NotRecorded, "events.{aggregate_type}"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RelayTopics {

@@ -137,6 +137,17 @@ impl Answer {
 }
 
 /// Why a module's call failed.
+///
+/// ```
+/// use pg_outbox::DatabaseError;
+///
+/// fn advice(error: &DatabaseError) -> String {
+///     match error {
+///         DatabaseError::NotInstalled { module, .. } => format!("run `outbox-relay migrate --with {module}`"),
+///         other => format!("roll back: {}", other.postgres()),
+///     }
+/// }
+/// ```
 #[cfg(feature = "_modules")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

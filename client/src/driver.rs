@@ -28,8 +28,6 @@ use crate::error::{Error, PostgresError};
 use crate::event::Event;
 use crate::insert::Insert;
 
-#[cfg(all(feature = "diesel", feature = "idempotency"))]
-pub use diesel_blocking::outside_blocking_transaction;
 #[cfg(any(feature = "_sqlx", feature = "_diesel"))]
 pub use plain::Statements as PlainStatements;
 
@@ -107,6 +105,14 @@ pub trait OutboxTransaction: Driver {}
 ///
 /// A `PgConnection` or `AsyncPgConnection` with an open transaction causes an error with the SQLSTATE 25001. The error of a
 /// module is `DatabaseError::InTransaction`.
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// # async fn example(client: &tokio_postgres::Client) -> Result<(), pg_outbox::CheckError> {
+/// pg_outbox::Outbox::default().check(client).await?; // with sqlx, `check(&pool)`
+/// # Ok(()) }
+/// # }
+/// ```
 #[cfg_attr(
     feature = "_driver",
     diagnostic::on_unimplemented(

@@ -15,6 +15,18 @@ pub use self::postgres::PostgresError;
 pub(crate) use self::postgres::{Details, DriverError, WithoutSqlstate};
 
 /// Why an event was not enqueued. Messages never contain a payload or the value of a header.
+///
+/// ```
+/// use pg_outbox::Error;
+///
+/// /// Whether an event was rejected before a statement was sent.
+/// fn is_unchanged(error: &Error) -> bool {
+///     matches!(error, Error::InvalidEvent { .. } | Error::Json(_) | Error::NoTransaction { .. })
+/// }
+///
+/// let error = pg_outbox::Outbox::new("app.outbox; DROP TABLE customer").unwrap_err();
+/// assert!(matches!(error, Error::TableName(_)) && !is_unchanged(&error));
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -96,6 +108,15 @@ pub enum Error {
 }
 
 /// What is wrong with an event.
+///
+/// ```
+/// use pg_outbox::{Error, InvalidEvent};
+///
+/// /// Whether the aggregate type or the event type is the reason, which are usually constants of the program.
+/// fn is_a_bug(error: &Error) -> bool {
+///     matches!(error, Error::InvalidEvent { reason: InvalidEvent::Topic { .. }, .. })
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvalidEvent {

@@ -45,10 +45,28 @@ pub struct Event<P = Payload> {
 }
 
 /// The payload of a complete [`Event`]: bytes, or none for a tombstone. Debug shows only the length.
+///
+/// ```
+/// use pg_outbox::{Event, Payload};
+///
+/// // The default of the type parameter: this is an event that can be enqueued.
+/// let event: Event<Payload> = Event::new("order", 42, "OrderPlaced").tombstone();
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload(pub(crate) Option<Vec<u8>>);
 
 /// The payload of an incomplete [`Event`].
+///
+/// ```
+/// use pg_outbox::{Event, NoPayload};
+///
+/// /// An event whose payload is set later.
+/// fn of_order(order: i64) -> Event<NoPayload> {
+///     Event::new("order", order, "OrderPlaced").header("source", "shop")
+/// }
+///
+/// let event: Event = of_order(42).bytes(r#"{"cents": 1200}"#);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoPayload(());
 
@@ -57,6 +75,12 @@ impl Event<NoPayload> {
     ///
     /// The aggregate type determines the topic. The aggregate ID is the record's key: events of one aggregate reach consumers
     /// in commit order. The event type becomes a header.
+    ///
+    /// ```
+    /// use pg_outbox::Event;
+    ///
+    /// let event = Event::new("order", 42, "OrderPlaced").bytes(r#"{"cents": 1200}"#);
+    /// ```
     pub fn new(
         aggregate_type: impl Into<String>,
         aggregate_id: impl fmt::Display,
@@ -74,6 +98,13 @@ impl Event<NoPayload> {
 
     /// Completes the event with a JSON payload.
     ///
+    /// ```
+    /// use pg_outbox::Event;
+    ///
+    /// let event = Event::new("order", 42, "OrderPlaced").json(&serde_json::json!({ "cents": 1200 }))?;
+    /// # Ok::<(), pg_outbox::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Json`] if the value cannot be serialized.
@@ -84,11 +115,23 @@ impl Event<NoPayload> {
     /// Completes the event with a payload that is sent unchanged.
     ///
     /// A `json` or `jsonb` column accepts only JSON text in UTF-8. A `bytea` column accepts any bytes.
+    ///
+    /// ```
+    /// use pg_outbox::Event;
+    ///
+    /// let event = Event::new("order", 42, "OrderPlaced").bytes(b"\x08\x2a"); // a bytea column, for example Protobuf
+    /// ```
     pub fn bytes(self, payload: impl Into<Vec<u8>>) -> Event {
         self.complete(Some(payload.into()))
     }
 
     /// Completes the event without a value. The record removes the key from a compacted topic.
+    ///
+    /// ```
+    /// use pg_outbox::Event;
+    ///
+    /// let event = Event::new("customer", 7, "CustomerDeleted").tombstone();
+    /// ```
     pub fn tombstone(self) -> Event {
         self.complete(None)
     }
@@ -101,18 +144,40 @@ impl Event<NoPayload> {
 
 impl<P> Event<P> {
     /// Adds a record header, or replaces one of the same name.
+    ///
+    /// ```
+    /// use pg_outbox::Event;
+    ///
+    /// let event = Event::new("order", 42, "OrderPlaced").tombstone().header("source", "shop");
+    /// ```
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Event<P> {
         self.headers.insert(name.into(), value.into());
         self
     }
 
     /// Sets the event ID. It should be unique: consumers ignore a second event with the same ID. The table does not check it.
+    ///
+    /// ```
+    /// use pg_outbox::{Event, EventId};
+    ///
+    /// let id: EventId = "0197f5c2-9c5e-7e0a-8d1e-4b8a2f6c1d3e".parse()?; // from the request that is repeated
+    /// let event = Event::new("order", 42, "OrderPlaced").tombstone().event_id(id);
+    /// assert_eq!(event.id(), id);
+    /// # Ok::<(), pg_outbox::ParseEventIdError>(())
+    /// ```
     pub fn event_id(mut self, id: impl Into<EventId>) -> Event<P> {
         self.id = id.into();
         self
     }
 
     /// The event ID.
+    ///
+    /// ```
+    /// use pg_outbox::Event;
+    ///
+    /// let event = Event::new("order", 42, "OrderPlaced").tombstone();
+    /// println!("event {} of order 42", event.id());
+    /// ```
     pub fn id(&self) -> EventId {
         self.id
     }

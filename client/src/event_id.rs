@@ -8,6 +8,14 @@ use uuid::Uuid;
 /// Identifies an event, so that consumers can recognize duplicates.
 ///
 /// The relay sends it as the record header `event_id`.
+///
+/// ```
+/// use pg_outbox::EventId;
+///
+/// let id = EventId::new();
+/// assert_eq!(id.as_uuid().get_version_num(), 7);
+/// assert_eq!(id.to_string().parse(), Ok(id)); // the text of the header
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EventId(Uuid);
@@ -44,6 +52,11 @@ impl fmt::Display for EventId {
 }
 
 /// The text is not a UUID.
+///
+/// ```
+/// let error = "42".parse::<pg_outbox::EventId>().unwrap_err();
+/// assert!(error.to_string().starts_with("the event id is not a UUID"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("the event id is not a UUID: {0}")]
 pub struct ParseEventIdError(uuid::Error);

@@ -62,10 +62,10 @@
 //! # Calls to external systems
 //!
 //! Effects in other systems are not rolled back. Split a request with such calls into phases, each with its own transaction.
-//! [`Guard::phase`] commits the change, the result of the phase and the recovery point together. A later attempt resumes
+//! [`Guard::phase`] commits the change, the result of the phase and the *recovery point* (the name of the phase) together. A later attempt resumes
 //! after the last committed phase. Pass the key of [`Guard::foreign_key`] to the external system: it is the same for each
-//! attempt. Commit a phase *before* the first external call, to record that the call may have happened. `Guard::phase` is for
-//! tokio-postgres. `phase_sqlx`, `phase_sea_orm` and `phase_diesel` are for the other drivers.
+//! attempt. Commit a phase *before* the first external call, to record that the call may have happened. `Guard::phase` works with
+//! every asynchronous driver, and `Guard::phase_blocking` with the synchronous ones.
 //!
 //! # Abandoned requests
 //!
@@ -96,8 +96,6 @@ mod http;
 mod phase;
 mod request;
 mod response;
-#[cfg(any(feature = "_sqlx", feature = "_diesel-async"))]
-pub(crate) mod transactional;
 
 use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, LazyLock};
@@ -113,16 +111,15 @@ use calls::Calls;
 pub use error::{Error, PhaseError};
 pub use fingerprint::{DEPTH_MAX, Fingerprint};
 pub use guard::{Guard, PHASE_BYTES_MAX};
+#[cfg(feature = "_blocking")]
+pub use phase::BlockingPhaseConnection;
+pub use phase::PhaseConnection;
+#[cfg(feature = "_driver")]
+pub(crate) use phase::Sealed;
 pub use request::{KEY_BYTES_MAX, Key, Request, SCOPE_BYTES_MAX, Scope};
 #[cfg(feature = "tower")]
 pub(crate) use response::is_transient;
 pub use response::{BODY_BYTES_MAX, HEADER_BYTES_MAX, InvalidResponse, Response};
-#[cfg(feature = "_diesel-async")]
-pub use transactional::DieselConnection;
-#[cfg(feature = "_sea-orm")]
-pub use transactional::SeaOrmConnection;
-#[cfg(feature = "_sqlx")]
-pub use transactional::SqlxPool;
 
 /// The maximum size of a kept request body.
 pub const REQUEST_BYTES_MAX: usize = 1024 * 1024;
@@ -132,6 +129,20 @@ const LOCK_FOR_MAX: Duration = Duration::from_secs(86_400);
 const ATTEMPTS_MAX: u16 = 20;
 
 /// The result of beginning a request.
+///
+/// ```
+/// use pg_outbox::idempotency::Begun;
+///
+/// /// The status to answer with, unless the request must be processed.
+/// fn status(begun: &Begun) -> Option<u16> {
+///     match begun {
+///         Begun::Started(_) => None,
+///         Begun::Replay(response) => Some(response.status()),
+///         Begun::InProgress { .. } => Some(409),
+///         Begun::Mismatch => Some(422),
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "only a started request may be processed"]
 pub enum Begun {
@@ -151,6 +162,21 @@ pub enum Begun {
 }
 
 /// The idempotency keys of a schema. Clones are cheap.
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// # async fn example(client: &tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use pg_outbox::idempotency::Idempotency;
+///
+/// let idempotency = Idempotency::in_schema("app")?.lock_for(Duration::from_secs(30))?.attempts_max(10);
+/// // In a worker: the requests that no client has repeated for a minute.
+/// for guard in idempotency.abandoned(client, Duration::from_secs(60), 10).await? {
+///     println!("complete {:?} after {:?}", guard.scope(), guard.recovery_point());
+/// }
+/// # Ok(()) }
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Idempotency {
     calls: Arc<Calls>,
@@ -202,6 +228,21 @@ impl Idempotency {
     /// Begins a request: locks its key, or returns why it cannot be started. Commits immediately, in one round trip.
     ///
     /// If the future is dropped, the key may be locked until the lock expires.
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "tokio-postgres")] mod example {
+    /// # async fn example(client: &tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use pg_outbox::idempotency::{Begun, Fingerprint, Idempotency, Key, Request, Scope};
+    ///
+    /// let scope = Scope::new("POST", "/orders", "user 7")?;
+    /// let request = Request::new(scope, Key::new("8e03978e-40d5")?, Fingerprint::json(b"{}")?);
+    /// match Idempotency::in_schema("app")?.begin(client, &request).await? {
+    ///     Begun::Started(guard) => println!("attempt {}", guard.attempts()),
+    ///     other => println!("answered without the work: {other:?}"),
+    /// }
+    /// # Ok(()) }
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

@@ -65,6 +65,19 @@ use crate::table::TableNameError;
 pub const BYTES_MAX: usize = 255;
 
 /// Whether this is the first delivery of an event.
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// use pg_outbox::inbox::{self, Receipt};
+///
+/// match inbox::receive(tx, "balances", "0197f5c2-9c5e-7e0a-8d1e-4b8a2f6c1d3e").await? {
+///     Receipt::First => println!("process the event"),
+///     Receipt::Duplicate => println!("ignore it, and commit the offset"),
+/// }
+/// # Ok(()) }
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a duplicate must not be processed again"]
 pub enum Receipt {
@@ -75,6 +88,15 @@ pub enum Receipt {
 }
 
 /// Why an event was not received.
+///
+/// ```
+/// use pg_outbox::inbox::Error;
+///
+/// /// Whether the record itself is the reason: a retry would fail too.
+/// fn is_of_the_record(error: &Error) -> bool {
+///     matches!(error, Error::Invalid(_) | Error::InvalidInBatch { .. })
+/// }
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -95,6 +117,19 @@ pub enum Error {
 }
 
 /// The inbox of a schema. Clones are cheap.
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// use pg_outbox::inbox::{Inbox, Receipt};
+///
+/// let inbox = Inbox::in_schema("app")?;
+/// let first = inbox.receive(tx, "balances", 42).await?;
+/// let batch = inbox.receive_many(tx, "balances", [42, 43]).await?;
+/// assert_eq!((first, batch[0]), (Receipt::First, Receipt::Duplicate));
+/// # Ok(()) }
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Inbox(Arc<Calls>);
 
@@ -209,6 +244,21 @@ pub async fn receive(
 }
 
 /// Marks many events in the inbox of the schema `public`: see [`Inbox::receive_many`].
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// use pg_outbox::inbox::{self, Receipt};
+///
+/// let event_ids = ["0197f5c2-9c5e-7e0a-8d1e-4b8a2f6c1d3e", "0197f5c2-9c5e-7e0a-8d1e-4b8a2f6c1d3f"];
+/// for (event_id, receipt) in event_ids.iter().zip(inbox::receive_many(tx, "balances", event_ids).await?) {
+///     if receipt == Receipt::First {
+///         println!("process {event_id}");
+///     }
+/// }
+/// # Ok(()) }
+/// # }
+/// ```
 ///
 /// # Errors
 ///

@@ -1,6 +1,14 @@
 use thiserror::Error;
 
 /// Why a text value was rejected. No statement was sent, so the transaction is unchanged. Messages never contain the text.
+///
+/// ```
+/// # #[cfg(feature = "idempotency")] {
+/// use pg_outbox::{InvalidText, idempotency::Key};
+///
+/// assert_eq!(Key::new(""), Err(InvalidText::Empty { field: "the idempotency key" }));
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvalidText {

@@ -83,24 +83,28 @@
 //! pg-outbox = { version = "0.1", features = ["tokio-postgres", "derive"] }
 //! ```
 //!
-//! Features for drivers can be combined. [`OutboxTransaction`] lists the accepted type for each:
+//! | Feature | Driver | A call accepts | Rust |
+//! |---|---|---|---|
+//! | `tokio-postgres` | tokio-postgres 0.7 | `&tokio_postgres::Transaction` | 1.85 |
+//! | `deadpool-postgres` | deadpool-postgres 0.14 | also `&deadpool_postgres::Transaction` | 1.85 |
+//! | `postgres` | postgres 0.19, synchronous | `&mut postgres::Transaction` | 1.85 |
+//! | `sqlx-08` | sqlx 0.8, from 0.8.4 | `&mut sqlx::Transaction<Postgres>`; `&mut sqlx::PgConnection` with an open transaction | 1.85 |
+//! | `sqlx` | sqlx 0.9 | the same types of sqlx 0.9 | 1.94 |
+//! | `sea-orm-1` | sea-orm 1.1, with sqlx 0.8 | also `&sea_orm::DatabaseTransaction` | 1.85 |
+//! | `sea-orm` | sea-orm 2, with sqlx 0.9 | the same type of sea-orm 2 | 1.94 |
+//! | `diesel-async`, `diesel-async-08`, `diesel-async-07` | diesel-async 0.9, 0.8 or 0.7, with diesel 2.3 | `&mut diesel_async::AsyncPgConnection`, within `transaction(..)` | 1.86 |
+//! | `diesel` | diesel 2.3 with libpq, synchronous | `&mut diesel::PgConnection`, within `transaction(..)` | 1.86 |
 //!
-//! - `tokio-postgres` accepts `tokio_postgres::Transaction`. It enables neither tokio's runtime nor its networking.
-//!   Statements are sent with their types, in one round trip. Only the first call prepares one, within the transaction. So a
-//!   pooler in transaction mode works.
-//! - `deadpool-postgres` also accepts `deadpool_postgres::Transaction`. With this and all other drivers except `postgres`,
-//!   statements are prepared once per connection.
-//! - `postgres` accepts `postgres::Transaction` of postgres 0.19, the synchronous form of tokio-postgres. Statements are sent in
-//!   the same way as with `tokio-postgres`. `block_on` runs a call of this crate.
-//! - `sqlx` accepts `sqlx::Transaction<Postgres>` of sqlx 0.9, and `sqlx::PgConnection` with an open transaction, which is
-//!   checked at run time. It enables no runtime and no TLS. Choose them with sqlx's own features. `sqlx-08` is the same for
-//!   sqlx 0.8, from 0.8.4.
-//! - `sea-orm` also accepts `sea_orm::DatabaseTransaction` of sea-orm 2. `sea-orm-1` is the same for sea-orm 1.1, which uses
-//!   sqlx 0.8.
-//! - `diesel-async` accepts `diesel_async::AsyncPgConnection` of diesel-async 0.9, only within `transaction(..)`, which is
-//!   checked at run time. `diesel-async-08` and `diesel-async-07` are the same for diesel-async 0.8 and 0.7.
-//! - `diesel` accepts `diesel::PgConnection` of diesel 2.3, the synchronous form. `block_on` runs a call of this crate.
-//!   diesel needs libpq.
+//! Features for drivers can be combined. The last column is the oldest Rust that the driver supports, if Cargo selects
+//! dependencies for it (`resolver = "3"`, and `rust-version` in your `Cargo.toml`). Without a driver, the crate needs Rust 1.85.
+//!
+//! - `tokio-postgres` and `postgres` send statements with their types, in one round trip. Only the first call prepares one,
+//!   within the transaction. So a pooler in transaction mode works. With all other drivers, statements are prepared once per
+//!   connection.
+//! - No feature enables TLS, and none enables an async runtime for tokio-postgres, sqlx or sea-orm. Choose them with the driver's
+//!   own features.
+//! - That a connection of sqlx or diesel has an open transaction is checked at run time. The types of other drivers ensure it.
+//! - With a synchronous driver, `block_on` runs a call of this crate.
 //!
 //! `sqlx`, `sea-orm`, `diesel-async` and `tokio-postgres` are other names for the newest supported version: `sqlx-09`,
 //! `sea-orm-2`, `diesel-async-09` and `tokio-postgres-07`. A later release of this crate can support a newer one. To upgrade
@@ -113,12 +117,13 @@
 //! All drivers store the same rows. They differ in the number of round trips and in the information in errors: see
 //! [`PostgresError::sqlstate`].
 //!
-//! These features make APIs and consumers safe to retry:
+//! These features make APIs and consumers safe to retry. The page [Which module do I need?](which_module/index.html) helps you
+//! to choose. It also describes natural keys, idempotency keys, webhooks, and what is *exactly once*.
 //!
 //! - `inbox`: consumers that are safe against duplicates.
-//! - `idempotency`: APIs with requests that can be repeated.
+//! - `idempotency`: APIs with requests that can be repeated, with the header `Idempotency-Key` and recovery points.
 //! - `tower`: the same as a layer for axum and other tower servers. It needs a tokio runtime.
-//! - `once`: keys that are claimed for a limited time.
+//! - `once`: keys that are claimed for a limited time, as with `SETNX` in Redis.
 //! - `version`: updates that succeed only if the row has not changed.
 //! - `retry`: safe retries with backoff, a time limit and a budget, asynchronous with tokio or synchronous without a runtime.
 //! - `testing`: for the tests of applications.
@@ -137,6 +142,19 @@
 #![cfg_attr(not(feature = "_driver"), allow(dead_code, unused_imports))]
 
 pub mod topic;
+
+#[cfg(all(
+    doc,
+    feature = "idempotency",
+    feature = "inbox",
+    feature = "once",
+    feature = "retry",
+    feature = "testing",
+    feature = "tower",
+    feature = "version"
+))]
+#[doc = include_str!("which_module.md")]
+pub mod which_module {}
 
 #[cfg_attr(not(all(feature = "idempotency", feature = "inbox", feature = "_sqlx")), allow(dead_code))]
 // a single module or driver does not use all of it

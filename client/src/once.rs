@@ -1,6 +1,6 @@
 //! Claims keys for a limited time, so that something happens only once within that time.
 //!
-//! This corresponds to `SET key NX PX` in Redis, but in your own transaction. Use it for jobs that several processes start,
+//! This corresponds to `SETNX` and `SET key NX PX` in Redis, but in your own transaction. Use it for jobs that several processes start,
 //! for webhooks that a provider repeats, and for emails.
 //!
 //! ```no_run
@@ -60,6 +60,19 @@ pub enum Claim {
 }
 
 /// Why a key was not claimed.
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use pg_outbox::once::{self, Error};
+///
+/// if let Err(Error::Invalid(reason)) = once::claim(tx, "", Duration::from_secs(60)).await {
+///     assert_eq!(reason.to_string(), "the key is empty"); // the transaction is still usable
+/// }
+/// # Ok(()) }
+/// # }
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -78,6 +91,20 @@ pub enum Error {
 }
 
 /// The claims of a schema. Clones are cheap.
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use pg_outbox::once::{Claim, Once};
+///
+/// let once = Once::in_schema("app")?;
+/// if once.claim(tx, "reminder of order 42", Duration::from_secs(86_400)).await? == Claim::First {
+///     println!("enqueue the reminder");
+/// }
+/// # Ok(()) }
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Once(Arc<Call>);
 

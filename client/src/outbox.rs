@@ -18,6 +18,17 @@ use crate::typed::{Convert, IntoEvent};
 ///
 /// The default is the table `public.outbox` with the topics `events.{aggregate_type}`. The table and the template must match
 /// the relay's configuration, which [`Outbox::check`] checks.
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// use pg_outbox::{Event, Outbox};
+///
+/// let outbox = Outbox::new("app.outbox")?; // once, when the application starts
+/// outbox.enqueue(tx, Event::new("order", 42, "OrderPlaced").bytes("{}")).await?;
+/// # Ok(()) }
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Outbox {
     insert: Arc<Insert>,
@@ -60,6 +71,13 @@ impl Outbox {
     }
 
     /// The same outbox with other topics: a fixed name, or a name with `{aggregate_type}`, `{event_type}` or both.
+    ///
+    /// ```
+    /// use pg_outbox::Outbox;
+    ///
+    /// let outbox = Outbox::default().topic_template("shop.{aggregate_type}.v1")?;
+    /// # Ok::<(), pg_outbox::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -107,6 +125,18 @@ impl Outbox {
     /// tokio-postgres and postgres prepare the statement on each connection, which needs another one too; deadpool-postgres
     /// learns the type from it. If you drop the future, roll back, because the event may be in the transaction.
     ///
+    /// ```no_run
+    /// # #[cfg(feature = "tokio-postgres")] mod example {
+    /// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+    /// use pg_outbox::{Event, Outbox};
+    ///
+    /// let outbox = Outbox::new("app.outbox")?;
+    /// let id = outbox.enqueue(tx, Event::new("order", 42, "OrderPlaced").bytes("{}")).await?;
+    /// println!("consumers receive the event with the ID {id}");
+    /// # Ok(()) }
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// After [`Error::InvalidEvent`] and [`Error::Json`], the transaction is still usable. After any other error, PostgreSQL
@@ -127,6 +157,19 @@ impl Outbox {
     ///
     /// Round trips are the same as for [`Outbox::enqueue`], or none without events. The events are sent in one message, which
     /// PostgreSQL limits to 1 GB. Split larger batches.
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "tokio-postgres")] mod example {
+    /// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+    /// use pg_outbox::{Event, Outbox};
+    ///
+    /// let outbox = Outbox::new("app.outbox")?;
+    /// let events = (1..=3).map(|item| Event::new("order", 42, "ItemPacked").bytes(item.to_string()));
+    /// let ids = outbox.enqueue_many(tx, events).await?;
+    /// assert_eq!(ids.len(), 3);
+    /// # Ok(()) }
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -164,6 +207,16 @@ impl Outbox {
 
 /// Inserts an event into the default [`Outbox`]: see [`Outbox::enqueue`].
 ///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// use pg_outbox::Event;
+///
+/// pg_outbox::enqueue(tx, Event::new("order", 42, "OrderPlaced").bytes("{}")).await?;
+/// # Ok(()) }
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// See [`Outbox::enqueue`].
@@ -172,6 +225,16 @@ pub async fn enqueue(transaction: impl OutboxTransaction, event: impl IntoEvent)
 }
 
 /// Inserts many events into the default [`Outbox`]: see [`Outbox::enqueue_many`].
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// use pg_outbox::Event;
+///
+/// pg_outbox::enqueue_many(tx, [1, 2].map(|order| Event::new("order", order, "OrderPlaced").bytes("{}"))).await?;
+/// # Ok(()) }
+/// # }
+/// ```
 ///
 /// # Errors
 ///

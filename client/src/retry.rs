@@ -99,6 +99,25 @@ pub use budget::Budget;
 pub use verdict::{Classify, RETRYABLE_SQLSTATES, Verdict};
 
 /// How often and how long to retry, and the pauses.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use pg_outbox::retry::{Budget, Classify, Failure, Policy};
+///
+/// /// One for all callers of a database.
+/// fn policy(budget: &Budget) -> Policy {
+///     Policy::default()
+///         .first_pause(Duration::from_millis(10))
+///         .longest_pause(Duration::from_secs(1))
+///         .attempts_max(5)
+///         .within(Duration::from_secs(3))
+///         .budget(budget.clone())
+/// }
+///
+/// async fn save<E: Classify>(policy: &Policy, work: impl AsyncFn() -> Result<(), E>) -> Result<(), Failure<E>> {
+///     policy.run(|| work()).await
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Policy {
     first_pause: Duration,
@@ -122,6 +141,14 @@ impl Default for Policy {
 }
 
 /// Why there was no further attempt.
+///
+/// ```
+/// use pg_outbox::retry::{Failure, StopReason};
+///
+/// fn is_an_outage<E>(failure: &Failure<E>) -> bool {
+///     matches!(failure, Failure::GaveUp { reason: StopReason::Time | StopReason::Budget, .. })
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopReason {
     /// It would have failed too.
@@ -135,6 +162,18 @@ pub enum StopReason {
 }
 
 /// Why an operation failed.
+///
+/// ```
+/// use pg_outbox::retry::Failure;
+///
+/// /// What an API answers.
+/// fn status<E>(failure: &Failure<E>) -> u16 {
+///     match failure {
+///         Failure::GaveUp { .. } => 503,
+///         _ => 500, // the outcome is unknown
+///     }
+/// }
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Failure<E> {
@@ -278,6 +317,27 @@ impl Policy {
 }
 
 /// A [`Policy`] for work with an idempotency key.
+///
+/// ```no_run
+/// use pg_outbox::retry::{Failure, Policy, Verdict};
+///
+/// struct LostConnection;
+///
+/// impl pg_outbox::retry::Classify for LostConnection {
+///     fn verdict(&self) -> Verdict {
+///         Verdict::Unknown
+///     }
+/// }
+///
+/// fn pay(key: &str) -> Result<(), LostConnection> {
+///     # let _ = key;
+///     Err(LostConnection) // the server recognizes a second attempt by its key
+/// }
+///
+/// fn example() -> Result<(), Failure<LostConnection>> {
+///     Policy::default().keyed("8e03978e-40d5").run_blocking(pay)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Keyed<'a, K: ?Sized> {
     policy: Policy,

@@ -15,6 +15,14 @@ pub struct TableName {
 }
 
 /// Why the name of a table or a schema is invalid.
+///
+/// ```
+/// use pg_outbox::{Error, Outbox};
+///
+/// let Err(Error::TableName(error)) = Outbox::new("app.Outbox") else { panic!("upper case needs quotes") };
+/// assert!(error.to_string().contains("double quotes"));
+/// assert!(Outbox::new(r#"app."Outbox""#).is_ok());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{name:?} is not a valid name: {reason}")]
 pub struct TableNameError {

@@ -51,6 +51,19 @@ const LISTED_MAX: usize = 20;
 ///
 /// To look at another outbox, or only at some keys, use [`find`]. See the [module](self) for an example.
 ///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// # #[cfg(feature = "derive")] {
+/// # #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize, pg_outbox::OutboxEvent)]
+/// # #[outbox(aggregate = "order", key = "order_id")]
+/// # struct OrderPaid { order_id: i64 }
+/// assert_eq!(pg_outbox::testing::enqueued::<OrderPaid>(tx).await?, [OrderPaid { order_id: 42 }]);
+/// # }
+/// # Ok(()) }
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// [`Error`], also if the JSON of an event does not have this type.

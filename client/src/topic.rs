@@ -2,6 +2,14 @@
 //!
 //! The relay uses this module too, so that names are checked in the same way when an event is enqueued and when it is
 //! published.
+//!
+//! ```
+//! use pg_outbox::topic::{TopicTemplate, check_topic};
+//!
+//! let template = TopicTemplate::parse("events.{aggregate_type}")?;
+//! assert_eq!(check_topic(&template.topic("order", "OrderPaid")), Ok(()));
+//! # Ok::<(), pg_outbox::topic::TemplateError>(())
+//! ```
 
 mod name;
 mod template;

@@ -114,6 +114,24 @@ type ScopeOf = dyn Fn(&Parts) -> Option<Result<Scope, InvalidText>> + Send + Syn
 type Observer = dyn Fn(&Scope, Outcome<'_>) + Send + Sync;
 
 /// What the layer did with a request, for metrics and logs.
+///
+/// ```
+/// use pg_outbox::tower::Outcome;
+///
+/// /// The label of a counter.
+/// fn label(outcome: &Outcome<'_>) -> &'static str {
+///     match outcome {
+///         Outcome::Started => "started",
+///         Outcome::TakenOver(_) => "taken_over",
+///         Outcome::Replayed => "replayed",
+///         Outcome::InProgress(_) => "in_progress",
+///         Outcome::Mismatched => "mismatched",
+///         Outcome::Unavailable(_) => "unavailable",
+///         Outcome::NotStored(_) => "not_stored", // alert on this one
+///         _ => "other",
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Outcome<'a> {
@@ -137,13 +155,52 @@ pub enum Outcome<'a> {
 
 /// The guard of a request, in the extensions that its handler receives. If it is still locked when the handler returns, the layer
 /// neither stores the response nor releases the key.
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// use pg_outbox::idempotency::{Error, Response};
+/// use pg_outbox::tower::Held;
+///
+/// /// In a handler of axum, `Extension(held): Extension<Held>`.
+/// async fn finish(held: &Held, tx: &tokio_postgres::Transaction<'_>, response: &Response) -> Result<(), Error> {
+///     held.lock().await.finish(tx, response).await
+/// }
+/// # }
+/// ```
 pub type Held = Arc<Mutex<Guard>>;
 
 /// Put this into the extensions of a response that the layer must not store. A retry runs the handler again.
+///
+/// ```
+/// use pg_outbox::tower::DoNotStore;
+///
+/// let mut response = http::Response::new("try again with another card");
+/// response.extensions_mut().insert(DoNotStore);
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct DoNotStore;
 
 /// Adds idempotency keys to a service. See the [module](self).
+///
+/// ```no_run
+/// # #[cfg(feature = "deadpool-postgres")] mod example {
+/// # use pg_outbox::tower::IdempotencyLayer;
+/// # fn example(layer: IdempotencyLayer<deadpool_postgres::Pool>) -> IdempotencyLayer<deadpool_postgres::Pool> {
+/// use http::{HeaderName, StatusCode};
+/// use pg_outbox::idempotency::Idempotency;
+///
+/// layer
+///     .idempotency(Idempotency::in_schema("app").unwrap_or_default())
+///     .optional() // requests without a key are passed to the handler
+///     .body_limit(64 * 1024)
+///     .keep_body() // for `Idempotency::abandoned`
+///     .store(|status| status != StatusCode::NOT_FOUND)
+///     .replay_header(HeaderName::from_static("x-replayed"))
+///     .documentation("https://shop.example/docs/idempotency")
+///     .observer(|_, outcome| println!("{outcome:?}"))
+/// # }
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct IdempotencyLayer<C> {
     connections: C,
@@ -167,6 +224,18 @@ impl<C: Connections> IdempotencyLayer<C> {
     ///
     /// Within a nested router of axum, the path lacks its prefix, so that two routers would share keys. In this case, use the
     /// path of axum's `OriginalUri`, from the extensions of the request.
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "deadpool-postgres")] mod example {
+    /// # use pg_outbox::{idempotency::Scope, tower::IdempotencyLayer};
+    /// # fn example(pool: deadpool_postgres::Pool) {
+    /// let layer = IdempotencyLayer::new(pool, |request: &http::request::Parts| {
+    ///     let user = request.extensions.get::<String>()?; // set by the authentication
+    ///     Some(Scope::new(request.method.as_str(), request.uri.path(), user))
+    /// });
+    /// # }
+    /// # }
+    /// ```
     pub fn new(
         connections: C,
         scope: impl Fn(&Parts) -> Option<Result<Scope, InvalidText>> + Send + Sync + 'static,

@@ -70,11 +70,26 @@
 use thiserror::Error;
 
 /// The version of a row: the number of its changes.
+///
+/// ```
+/// use pg_outbox::version::Version;
+///
+/// let read = Version::new(7);
+/// assert_eq!(read.number(), 7);
+/// assert_eq!(read.updated(1).map(Version::number), Ok(8)); // the number of rows that the UPDATE changed
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(i64);
 
 /// Another transaction has changed or deleted the row since it was read. The update changed nothing. Roll back, and read the
 /// row again.
+///
+/// ```
+/// use pg_outbox::version::{Conflict, Version};
+///
+/// let read = Version::new(7);
+/// assert_eq!(read.updated(0), Err(Conflict { expected: read })); // answer 409 or 412, or read the row again
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
     "the row no longer has version {expected}, because another transaction has changed or deleted it. Roll back, and \
@@ -87,6 +102,13 @@ pub struct Conflict {
 }
 
 /// The result of applying an event with a version.
+///
+/// ```
+/// use pg_outbox::version::Applied;
+///
+/// assert_eq!(Applied::of(1), Applied::Newer);
+/// assert_eq!(Applied::of(0), Applied::Older); // commit the offset all the same
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applied {
     /// The event was newer than the stored state, and was applied.

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, TimeoutError, wait
+from pathlib import Path
 
 import cloud_events
 from api import check_api
@@ -31,6 +32,7 @@ TOOLCHAINS = {
     "go": [("go version", r"go1\.(\d+)", 21)],  # which fetches the toolchain of go.mod
     "java": [("javac -version", r"javac (\d+)", 17), ("mvn -version", r"Maven (\d+)", 3)],
     "python": [("python3 --version", r"3\.(\d+)", 10)],
+    "rust": [("cargo --version", r"cargo 1\.(\d+)", 86)],
     "typescript": [("node --version", r"v(\d+)", 20), ("npm --version", r"(\d+)", 9)],
     "cloudevents": [],
 }
@@ -63,6 +65,8 @@ def check_language(language: str, processes: Processes) -> None:
     page, logs, folder = Page(language), new_folder(WORK / "logs" / language), new_folder(WORK / language)
     shutil.copytree(ROOT / "examples" / language, folder, ignore=BUILT, dirs_exist_ok=True)
     log = logs / "build.log"
+    if language == "rust":
+        use_own_crates(folder)
     build = ["bash", "-euo", "pipefail", "-c", page.one("build").text]
     if processes.run(build, folder, {}, log, BUILD_WITHIN) != 0:
         raise Failed(f"the build failed:\n{log.read_text()[-3000:]}")
@@ -75,6 +79,19 @@ def check_language(language: str, processes: Processes) -> None:
             check_api(scenario, command)
     finally:
         world.end()
+
+
+def use_own_crates(folder: Path) -> None:
+    """The page uses the released crates. This makes Cargo use those of the checkout, and keeps what it has compiled."""
+    (folder / ".cargo").mkdir()
+    (folder / ".cargo" / "config.toml").write_text(
+        f"""[build]
+target-dir = "{WORK / "rust-target"}"
+[patch.crates-io]
+pg-outbox = {{ path = "{ROOT / "client"}" }}
+pg-outbox-derive = {{ path = "{ROOT / "client" / "derive"}" }}
+"""
+    )
 
 
 def check_cloud_events(processes: Processes) -> None:

@@ -64,8 +64,8 @@ class Page:
         """The commands that pay an order, without its number."""
         return [block.command()[:-1] for block in self.blocks if block.name == "pay"]
 
-    def consume(self) -> list[str]:
-        return self.one("consume").command()
+    def consume(self) -> list[str] | None:
+        return next((block.command() for block in self.blocks if block.name == "consume"), None)
 
     def api(self) -> list[str] | None:
         return next((block.command() for block in self.blocks if block.name == "api"), None)

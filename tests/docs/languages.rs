@@ -8,7 +8,7 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const FENCE: &str = "```";
 
 /// Programs and lists of dependencies. A page shows each of them, except those below.
-const SHOWN: [&str; 8] = ["go", "java", "py", "ts", "mod", "txt", "xml", "json"];
+const SHOWN: [&str; 10] = ["go", "java", "py", "rs", "ts", "mod", "toml", "txt", "xml", "json"];
 const NOT_SHOWN: [&str; 1] = ["package-lock.json"];
 
 fn pages() -> Vec<PathBuf> {
@@ -80,7 +80,7 @@ fn pages_of_languages_show_the_programs() {
     }
     assert!(stale.is_empty(), "out of date; run `make docs`: {stale:#?}");
     let mut programs = Vec::new();
-    for language in ["go", "java", "python", "typescript"] {
+    for language in ["go", "java", "python", "rust", "typescript"] {
         sources(&Path::new(ROOT).join("examples").join(language), &mut programs);
     }
     programs.retain(|program| !shown.contains(program));

@@ -3,6 +3,17 @@ use thiserror::Error;
 use crate::error::PostgresError;
 
 /// Why [`Outbox::check`](crate::Outbox::check) failed.
+///
+/// ```
+/// use pg_outbox::CheckError;
+///
+/// fn alert(error: &CheckError) -> String {
+///     match error {
+///         CheckError::Differences { table, differences } => format!("{table}: {} differences", differences.len()),
+///         other => format!("not checked: {other}"),
+///     }
+/// }
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CheckError {
@@ -25,6 +36,15 @@ pub enum CheckError {
 }
 
 /// A difference between an application's outbox and the database.
+///
+/// ```
+/// use pg_outbox::Difference;
+///
+/// /// Only a difference in the topics can be temporary, while the template is being changed.
+/// fn is_temporary(difference: &Difference) -> bool {
+///     matches!(difference, Difference::Topics { .. })
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Difference {

@@ -1,5 +1,8 @@
 //! The synchronous connection of diesel. Its calls block the thread, so the futures are ready when they are first polled.
 
+#[cfg(feature = "idempotency")]
+mod phase;
+
 use diesel::connection::{
     AnsiTransactionManager, Connection, DefaultLoadingMode, LoadConnection, TransactionManager,
 };
@@ -33,7 +36,7 @@ impl OutboxClient for &mut PgConnection {}
 
 impl Caller for &mut PgConnection {
     async fn call(&mut self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
-        outside_blocking_transaction(self)?;
+        outside_transaction(self)?;
         self.rows(call, arguments).await
     }
 }
@@ -42,7 +45,7 @@ fn in_transaction(connection: &mut PgConnection) -> Result<(), PostgresError> {
     if is_in_transaction(connection)? { Ok(()) } else { Err(PostgresError::no_transaction()) }
 }
 
-pub fn outside_blocking_transaction(connection: &mut PgConnection) -> Result<(), PostgresError> {
+fn outside_transaction(connection: &mut PgConnection) -> Result<(), PostgresError> {
     if is_in_transaction(connection)? { Err(PostgresError::in_transaction()) } else { Ok(()) }
 }
 

@@ -144,16 +144,21 @@ async fn insert_events(
 ) -> Result<u64, PostgresError> {
     let event_ids: Vec<String> = events.iter().map(|event| event.id.to_string()).collect();
     let headers: Vec<String> = events.iter().map(headers).collect();
+    let event_ids: Vec<&str> = event_ids.iter().map(String::as_str).collect();
+    let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
     let texts = |of: fn(&Event) -> &str| -> Vec<&str> { events.iter().map(of).collect() };
+    let aggregate_types = texts(|event| &event.aggregate_type);
+    let aggregate_ids = texts(|event| &event.aggregate_id);
+    let event_types = texts(|event| &event.event_type);
     let has_payload: Vec<bool> = events.iter().map(|event| event.payload.0.is_some()).collect();
     let payloads: Vec<&[u8]> =
         events.iter().map(|event| event.payload.0.as_deref().unwrap_or_default()).collect();
     let arguments = [
-        Argument::Texts(&event_ids.iter().map(String::as_str).collect::<Vec<_>>()),
-        Argument::Texts(&texts(|event| &event.aggregate_type)),
-        Argument::Texts(&texts(|event| &event.aggregate_id)),
-        Argument::Texts(&texts(|event| &event.event_type)),
-        Argument::Texts(&headers.iter().map(String::as_str).collect::<Vec<_>>()),
+        Argument::Texts(&event_ids),
+        Argument::Texts(&aggregate_types),
+        Argument::Texts(&aggregate_ids),
+        Argument::Texts(&event_types),
+        Argument::Texts(&headers),
         Argument::Flags(&has_payload),
         Argument::ByteStrings(&payloads),
     ];

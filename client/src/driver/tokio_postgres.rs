@@ -1,3 +1,6 @@
+#[cfg(feature = "idempotency")]
+mod phase;
+
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};

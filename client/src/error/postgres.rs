@@ -5,6 +5,29 @@ use std::fmt;
 ///
 /// It prints the message and the SQLSTATE, but not DETAIL and CONTEXT, which can quote the row and the payload. They are in
 /// [`PostgresError::driver_error`].
+///
+/// ```
+/// use pg_outbox::{Error, PostgresError};
+///
+/// fn describe(error: &PostgresError) -> &'static str {
+///     match error.sqlstate() {
+///         Some("40001" | "40P01") => "retry the transaction",
+///         Some("23505") if error.constraint() == Some("one_event_per_order") => "the event exists",
+///         _ if error.is_connection_lost() => "the outcome may be unknown",
+///         _ => "roll back",
+///     }
+/// }
+///
+/// /// The driver's error, to look at what this type does not show.
+/// fn is_of_the_driver<E: std::error::Error + 'static>(error: Error) -> bool {
+///     match error {
+///         Error::Postgres { source, .. } => {
+///             source.driver_error().is::<E>() && source.into_driver_error().downcast::<E>().is_ok()
+///         }
+///         _ => false,
+///     }
+/// }
+/// ```
 // Boxed, because every result of this crate is as large as its error.
 pub struct PostgresError(Box<(Details, Box<dyn StdError + Send + Sync>)>);
 

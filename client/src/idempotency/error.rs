@@ -11,6 +11,20 @@ use crate::invalid_text::InvalidText;
 const LOCK_LOST: &str = "OB001";
 
 /// Errors of idempotency keys. Messages never contain parts of a request or a response.
+///
+/// ```
+/// use pg_outbox::idempotency::Error;
+///
+/// /// What an API answers.
+/// fn status(error: &Error) -> u16 {
+///     match error {
+///         Error::Invalid(_) | Error::NotJson { .. } | Error::TooDeep => 400,
+///         Error::RequestTooLarge { .. } => 413,
+///         Error::LockLost | Error::Database(_) => 503, // the client repeats the request
+///         _ => 500,
+///     }
+/// }
+/// ```
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum Error {
@@ -70,6 +84,15 @@ impl From<PostgresError> for Error {
 }
 
 /// Why a phase failed. Nothing was committed, except that the outcome of [`PhaseError::Commit`] is unknown.
+///
+/// ```
+/// use pg_outbox::idempotency::{Error, PhaseError};
+///
+/// /// Whether another attempt has taken over the request.
+/// fn is_taken_over<E>(error: &PhaseError<E>) -> bool {
+///     matches!(error, PhaseError::Idempotency(Error::LockLost))
+/// }
+/// ```
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum PhaseError<E> {

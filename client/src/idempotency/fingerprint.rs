@@ -9,6 +9,14 @@ use super::error::Error;
 pub const DEPTH_MAX: usize = 64;
 
 /// Distinguishes requests with the same key: a SHA-256.
+///
+/// ```
+/// use pg_outbox::idempotency::Fingerprint;
+///
+/// assert_eq!(Fingerprint::json(br#"{"a": 1, "b": 2}"#)?, Fingerprint::json(br#"{"b":2,"a":1}"#)?);
+/// assert_ne!(Fingerprint::bytes(b"a=1&b=2"), Fingerprint::bytes(b"b=2&a=1"));
+/// # Ok::<(), pg_outbox::idempotency::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 

@@ -21,6 +21,23 @@ pub const PHASE_BYTES_MAX: usize = 255;
 /// A request that this caller processes. The caller holds the lock of the key for the lock time.
 ///
 /// Dropping the guard does not release the lock, which then expires. [`Guard::release`] releases it.
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// # use pg_outbox::idempotency::*;
+/// # async fn example(guard: Guard, client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use serde_json::json;
+///
+/// println!("attempt {} of {} {:?}", guard.attempts(), guard.scope().as_str(), guard.key());
+/// let body = guard.request().unwrap_or_default().to_vec(); // if the request keeps it
+/// guard.extend(&*client).await?; // before a long call
+/// let tx = client.transaction().await?;
+/// guard.reach(&tx, "recorded", &json!({ "bytes": body.len() })).await?;
+/// guard.finish(&tx, &Response::new(201)).await?;
+/// tx.commit().await?;
+/// # Ok(()) }
+/// # }
+/// ```
 pub struct Guard {
     pub(super) calls: Arc<Calls>,
     pub(super) lock_for: Duration,
@@ -57,11 +74,33 @@ impl Guard {
     }
 
     /// The last committed phase.
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "tokio-postgres")] mod example {
+    /// # use pg_outbox::idempotency::*;
+    /// # async fn example(guard: Guard, client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// if guard.recovery_point() == Some("charged") {
+    ///     println!("the provider has been paid");
+    /// }
+    /// # Ok(()) }
+    /// # }
+    /// ```
     pub fn recovery_point(&self) -> Option<&str> {
         self.recovery_point.as_deref()
     }
 
     /// The result of a committed phase.
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "tokio-postgres")] mod example {
+    /// # use pg_outbox::idempotency::*;
+    /// # async fn example(guard: Guard, client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// if let Some(payment) = guard.kept::<i64>("recorded")? {
+    ///     println!("an earlier attempt has recorded the payment {payment}");
+    /// }
+    /// # Ok(()) }
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -73,6 +112,16 @@ impl Guard {
 
     /// An idempotency key for an external call of this request: 32 hexadecimal digits, the same for each attempt, and different
     /// for each `step`.
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "tokio-postgres")] mod example {
+    /// # use pg_outbox::idempotency::*;
+    /// # async fn example(guard: Guard, client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let key = guard.foreign_key("charge"); // for the header Idempotency-Key of the request to the provider
+    /// assert_eq!(key.len(), 32);
+    /// # Ok(()) }
+    /// # }
+    /// ```
     pub fn foreign_key(&self, step: &str) -> String {
         let mut digest = Sha256::new();
         for part in [self.scope.as_str(), self.key.as_str(), step] {
@@ -180,6 +229,18 @@ impl Guard {
     ///
     /// Do not call it after an external call whose phase was not committed. Let the lock expire, so that a retry or
     /// [`Idempotency::abandoned`](super::Idempotency::abandoned) resumes the request.
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "tokio-postgres")] mod example {
+    /// # use pg_outbox::idempotency::*;
+    /// # async fn example(guard: Guard, client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let failed = true; // the work, before its first external call
+    /// if failed {
+    ///     guard.release(&*client).await?; // then answer 503
+    /// }
+    /// # Ok(()) }
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

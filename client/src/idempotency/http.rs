@@ -38,9 +38,10 @@ impl<B: From<Vec<u8>>> From<Response> for http::Response<B> {
         *response.status_mut() =
             StatusCode::from_u16(stored.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         for (name, value) in stored.headers() {
-            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value))
-                && !is_hop_by_hop(&name)
-            {
+            let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) else {
+                continue;
+            };
+            if !is_hop_by_hop(&name) {
                 response.headers_mut().insert(name, value);
             }
         }

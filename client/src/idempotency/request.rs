@@ -12,6 +12,14 @@ pub const SCOPE_BYTES_MAX: usize = 512;
 pub const KEY_BYTES_MAX: usize = 255;
 
 /// The scope in which an idempotency key is unique: one operation of one subject. Keys of two users never conflict.
+///
+/// ```
+/// use pg_outbox::idempotency::Scope;
+///
+/// let scope = Scope::new("POST", "/payments", 7)?; // 7 is the authenticated user
+/// assert_eq!(scope.as_str(), "POST /payments 7");
+/// # Ok::<(), pg_outbox::InvalidText>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Scope(String);
 
@@ -48,6 +56,15 @@ impl Scope {
 }
 
 /// A client's identifier for a request: 1 to 255 characters of printable ASCII, the same for each attempt.
+///
+/// ```
+/// use pg_outbox::idempotency::Key;
+///
+/// let key = Key::from_header(br#""8e03978e-40d5-43dd-bc93-6894a57f9324""#)?;
+/// assert_eq!(key, Key::new("8e03978e-40d5-43dd-bc93-6894a57f9324")?);
+/// assert_eq!(key.as_str().len(), 36);
+/// # Ok::<(), pg_outbox::InvalidText>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key(String);
 
@@ -118,6 +135,18 @@ fn unquoted(rest: &str) -> Result<String, InvalidText> {
 }
 
 /// A request with an idempotency key.
+///
+/// ```
+/// use pg_outbox::idempotency::{Fingerprint, Key, Request, Scope};
+///
+/// fn request(user: i64, key: &[u8], body: &[u8]) -> Result<Request, Box<dyn std::error::Error>> {
+///     let scope = Scope::new("POST", "/payments", user)?;
+///     let request = Request::new(scope, Key::from_header(key)?, Fingerprint::json(body)?);
+///     Ok(request.keep_body(body)?) // so that a worker can complete it
+/// }
+///
+/// assert!(request(7, b"8e03978e-40d5", br#"{"cents": 1200}"#).is_ok());
+/// ```
 #[derive(Clone)]
 pub struct Request {
     pub(super) scope: Scope,

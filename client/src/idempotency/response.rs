@@ -11,6 +11,16 @@ pub const BODY_BYTES_MAX: usize = 1024 * 1024;
 pub const HEADER_BYTES_MAX: usize = 16 * 1024;
 
 /// The response to a request and to each repetition of it.
+///
+/// ```
+/// use pg_outbox::idempotency::Response;
+///
+/// let created = Response::new(201).header("Location", "/orders/42").json(&serde_json::json!({ "order": 42 }))?;
+/// assert_eq!((created.status(), created.bytes()), (201, br#"{"order":42}"#.as_slice()));
+/// assert!(created.headers().any(|header| header == ("location", "/orders/42")));
+/// let plain = Response::new(404).body("no such order");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Response {
     pub(super) status: u16,
@@ -19,6 +29,20 @@ pub struct Response {
 }
 
 /// Why a response cannot be stored. The transaction is unchanged.
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// # use pg_outbox::idempotency::*;
+/// # async fn example(guard: Guard, client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let tx = client.transaction().await?;
+/// match guard.finish(&tx, &Response::new(503)).await {
+///     // The transaction is unchanged: roll back, and release the guard.
+///     Err(Error::Response(InvalidResponse::Transient { status })) => println!("{status} is not final"),
+///     other => other?,
+/// }
+/// # Ok(()) }
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvalidResponse {

@@ -8,6 +8,13 @@ const RETRY: u32 = 10;
 ///
 /// Normally, retries are rare and the budget is full. During an outage, retries add a tenth to the load instead of multiplying
 /// it.
+///
+/// ```
+/// use pg_outbox::retry::{Budget, Policy};
+///
+/// let budget = Budget::new(10); // up to 10 retries at once
+/// let policy = Policy::default().budget(budget.clone());
+/// ```
 #[derive(Debug, Clone)]
 pub struct Budget(Arc<Account>);
 

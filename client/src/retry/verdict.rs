@@ -1,4 +1,12 @@
 /// The outcome of a failed attempt.
+///
+/// ```
+/// use pg_outbox::retry::Verdict;
+///
+/// assert_eq!(Verdict::of_sqlstate("40001"), Verdict::Again);
+/// assert_eq!(Verdict::of_sqlstate("08006"), Verdict::Unknown);
+/// assert_eq!(Verdict::of_sqlstate("23505"), Verdict::Final);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The attempt had no effect, and a retry can succeed.
@@ -10,6 +18,26 @@ pub enum Verdict {
 }
 
 /// An error that determines the [`Verdict`] of its attempt. Implement it for the application's errors.
+///
+/// ```
+/// use pg_outbox::retry::{Classify, Verdict};
+///
+/// enum Failed {
+///     Busy,
+///     Outbox(pg_outbox::Error),
+/// }
+///
+/// impl Classify for Failed {
+///     fn verdict(&self) -> Verdict {
+///         match self {
+///             Failed::Busy => Verdict::Again,
+///             Failed::Outbox(error) => error.verdict(),
+///         }
+///     }
+/// }
+///
+/// assert_eq!(Failed::Busy.verdict(), Verdict::Again);
+/// ```
 pub trait Classify {
     /// The verdict.
     fn verdict(&self) -> Verdict;

@@ -9,6 +9,18 @@ use crate::event_id::{EventId, ParseEventIdError};
 use crate::typed::OutboxEvent;
 
 /// An event in the outbox, as it will be published. Display shows its type and key: `OrderPaid of order 42`.
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// use pg_outbox::testing::{self, Filter};
+///
+/// let event = testing::assert_enqueued(tx, Filter::event("order", "OrderPlaced")).await?;
+/// assert_eq!(event.aggregate_id, "42");
+/// assert_eq!(event.headers.get("source").map(String::as_str), Some("shop"));
+/// # Ok(()) }
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enqueued {
     /// The header `event_id`.
@@ -26,6 +38,17 @@ pub struct Enqueued {
 }
 
 /// Why the outbox could not be read.
+///
+/// ```
+/// use pg_outbox::testing::Error;
+///
+/// fn explain(error: &Error) -> String {
+///     match error {
+///         Error::OtherType { expected, found } => format!("{found} is not {expected}"),
+///         other => other.to_string(),
+///     }
+/// }
+/// ```
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum Error {

@@ -41,11 +41,19 @@ pub struct Filter {
 
 impl Filter {
     /// Selects every event.
+    ///
+    /// ```
+    /// let all = pg_outbox::testing::Filter::new();
+    /// ```
     pub fn new() -> Filter {
         Filter::default()
     }
 
     /// Selects events of an aggregate type and an event type.
+    ///
+    /// ```
+    /// let placed = pg_outbox::testing::Filter::event("order", "OrderPlaced");
+    /// ```
     pub fn event(aggregate_type: impl Into<String>, event_type: impl Into<String>) -> Filter {
         Filter {
             aggregate_type: Some(aggregate_type.into()),
@@ -69,17 +77,29 @@ impl Filter {
     }
 
     /// Selects events of this aggregate type.
+    ///
+    /// ```
+    /// let of_orders = pg_outbox::testing::Filter::new().aggregate_type("order");
+    /// ```
     pub fn aggregate_type(self, aggregate_type: impl Into<String>) -> Filter {
         Filter { aggregate_type: Some(aggregate_type.into()), ..self }
     }
 
     /// Selects events with this key (the aggregate ID). If you call it again, events with any of the keys are selected.
+    ///
+    /// ```
+    /// let of_one_order = pg_outbox::testing::Filter::new().key(42);
+    /// ```
     pub fn key(self, key: impl fmt::Display) -> Filter {
         self.keys([key])
     }
 
     /// Selects events with any of these keys, in addition to those of earlier calls. If there are no keys at all, nothing is
     /// selected.
+    ///
+    /// ```
+    /// let of_two_orders = pg_outbox::testing::Filter::new().keys([42, 43]);
+    /// ```
     pub fn keys(mut self, keys: impl IntoIterator<Item = impl fmt::Display>) -> Filter {
         self.keys.get_or_insert_default().extend(keys.into_iter().map(|key| key.to_string()));
         self

@@ -4,6 +4,12 @@ use thiserror::Error;
 pub const TOPIC_LENGTH_MAX: usize = 249;
 
 /// Why Kafka would reject a topic name.
+///
+/// ```
+/// use pg_outbox::topic::{TopicError, check_topic};
+///
+/// assert_eq!(check_topic(""), Err(TopicError::Empty));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TopicError {

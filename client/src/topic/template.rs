@@ -27,6 +27,14 @@ pub struct TopicTemplate {
 }
 
 /// A part of a [`TopicTemplate`].
+///
+/// ```
+/// use pg_outbox::topic::{TopicPart, TopicTemplate};
+///
+/// let template = TopicTemplate::parse("events.{aggregate_type}")?;
+/// assert_eq!(template.parts(), [TopicPart::Text("events.".to_owned()), TopicPart::AggregateType]);
+/// # Ok::<(), pg_outbox::topic::TemplateError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TopicPart {
@@ -39,6 +47,13 @@ pub enum TopicPart {
 }
 
 /// Why a topic template is invalid. Positions are in characters from 1.
+///
+/// ```
+/// use pg_outbox::topic::{TemplateError, TopicTemplate};
+///
+/// let error = TopicTemplate::parse("events.{type}").unwrap_err();
+/// assert_eq!(error, TemplateError::UnknownPlaceholder { name: "type".to_owned(), position: 8 });
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TemplateError {
@@ -98,6 +113,13 @@ pub enum TemplateError {
 impl TopicTemplate {
     /// Parses a template.
     ///
+    /// ```
+    /// use pg_outbox::topic::TopicTemplate;
+    ///
+    /// assert!(TopicTemplate::parse("events.{aggregate_type}").is_ok());
+    /// assert!(TopicTemplate::parse("events {aggregate_type}").is_err());
+    /// ```
+    ///
     /// # Errors
     ///
     /// The first problem of the template.
@@ -144,6 +166,12 @@ impl TopicTemplate {
     }
 
     /// The topic of an event with these types. To check it, call [`check_topic`].
+    ///
+    /// ```
+    /// use pg_outbox::topic::TopicTemplate;
+    ///
+    /// assert_eq!(TopicTemplate::default().topic("order", "OrderPaid"), "events.order");
+    /// ```
     pub fn topic(&self, aggregate_type: &str, event_type: &str) -> String {
         let mut topic = String::new();
         self.render(aggregate_type, event_type, &mut topic);
@@ -151,6 +179,16 @@ impl TopicTemplate {
     }
 
     /// Like [`TopicTemplate::topic`], but replaces the content of an existing string.
+    ///
+    /// ```
+    /// use pg_outbox::topic::TopicTemplate;
+    ///
+    /// let (template, mut topic) = (TopicTemplate::default(), String::new());
+    /// for aggregate_type in ["order", "customer"] {
+    ///     template.render(aggregate_type, "Changed", &mut topic);
+    /// }
+    /// assert_eq!(topic, "events.customer");
+    /// ```
     pub fn render(&self, aggregate_type: &str, event_type: &str, topic: &mut String) {
         topic.clear();
         for part in &self.parts {
@@ -163,16 +201,37 @@ impl TopicTemplate {
     }
 
     /// The parts, in order. No text is empty, and no two texts are adjacent.
+    ///
+    /// ```
+    /// # use pg_outbox::topic::TopicTemplate;
+    /// let template = TopicTemplate::parse("shop.{aggregate_type}.v1")?;
+    /// assert_eq!(template.parts().len(), 3);
+    /// # Ok::<(), pg_outbox::topic::TemplateError>(())
+    /// ```
     pub fn parts(&self) -> &[TopicPart] {
         &self.parts
     }
 
     /// The text before the first placeholder, or all of a constant template.
+    ///
+    /// ```
+    /// # use pg_outbox::topic::TopicTemplate;
+    /// let template = TopicTemplate::parse("shop.{aggregate_type}.v1")?;
+    /// assert_eq!(template.prefix(), "shop.");
+    /// # Ok::<(), pg_outbox::topic::TemplateError>(())
+    /// ```
     pub fn prefix(&self) -> &str {
         self.parts.first().and_then(TopicPart::text).unwrap_or_default()
     }
 
     /// The text after the last placeholder; empty for a constant template.
+    ///
+    /// ```
+    /// # use pg_outbox::topic::TopicTemplate;
+    /// let template = TopicTemplate::parse("shop.{aggregate_type}.v1")?;
+    /// assert_eq!(template.suffix(), ".v1");
+    /// # Ok::<(), pg_outbox::topic::TemplateError>(())
+    /// ```
     pub fn suffix(&self) -> &str {
         if self.is_constant() {
             return "";
@@ -181,17 +240,38 @@ impl TopicTemplate {
     }
 
     /// Whether every event goes to the same topic.
+    ///
+    /// ```
+    /// # use pg_outbox::topic::TopicTemplate;
+    /// let template = TopicTemplate::parse("shop.{aggregate_type}.v1")?;
+    /// assert!(!template.is_constant());
+    /// # Ok::<(), pg_outbox::topic::TemplateError>(())
+    /// ```
     pub fn is_constant(&self) -> bool {
         self.parts.iter().all(|part| part.text().is_some())
     }
 
     /// Whether `{event_type}` is a part of the template.
+    ///
+    /// ```
+    /// # use pg_outbox::topic::TopicTemplate;
+    /// let template = TopicTemplate::parse("shop.{aggregate_type}.v1")?;
+    /// assert!(!template.has_event_type());
+    /// # Ok::<(), pg_outbox::topic::TemplateError>(())
+    /// ```
     pub fn has_event_type(&self) -> bool {
         self.parts.contains(&TopicPart::EventType)
     }
 
     /// Whether `{aggregate_type}` is the only placeholder. Only then is it certain that two aggregate types never share a
     /// topic, and that an aggregate type has only one topic.
+    ///
+    /// ```
+    /// # use pg_outbox::topic::TopicTemplate;
+    /// let template = TopicTemplate::parse("shop.{aggregate_type}.v1")?;
+    /// assert!(template.is_by_aggregate_type());
+    /// # Ok::<(), pg_outbox::topic::TemplateError>(())
+    /// ```
     pub fn is_by_aggregate_type(&self) -> bool {
         !self.has_event_type() && self.parts.contains(&TopicPart::AggregateType)
     }

@@ -47,16 +47,3 @@ pub trait Connections: Clone + Send + Sync + 'static {
     /// The connection as the driver's client.
     fn client(connection: &mut Self::Connection) -> impl OutboxClient;
 }
-
-#[cfg(feature = "deadpool-postgres")]
-impl Connections for deadpool_postgres::Pool {
-    type Connection = deadpool_postgres::Client;
-
-    async fn get(&self) -> Result<deadpool_postgres::Client, BoxError> {
-        Ok(deadpool_postgres::Pool::get(self).await?)
-    }
-
-    fn client(connection: &mut deadpool_postgres::Client) -> impl OutboxClient {
-        &*connection
-    }
-}

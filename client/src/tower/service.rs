@@ -24,12 +24,30 @@ const HEADER: &str = "idempotency-key";
 const RELEASE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The layer's response. Its body is the handler's, or a complete one.
+///
+/// ```
+/// use http_body_util::{Either, Full};
+/// use pg_outbox::tower::Answer;
+///
+/// fn is_of_the_handler<R>(answer: &Answer<R>) -> bool {
+///     matches!(answer.body(), Either::Left(_))
+/// }
+/// ```
 pub type Answer<R> = Response<Either<R, Full<Bytes>>>;
 
 /// An answer without the handler.
 type Refusal = Response<Full<Bytes>>;
 
 /// The service of [`IdempotencyLayer`].
+///
+/// ```no_run
+/// use pg_outbox::tower::{Connections, IdempotencyLayer, IdempotencyService};
+/// use tower_layer::Layer;
+///
+/// fn with_keys<C: Connections, S>(layer: &IdempotencyLayer<C>, service: S) -> IdempotencyService<C, S> {
+///     layer.layer(service) // axum and tower call this for you
+/// }
+/// ```
 #[derive(Clone)]
 pub struct IdempotencyService<C, S> {
     pub(super) layer: Arc<IdempotencyLayer<C>>,

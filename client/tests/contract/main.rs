@@ -11,6 +11,7 @@ mod idempotency;
 mod inbox;
 mod once;
 mod outbox;
+mod phases;
 mod proxy;
 mod round_trips;
 mod testing;

@@ -67,8 +67,7 @@ impl Shop {
         };
         // Committed before the provider is called, because it records that there may be a charge.
         let mut client = connection(&self.pool).await?;
-        let payment: i64 =
-            guard.phase(&mut client, "started", async |tx: &Transaction<'_>| start(tx, &order).await).await?;
+        let payment: i64 = guard.phase(&mut client, "started", async |tx| start(tx, &order).await).await?;
         drop(client); // no connection is held during the call to the provider
         let charge = self.charge(guard, &order, payment).await?;
         self.finish(guard, &order, payment, &charge, by).await
@@ -99,7 +98,7 @@ impl Shop {
         let asked = ChargeRequest { reference: order.reference.clone(), cents: order.cents };
         let charge = self.provider.charge(&key, &asked).await?;
         let mut client = connection(&self.pool).await?;
-        let kept = guard.phase(&mut client, "charged", async |tx: &Transaction<'_>| {
+        let kept = guard.phase(&mut client, "charged", async |tx| {
             let sql = "UPDATE payment SET status = 'charged', charge = $2 WHERE id = $1";
             tx.execute(sql, &[&payment, &charge.id]).await?;
             Ok(charge)

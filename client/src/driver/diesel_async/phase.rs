@@ -1,26 +1,31 @@
 use super::connection::outside_transaction;
 use super::diesel_async::{AnsiTransactionManager, AsyncPgConnection, TransactionManager};
-use crate::driver::OutboxTransaction;
 use crate::error::PostgresError;
-use crate::idempotency::transactional::{DieselConnection, Sealed};
+use crate::idempotency::{PhaseConnection, Sealed};
 
-impl Sealed for AsyncPgConnection {}
+impl Sealed for &mut AsyncPgConnection {}
 
-impl DieselConnection for AsyncPgConnection {
-    async fn begin_phase(&mut self) -> Result<(), PostgresError> {
+/// diesel has no type for a transaction, so the connection is the transaction.
+impl<'c> PhaseConnection for &'c mut AsyncPgConnection {
+    type Transaction = &'c mut AsyncPgConnection;
+    type Tx<'t> = &'t mut AsyncPgConnection;
+
+    async fn begin_phase(self) -> Result<&'c mut AsyncPgConnection, PostgresError> {
         outside_transaction(self)?;
-        Ok(AnsiTransactionManager::begin_transaction(self).await?)
+        AnsiTransactionManager::begin_transaction(self).await?;
+        Ok(self)
     }
 
-    fn in_phase(&mut self) -> impl OutboxTransaction {
-        self
+    fn in_phase<'t>(transaction: &'t mut &'c mut AsyncPgConnection) -> &'t mut AsyncPgConnection {
+        transaction
     }
 
-    async fn commit_phase(&mut self) -> Result<(), PostgresError> {
-        Ok(AnsiTransactionManager::commit_transaction(self).await?)
+    async fn commit_phase(transaction: &'c mut AsyncPgConnection) -> Result<(), PostgresError> {
+        Ok(AnsiTransactionManager::commit_transaction(transaction).await?)
     }
 
-    async fn roll_back_phase(&mut self) -> Result<(), PostgresError> {
-        Ok(AnsiTransactionManager::rollback_transaction(self).await?)
+    async fn roll_back_phase(transaction: &'c mut AsyncPgConnection) {
+        // If this fails, diesel marks the connection as broken, and the first error is more useful.
+        let _ = AnsiTransactionManager::rollback_transaction(transaction).await;
     }
 }

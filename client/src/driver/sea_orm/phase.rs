@@ -1,18 +1,18 @@
 use super::sea_orm::{DatabaseConnection, DatabaseTransaction, TransactionTrait};
-use crate::driver::OutboxTransaction;
 use crate::error::PostgresError;
-use crate::idempotency::transactional::{SeaOrmConnection, Sealed};
+use crate::idempotency::{PhaseConnection, Sealed};
 
-impl Sealed for DatabaseConnection {}
+impl Sealed for &DatabaseConnection {}
 
-impl SeaOrmConnection for DatabaseConnection {
+impl PhaseConnection for &DatabaseConnection {
     type Transaction = DatabaseTransaction;
+    type Tx<'t> = &'t DatabaseTransaction;
 
-    async fn begin_phase(&self) -> Result<DatabaseTransaction, PostgresError> {
+    async fn begin_phase(self) -> Result<DatabaseTransaction, PostgresError> {
         Ok(self.begin().await?)
     }
 
-    fn in_phase(transaction: &DatabaseTransaction) -> impl OutboxTransaction {
+    fn in_phase(transaction: &mut DatabaseTransaction) -> &DatabaseTransaction {
         transaction
     }
 

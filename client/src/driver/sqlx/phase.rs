@@ -1,18 +1,18 @@
-use super::sqlx::{PgPool, PgTransaction};
-use crate::driver::OutboxTransaction;
+use super::sqlx::{PgConnection, PgPool, PgTransaction};
 use crate::error::PostgresError;
-use crate::idempotency::transactional::{Sealed, SqlxPool};
+use crate::idempotency::{PhaseConnection, Sealed};
 
-impl Sealed for PgPool {}
+impl Sealed for &PgPool {}
 
-impl SqlxPool for PgPool {
+impl PhaseConnection for &PgPool {
     type Transaction = PgTransaction<'static>;
+    type Tx<'t> = &'t mut PgConnection;
 
-    async fn begin_phase(&self) -> Result<PgTransaction<'static>, PostgresError> {
+    async fn begin_phase(self) -> Result<PgTransaction<'static>, PostgresError> {
         Ok(self.begin().await?)
     }
 
-    fn in_phase(transaction: &mut PgTransaction<'static>) -> impl OutboxTransaction {
+    fn in_phase<'t>(transaction: &'t mut PgTransaction<'static>) -> &'t mut PgConnection {
         transaction
     }
 

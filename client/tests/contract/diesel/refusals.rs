@@ -40,7 +40,7 @@ fn a_connection_with_an_open_transaction_is_rejected() {
         let Begun::Started(mut guard) = begun else { panic!("{begun:?}") };
         let inside = connection.transaction(|connection| {
             let refused = block_on(db.idempotency.begin(&mut *connection, &request));
-            let phase = guard.phase_diesel_blocking(connection, "one", |_| Ok::<_, ()>(1));
+            let phase = guard.phase_blocking(connection, "one", |_| Ok::<_, ()>(1));
             Ok::<_, diesel::result::Error>((refused, phase))
         });
         let (

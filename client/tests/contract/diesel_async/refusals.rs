@@ -55,7 +55,7 @@ async fn a_connection_with_an_open_transaction_is_rejected() {
     AnsiTransactionManager::begin_transaction(&mut connection).await.unwrap();
     let refused = db.idempotency.begin(&mut connection, &request()).await;
     let work = async |_: &mut AsyncPgConnection| Ok::<_, ()>(1);
-    let phase = guard.phase_diesel(&mut connection, "one", work).await;
+    let phase = guard.phase(&mut connection, "one", work).await;
     let (
         Err(idempotency::Error::Database(DatabaseError::InTransaction { .. })),
         Err(PhaseError::Begin(error)),

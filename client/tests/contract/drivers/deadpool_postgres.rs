@@ -26,7 +26,7 @@ impl super::Connection for Connection {
     }
 
     async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<Error>> {
-        let work = async |tx: &tokio_postgres::Transaction<'_>| tx.query_one(sql, &[]).await?.try_get(0);
+        let work = async |tx: &Transaction<'_>| tx.query_one(sql, &[]).await?.try_get(0);
         guard.phase(&mut self.0, name, work).await
     }
 }

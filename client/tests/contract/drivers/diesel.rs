@@ -31,7 +31,7 @@ impl Connection for PgConnection {
             #[diesel(sql_type = BigInt)]
             id: i64,
         }
-        guard.phase_diesel_blocking(self, name, |connection| {
+        guard.phase_blocking(self, name, |connection| {
             diesel::sql_query(sql).get_result::<Row>(connection).map(|row| row.id)
         })
     }

@@ -21,7 +21,7 @@ impl Connection for Client {
     }
 
     async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<Error>> {
-        guard.phase_postgres(self, name, |tx| tx.query_one(sql, &[])?.try_get(0))
+        guard.phase_blocking(self, name, |tx| tx.query_one(sql, &[])?.try_get(0))
     }
 }
 

@@ -83,7 +83,7 @@ async fn a_phase_runs_in_a_task_and_with_a_pooled_client() {
             panic!("the key is new")
         };
         let one: i32 = guard
-            .phase(&mut client, "one", async |tx: &Transaction<'_>| {
+            .phase(&mut client, "one", async |tx| {
                 tx.query_one("SELECT 1", &[]).await.map(|row| row.get::<_, i32>(0))
             })
             .await

@@ -35,7 +35,7 @@ impl Connection for AsyncPgConnection {
         let work = async |connection: &mut AsyncPgConnection| {
             diesel::sql_query(sql).get_result::<Row>(connection).await.map(|row| row.id)
         };
-        guard.phase_diesel(self, name, work).await
+        guard.phase(self, name, work).await
     }
 }
 

@@ -32,7 +32,7 @@ impl Connection for DatabaseConnection {
             let row = query_one(tx, Statement::from_string(DbBackend::Postgres, sql)).await?;
             row.unwrap().try_get_by_index(0)
         };
-        guard.phase_sea_orm(self, name, work).await
+        guard.phase(&*self, name, work).await
     }
 }
 

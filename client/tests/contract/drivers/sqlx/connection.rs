@@ -24,9 +24,8 @@ impl Connection for PgConnection {
     /// Uses a pool, as applications do.
     async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<Error>> {
         let pool = PgPool::connect(&crate::database::url()).await.unwrap();
-        let work =
-            async |tx: &mut PgTransaction<'_>| sqlx::query_scalar(statement(sql)).fetch_one(&mut **tx).await;
-        let done = guard.phase_sqlx(&pool, name, work).await;
+        let work = async |tx: &mut PgConnection| sqlx::query_scalar(statement(sql)).fetch_one(tx).await;
+        let done = guard.phase(&pool, name, work).await;
         pool.close().await;
         done
     }
