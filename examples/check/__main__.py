@@ -25,7 +25,7 @@ BUILD_WITHIN = 300
 RUN_WITHIN = 600
 CLEAN_UP_WITHIN = 15
 WORK = ROOT / "target" / "examples"
-BUILT = shutil.ignore_patterns(".venv", "__pycache__", "bin", "dist", "node_modules", "target")
+BUILT = {".venv", "__pycache__", "bin", "dist", "node_modules", "target"}
 
 # The programs that each language needs, with the lowest version that works: a command, and a number of its output.
 TOOLCHAINS = {
@@ -60,10 +60,15 @@ def new_folder(folder: Path) -> Path:
     return folder
 
 
+def built(folder: str, names: list[str]) -> set[str]:
+    """What is not copied. `bin` has the programs of Go, but the sources of Rust."""
+    return BUILT.intersection(names) - ({"bin"} if Path(folder).name == "src" else set())
+
+
 def check_language(language: str, processes: Processes) -> None:
     """Builds and runs a copy of the programs in target/, so that nothing is written to the tree."""
     page, logs, folder = Page(language), new_folder(WORK / "logs" / language), new_folder(WORK / language)
-    shutil.copytree(ROOT / "examples" / language, folder, ignore=BUILT, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "examples" / language, folder, ignore=built, dirs_exist_ok=True)
     log = logs / "build.log"
     if language == "rust":
         use_own_crates(folder)

@@ -52,7 +52,8 @@ fn sources(folder: &Path, found: &mut Vec<String>) {
         let name = path.file_name().unwrap().to_str().unwrap();
         if path.is_dir() {
             let built = [".venv", "__pycache__", "bin", "dist", "node_modules", "target"];
-            if !built.contains(&name) {
+            // `bin` has the programs of Go, but the sources of Rust.
+            if !built.contains(&name) || path.ends_with("src/bin") {
                 sources(&path, found);
             }
         } else if SHOWN.iter().any(|kind| path.extension().is_some_and(|is| is == *kind))

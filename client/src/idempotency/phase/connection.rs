@@ -26,7 +26,7 @@ pub trait Sealed {}
 /// | `diesel-async` | `&mut diesel_async::AsyncPgConnection` | `&mut diesel_async::AsyncPgConnection` |
 ///
 /// With a feature for another version, such as `sqlx-08`, the types of that version implement it too. The synchronous drivers
-/// implement [`BlockingPhaseConnection`](super::BlockingPhaseConnection). The trait is sealed.
+/// implement `BlockingPhaseConnection`. The trait is sealed.
 ///
 /// Code that works with every driver names it as a bound:
 ///
