@@ -1,4 +1,4 @@
--- The tables of the programs in go/, java/, python/ and typescript/. `outbox-relay migrate` creates the outbox, the inbox and the
+-- The tables of the programs in go/, java/, python/, rust/ and typescript/. `outbox-relay migrate` creates the outbox, the inbox and the
 -- idempotency keys.
 
 -- The shop: what each customer may spend, and the orders.

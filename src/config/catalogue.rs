@@ -175,7 +175,7 @@ settings! {
              contain\n{event_id}, {event_type}, {aggregate_type}, {aggregate_id} and {created_at}. In the environment, \
              a header named\n\"source\" is OUTBOX_RELAY__OUTBOX__HEADERS__SOURCE.";
         [columns] Columns,
-            "Names of the columns of an existing table, by their standard names: id, event_id, aggregate_type, aggregate_id,\n\
+            "Column names of an existing table, keyed by their standard names: id, event_id, aggregate_type, aggregate_id,\n\
              event_type, payload, headers, created_at, sent_at and topic. Names are used literally, without quotes. Unset names \
              are\nthe standard ones. `outbox-relay migrate --adopt` adds what the table lacks. In the environment, sent_at is\n\
              OUTBOX_RELAY__OUTBOX__COLUMNS__SENT_AT.";

@@ -149,9 +149,9 @@ impl Columns {
 }
 
 fn same_name(column: Column, twin: Column, name: &str, both_are_set: bool) -> Problem {
-    let message = format!("[outbox.columns] {column} and {twin} are both the column {name:?}");
+    let message = format!("[outbox.columns] {column} and {twin} both name the column {name:?}");
     let help = if both_are_set {
-        "every column has its own name".to_owned()
+        "each needs a column of its own".to_owned()
     } else {
         format!("also set {twin}, whose standard name is {twin}")
     };

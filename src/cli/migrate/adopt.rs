@@ -76,7 +76,8 @@ async fn apply(client: &mut Client, config: &Config, adoption: &Adoption) -> Res
     }
     let checked = check_for(client, table, (&config.outbox).into(), &[]).await;
     checked.map_err(|error| refused(&error.into()))?;
-    output::line(&format!("{table}: adopted. Apply `outbox-relay migrate --print-roles` next")).map(|_| ())
+    output::line(&format!("{table}: adopted. Next, apply the output of `outbox-relay migrate --print-roles`"))
+        .map(|_| ())
 }
 
 fn refused(error: &AdoptError) -> Failed {

@@ -80,8 +80,8 @@ struct Instead {
     /// Print the SQL that replaces a table of another tool with a view that inserts into the outbox, without connecting.
     #[arg(long, value_name = "TOOL", value_enum)]
     print_adapter: Option<Adapter>,
-    /// Print the SQL for what an existing table lacks to be the outbox: columns, indexes, the other tables. Uses the
-    /// names in [outbox.columns].
+    /// Print the SQL that turns an existing table into the outbox: missing columns, indexes and the other tables. Uses
+    /// the names in [outbox.columns].
     #[arg(long, value_name = "TABLE", conflicts_with_all = ["with", "only"])]
     adopt: Option<TableName>,
     /// Run pending migrations and roll them back.

@@ -39,11 +39,11 @@ fn invalid_columns_are_findings() {
         ("sent_at = 'a$$b'", "[outbox.columns] sent_at contains a control character or `$$`"),
         (
             "event_id = 'id'",
-            "[outbox.columns] event_id and id are both the column \"id\"\n  6 | event_id = …\n  help: also set id, whose standard name is id",
+            "[outbox.columns] event_id and id both name the column \"id\"\n  6 | event_id = …\n  help: also set id, whose standard name is id",
         ),
         (
             "payload = 'body'\nheaders = 'body'",
-            "[outbox.columns] headers and payload are both the column \"body\"\n  7 | headers = 'body'\n  help: every column has its own name",
+            "[outbox.columns] headers and payload both name the column \"body\"\n  7 | headers = 'body'\n  help: each needs a column of its own",
         ),
     ] {
         let findings = with(&format!("[outbox.columns]\n{line}\n")).findings();

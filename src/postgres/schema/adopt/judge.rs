@@ -89,7 +89,7 @@ fn missing(table: &TableName, column: Column) -> Option<(String, String)> {
 /// What a column contains that only the application knows.
 fn meaning(column: Column) -> &'static str {
     match column {
-        Column::AggregateType => "the name from which the topic follows",
+        Column::AggregateType => "the name that determines the topic",
         Column::AggregateId => "the Kafka key",
         Column::EventType => "the type of the event",
         _ => "the value of the record",
@@ -185,7 +185,7 @@ fn others(table: &TableName, existing: &ExistingTable) -> Vec<SchemaFault> {
 fn index(table: &TableName, existing: &ExistingTable) -> Option<SchemaFault> {
     let Pending::Different { name, definition } = &existing.pending else { return None };
     let problem =
-        format!("the index {name} has the name of the pending index, but another definition: {definition}");
+        format!("the index {name} has the name of the pending index, but a different definition: {definition}");
     let remedy = format!("ALTER INDEX {} RENAME TO ...;", table.sibling(name));
     Some(SchemaFault::new(SchemaFaultKind::Index, table, problem, remedy))
 }

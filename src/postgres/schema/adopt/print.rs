@@ -4,7 +4,7 @@ use super::steps::{How, Step};
 use crate::postgres::table::TableName;
 
 const HEADER: &str = "\
--- What {outbox} lacks to be an outbox. `outbox-relay migrate --adopt --apply` runs these statements, and repeats those that could
+-- Turns {outbox} into an outbox. `outbox-relay migrate --adopt --apply` runs these statements, and repeats those that could
 -- not get their lock in time. To run them yourself, connect as the owner of the table, not through a pooler in transaction mode:
 --
 --   psql -v ON_ERROR_STOP=1 -f this-file.sql
