@@ -29,7 +29,7 @@ pub(super) struct Adopt {
 enum Rows {
     /// The relay publishes them.
     Publish,
-    /// They count as sent. The reaper deletes them after the retention.
+    /// They count as sent. The reaper deletes them after the retention period.
     Sent,
 }
 
