@@ -13,11 +13,11 @@ const READ: &str = "
 CREATE TABLE journal.asked AS
 SELECT asked ->> 'key' AS key, asked ->> 'reference' AS reference, asked ->> 'account' AS account,
        (asked ->> 'cents')::bigint AS cents, (asked ->> 'cents')::bigint <= 50000 AS approved
-FROM journal.line, LATERAL (SELECT line -> 'asked' AS asked) WHERE line ? 'asked';
+FROM journal.line, LATERAL (SELECT line -> 'asked' AS asked) AS one WHERE line ? 'asked';
 CREATE TABLE journal.answer AS
 SELECT answer ->> 'key' AS key, (answer ->> 'status')::int AS status, answer ->> 'body' AS body,
        (answer ->> 'replayed')::boolean AS replayed, (answer ->> 'attempts')::bigint AS attempts
-FROM journal.line, LATERAL (SELECT line -> 'answer' AS answer) WHERE line ? 'answer';
+FROM journal.line, LATERAL (SELECT line -> 'answer' AS answer) AS one WHERE line ? 'answer';
 CREATE TABLE journal.mismatch AS
 SELECT line #>> '{mismatch,key}' AS key, (line #>> '{mismatch,status}')::int AS status
 FROM journal.line WHERE line ? 'mismatch';";
