@@ -60,7 +60,9 @@ async fn adoption_that_stops_after_any_statement_is_completed_by_the_next_one() 
         for statement in &statements[..stop] {
             run(&client, statement).await;
         }
-        drop(client);
+        let lost: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+        let ended = "SELECT pg_terminate_backend($1, 30000)";
+        assert!(world.client.query_one(ended, &[&lost]).await.unwrap().get::<_, bool>(0));
         let applied = apply(&world);
         let last = &statements[stop - 1];
         assert!(
@@ -122,6 +124,17 @@ async fn index_whose_build_was_interrupted_is_built_again() {
         assert_eq!(world.count(&invalid).await, 0);
         world.drop().await;
     }
+}
+
+#[tokio::test]
+async fn adoption_does_not_wait_for_a_transaction_that_blocks_reads() {
+    let world = World::with("adopt_unreadable", LACKING, &LACKING_NAMES).await;
+    run(&world.client, "BEGIN; LOCK TABLE app.events").await;
+    apply(&world)
+        .fails(1, &["app.events could not be read within 5 s, because another transaction has locked it"]);
+    run(&world.client, "COMMIT").await;
+    apply(&world).succeeds();
+    world.drop().await;
 }
 
 #[tokio::test]

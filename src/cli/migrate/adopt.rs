@@ -84,7 +84,7 @@ fn refused(error: &AdoptError) -> Failed {
     match error {
         AdoptError::Migrate(migrate) => failed(migrate),
         AdoptError::ExistingRows { .. } => Failed::Usage(error.to_string()),
-        AdoptError::Step { .. } => Failed::Failure(anyhow!("{error}")),
+        AdoptError::Step { .. } | AdoptError::Locked { .. } => Failed::Failure(anyhow!("{error}")),
         AdoptError::Server(server) if server.code().is_none() => Failed::Unavailable(anyhow!("{error}")),
         AdoptError::Refused { .. } | AdoptError::Check(_) | AdoptError::Server(_) => {
             Failed::Configuration(anyhow!("{error}"))

@@ -25,6 +25,12 @@ pub(crate) enum AdoptError {
     /// The table was changed, but is still not an outbox.
     #[error("{0}")]
     Check(#[from] CheckError),
+    /// Another transaction has locked the table, so that it cannot be read. Nothing was changed.
+    #[error(
+        "{table} could not be read within 5 s, because another transaction has locked it, so nothing was changed. Run the \
+         command again when the transaction has ended (see pg_stat_activity and pg_blocking_pids())"
+    )]
+    Locked { table: String },
     /// The table could not be read.
     #[error("{0}")]
     Server(ServerError),

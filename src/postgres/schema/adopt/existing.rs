@@ -1,6 +1,7 @@
-//! Reads an existing table. Nothing here takes a lock that inserts wait for.
+//! Reads an existing table. Nothing here takes a lock that inserts wait for, or waits long for a lock.
 
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::error::AdoptError;
@@ -60,7 +61,11 @@ pub(super) async fn read(client: &mut Client, table: &TableName) -> Result<Exist
     Ok(Existing { faults, table: existing, migrations })
 }
 
-async fn read_table(client: &Client, table: &TableName, outbox: u32) -> Result<ExistingTable, AdoptError> {
+async fn read_table(
+    client: &mut Client,
+    table: &TableName,
+    outbox: u32,
+) -> Result<ExistingTable, AdoptError> {
     let columns = columns::read(client, outbox).await?;
     let owner = client.query_typed_one(OWNER, &[(&outbox, Type::OID)]).await?;
     let mut with_null = Vec::new();
@@ -83,8 +88,15 @@ async fn read_table(client: &Client, table: &TableName, outbox: u32) -> Result<E
 }
 
 /// Whether there is a row, or one in which the column is NULL. The latter reads the whole table.
-async fn exists(client: &Client, table: &TableName, null: Option<Column>) -> Result<bool, AdoptError> {
+async fn exists(client: &mut Client, table: &TableName, null: Option<Column>) -> Result<bool, AdoptError> {
     let condition = null.map(|column| format!(" WHERE {} IS NULL", table.column(column))).unwrap_or_default();
     let sql = format!("SELECT EXISTS (SELECT FROM {}{condition})", table.quoted());
-    Ok(client.query_typed_one(&sql, &[]).await?.get(0))
+    let transaction = client.transaction().await?;
+    transaction.batch_execute("SET LOCAL lock_timeout = '5s'").await?;
+    let found = transaction.query_one(&sql, &[]).await.map_err(|error| match error.code() {
+        Some(&SqlState::LOCK_NOT_AVAILABLE) => AdoptError::Locked { table: table.to_string() },
+        _ => AdoptError::from(error),
+    })?;
+    transaction.commit().await?;
+    Ok(found.get(0))
 }

@@ -184,8 +184,9 @@ fn others(table: &TableName, existing: &ExistingTable) -> Vec<SchemaFault> {
 
 fn index(table: &TableName, existing: &ExistingTable) -> Option<SchemaFault> {
     let Pending::Different { name, definition } = &existing.pending else { return None };
-    let problem =
-        format!("the index {name} has the name of the pending index, but a different definition: {definition}");
+    let problem = format!(
+        "the index {name} has the name of the pending index, but a different definition: {definition}"
+    );
     let remedy = format!("ALTER INDEX {} RENAME TO ...;", table.sibling(name));
     Some(SchemaFault::new(SchemaFaultKind::Index, table, problem, remedy))
 }
