@@ -93,7 +93,7 @@ fn report(seed: u64, plan: &Plan, verdict: &Verdict) -> ! {
     let test = thread.name().filter(|name| *name != "main").unwrap_or("NAME");
     panic!(
         "{promise}\n{plan:#?}\n{}\n\n{promise}\nRepeat with: \
-         SEED={seed} SCHEDULES=1 cargo test --workspace --features fail-points --test simulation {test}",
+         SEED={seed} SCHEDULES=1 cargo test --workspace --features fail-points --lib --test simulation {test}",
         again.history
     );
 }
