@@ -12,7 +12,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Runs this number of schedules, or `SCHEDULES` schedules starting at the seed `SEED`, and adds up their outcomes.
+/// Runs this number of schedules, starting at the seed `SEED`, and adds up their outcomes. `SCHEDULES` is another number, and
+/// `SCHEDULES_MAX` a limit.
 ///
 /// # Panics
 ///
@@ -24,7 +25,8 @@ pub fn explore(plan: fn(u64) -> Plan, schedules: u64) -> Outcome {
 /// The same, with a check of each schedule's outcome.
 pub fn each(plan: fn(u64) -> Plan, schedules: u64, fits: fn(&Plan, &Outcome) -> bool) -> Outcome {
     let first = number("SEED").unwrap_or(1);
-    let schedules = number("SCHEDULES").unwrap_or(schedules);
+    let most = number("SCHEDULES_MAX").unwrap_or(u64::MAX);
+    let schedules = number("SCHEDULES").unwrap_or(schedules.min(most));
     let begun = Instant::now();
     let sum = Mutex::new(Outcome::default());
     let broken = first_broken(first, schedules, |seed| {
