@@ -1,8 +1,9 @@
 //! The parsers of foreign text. Each function accepts any bytes and panics if a rule is broken. The fuzz targets call
-//! them, and `tests/fuzzing.rs` runs them on the seeds and on random mutations.
+//! them, and `tests/integration/project/fuzzing.rs` runs them on the seeds and on random mutations.
 
 use outbox_relay::config::{self, default_headers};
-use outbox_relay::kafka::{codes::CODES, failure, properties, record};
+use outbox_relay::kafka::errors::{codes::CODES, failure};
+use outbox_relay::kafka::{properties, publishing::record};
 use outbox_relay::postgres::table::TableName;
 use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::lane::Lane;

@@ -9,7 +9,7 @@ use crate::postgres::connection::password_command;
 use crate::postgres::cycle::claim::PostgresOutbox;
 use crate::postgres::cycle::holds::PostgresHolds;
 use crate::postgres::cycle::reap::PostgresReaper;
-use crate::postgres::cycle::reap_modules::{ModulesReaper, Reapers};
+use crate::postgres::cycle::reap::modules::{ModulesReaper, Reapers};
 use crate::postgres::cycle::scout::PostgresScoutQueries;
 use crate::postgres::cycle::statements::Statements;
 use crate::postgres::schema::check::{self, CheckError, Facts, SchemaFaultKind};

@@ -1,14 +1,14 @@
 //! Where measurements take place: a scratch schema in the user's database and scratch topics on the user's cluster.
 //! Nothing else is read or written, and both are removed at the end.
 
-use super::error::BenchError;
-use super::parties::{self, Parties};
-use super::settings::Settings;
-use super::site::Site;
+use crate::error::BenchError;
 use crate::kafka::topics::Topics;
 use crate::postgres::about::Server;
 use crate::postgres::load::{self, Prepared, Shape};
 use crate::postgres::schema::{PREFIX, Schema};
+use crate::processes::parties::{self, Parties};
+use crate::settings::Settings;
+use crate::site::Site;
 use outbox_relay::config::{self, Config};
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::table::TableName;

@@ -1,17 +1,17 @@
 //! The results of `outbox-bench`, as `--json` prints them. While `format` stays the same, fields may be added, but none
 //! is removed or changes its meaning.
 
-use super::advice::Finding;
-use super::checker::Verdict;
-use super::drain::Drain;
-use super::flow::Flow;
-use super::idle::Idle;
-use super::limits::Limit;
-use super::metrics::Batches;
-use super::place::Place;
-use super::steady::Steady;
-use super::usage::Usage;
+use crate::advice::Finding;
+use crate::checking::checker::Verdict;
+use crate::limits::Limit;
+use crate::measurements::drain::Drain;
+use crate::measurements::flow::Flow;
+use crate::measurements::idle::Idle;
+use crate::measurements::steady::Steady;
+use crate::place::Place;
 use crate::postgres::load::Shape;
+use crate::processes::metrics::Batches;
+use crate::processes::usage::Usage;
 use outbox_relay::config::OnSent;
 use serde::Serialize;
 use std::collections::BTreeMap;

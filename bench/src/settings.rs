@@ -4,7 +4,7 @@
 //! environment, which takes precedence. Therefore no secret is written anywhere, and relative file names keep their
 //! meaning.
 
-use super::error::BenchError;
+use crate::error::BenchError;
 use outbox_relay::config::{self, Config};
 use outbox_relay::kafka::properties::check;
 use std::ffi::OsString;

@@ -1,11 +1,11 @@
 //! The database and the cluster before anything is created, and what killed runs have left in them.
 
-use super::error::BenchError;
-use super::place::open;
-use super::settings::Settings;
+use crate::error::BenchError;
 use crate::kafka::topics::Topics;
+use crate::place::open;
 use crate::postgres::about::{self, Server};
 use crate::postgres::schema::{self, Leftover};
+use crate::settings::Settings;
 use outbox_relay::config::Config;
 use outbox_relay::postgres::connection::connect::Database;
 

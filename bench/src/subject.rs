@@ -1,7 +1,7 @@
 //! The subject of a measurement: processes that move rows from a table to topics.
 
-use super::error::BenchError;
-use super::usage::Party;
+use crate::error::BenchError;
+use crate::processes::usage::Party;
 
 /// A program that relays rows: our relay, or one that it is compared with.
 #[allow(async_fn_in_trait, reason = "measurements run on one thread, so futures need not be Send")]

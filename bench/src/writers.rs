@@ -2,9 +2,9 @@
 //!
 //! Each writer has its own keys, so the events of a key are committed in the order of their numbers.
 
-use super::error::BenchError;
-use super::rows::Committed;
-use super::verify::StopOnDrop;
+use crate::checking::rows::Committed;
+use crate::checking::verify::StopOnDrop;
+use crate::error::BenchError;
 use crate::postgres::load::Shape;
 use crate::postgres::writer::Writer;
 use futures_util::future::try_join_all;

@@ -1,6 +1,6 @@
 //! The manual page `man/outbox-bench.1` matches the code. `make docs` writes it.
 
-#[path = "../../tests/man_pages/commands.rs"]
+#[path = "../../tests/integration/project/man_pages/commands.rs"]
 #[allow(dead_code)] // the pages of the relay use the rest of it
 mod commands;
 

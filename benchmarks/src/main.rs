@@ -40,7 +40,7 @@ enum Command {
         /// The folder for the page and the charts.
         #[arg(long, default_value = "docs")]
         docs: PathBuf,
-        /// The folder of the results, and for the pages of the targets and of the runs.
+        /// The folder that contains the results, and to which TARGETS.md and RUNS.md are written.
         #[arg(long, default_value = "benchmarks")]
         benchmarks: PathBuf,
     },
@@ -51,16 +51,16 @@ struct Run {
     /// The parts to measure. All parts if none is given.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
-    /// Skip the parts that have results of this machine and this version.
+    /// Skip the parts that already have results from this machine and version.
     #[arg(long)]
     resume: bool,
-    /// How often to repeat each comparison.
+    /// Number of runs of each comparison.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// The rows of a drain instead of 2,000,000. Other loads change in proportion.
+    /// Rows per drain [default: 2000000]. Other loads change in proportion.
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1_000..))]
     rows: Option<u64>,
-    /// Measure a twentieth of the rows and a sixth of the time, to show that everything works.
+    /// Use a twentieth of the rows and a sixth of the duration, to check that everything works.
     #[arg(long, conflicts_with = "rows")]
     quick: bool,
 }

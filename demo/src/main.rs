@@ -52,7 +52,7 @@ Exit codes: 0 every event arrived once and in order, 1 failure, 2 usage error, 6
 outbox_demo cannot be created or belongs to something else."
 )]
 struct Demo {
-    /// Database to use, such as postgres://user@localhost/app.
+    /// Database to use (required), such as postgres://user@localhost/app.
     #[arg(long, value_name = "URL")]
     postgres: Option<String>,
     /// How long the demo inserts orders.

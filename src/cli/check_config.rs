@@ -2,7 +2,9 @@
 
 use super::doctor::{self, Diagnosis};
 use super::exit::Failed;
-use super::{ConfigFile, block_on, one_shot, output};
+use super::one_shot;
+use super::terminal::output;
+use super::{ConfigFile, block_on};
 use crate::config::Config;
 use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVENT_TOPIC_NOT_ALLOWED};
 use crate::doctor::{Finding, Severity};

@@ -1,7 +1,7 @@
 //! `outbox-relay completions`: shell completion.
 
 use super::exit::Failed;
-use super::output;
+use super::terminal::output;
 use clap::Args;
 use clap_complete::{Shell, generate};
 

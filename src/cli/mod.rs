@@ -1,5 +1,6 @@
 //! The command line, with one file per subcommand. Only this folder prints or ends the process.
 
+mod arguments;
 pub(crate) mod blocked_keys;
 pub(crate) mod check_config;
 pub mod completions;
@@ -9,21 +10,15 @@ pub mod exit;
 pub(crate) mod init;
 pub mod log;
 pub(crate) mod migrate;
-mod moment;
 mod one_shot;
 mod operator;
-pub mod output;
 pub mod panic;
 pub(crate) mod pauses;
-mod progress;
 pub(crate) mod reap;
-mod recording;
-mod reload;
 pub(crate) mod replay;
 pub mod run;
-mod selection;
 pub(crate) mod status;
-mod systemd;
+pub mod terminal;
 pub(crate) mod verify;
 pub mod version;
 

@@ -1,6 +1,6 @@
 //! Shared by commands that query Postgres and end: exit code 69 for an unreachable server, 78 for an invalid schema.
 
-use super::exit::Failed;
+use crate::cli::exit::Failed;
 use crate::config::{Config, OnSent};
 use crate::postgres::access::grants::Privilege;
 use crate::postgres::connection::connect::{Database, monitoring_settings};
@@ -30,7 +30,7 @@ pub(crate) async fn checked(config: &Config, database: &Database) -> Result<Fact
 
 /// Runs the same checks for a command that needs these privileges instead of the relay's. The error has a GRANT
 /// statement for each missing privilege.
-pub(super) async fn allowed(
+pub(crate) async fn allowed(
     config: &Config,
     database: &Database,
     privileges: &[Privilege],
@@ -39,7 +39,7 @@ pub(super) async fn allowed(
 }
 
 /// For a command that needs sent events.
-pub(super) fn keeps_history(config: &Config) -> Result<(), Failed> {
+pub(crate) fn keeps_history(config: &Config) -> Result<(), Failed> {
     match config.outbox.on_sent {
         OnSent::Mark => Ok(()),
         OnSent::Delete => Err(Failed::Configuration(anyhow::anyhow!(
@@ -49,7 +49,7 @@ pub(super) fn keeps_history(config: &Config) -> Result<(), Failed> {
     }
 }
 
-pub(super) fn failed_check(error: StartError) -> Failed {
+pub(crate) fn failed_check(error: StartError) -> Failed {
     match error {
         StartError::Unavailable(text) => Failed::Unavailable(anyhow::anyhow!(text)),
         StartError::Unfit(text) => Failed::Configuration(anyhow::anyhow!(text)),

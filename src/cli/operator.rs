@@ -1,8 +1,8 @@
 //! Shared by commands that change dead letters or blocked keys: they work in batches, each in its own transaction.
 
-use super::exit::Failed;
-use super::one_shot;
-use super::output::counted;
+use crate::cli::exit::Failed;
+use crate::cli::one_shot;
+use crate::cli::terminal::output::counted;
 use crate::postgres::operate::acts::BatchResult;
 use crate::postgres::operate::selection::Batch;
 use crate::relay::failure::Fault;

@@ -1,12 +1,14 @@
 //! `outbox-relay reap`: deletes old rows on request.
 
 use super::exit::Failed;
-use super::{ConfigFile, block_on, one_shot, output};
+use super::one_shot;
+use super::terminal::output;
+use super::{ConfigFile, block_on};
 use crate::config::Config;
 use crate::postgres::access::grants::REAP_PRIVILEGES;
 use crate::postgres::access::module_grants::reap_privileges;
 use crate::postgres::cycle::reap::PostgresReaper;
-use crate::postgres::cycle::reap_modules::{ModulesReaper, Unfinished};
+use crate::postgres::cycle::reap::modules::{ModulesReaper, Unfinished};
 use crate::relay::failure::Fault;
 use crate::relay::health::stats::Stats;
 use clap::Args;

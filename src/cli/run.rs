@@ -1,10 +1,12 @@
 //! `outbox-relay run`: the daemon.
 
+pub(crate) mod recording;
+pub(crate) mod reload;
+pub(crate) mod systemd;
+
 use super::exit::Failed;
-use super::output::counted;
-use super::recording::Recording;
-use super::reload::Reloading;
-use super::{ConfigFile, block_on, log, systemd};
+use super::terminal::output::counted;
+use super::{ConfigFile, block_on, log};
 use crate::admin::{Listening, Observed};
 use crate::config::Config;
 use crate::postgres::connection::connect::Database;
@@ -15,6 +17,8 @@ use crate::relay::health::stats::Stats;
 use crate::relay::holds::prober::Waiting;
 use crate::supervisor::{self, End, Ready, StartError, Until};
 use clap::Args;
+use recording::Recording;
+use reload::Reloading;
 use std::convert::Infallible;
 use std::path::Path;
 use std::pin::pin;
@@ -193,8 +197,8 @@ async fn start(
 /// Logs a regular end. Otherwise, the error with which the process ends is the last line.
 fn log_end(end: &End, requested_at: Option<Instant>) {
     if matches!(end, End::Requested | End::Drained(_)) {
-        let seconds = requested_at.map(|at| rounded(at.elapsed()));
-        tracing::info!(code = "relay_stopped", seconds, "relay stopped");
+        let drain_seconds = requested_at.map(|at| rounded(at.elapsed()));
+        tracing::info!(code = "relay_stopped", drain_seconds, "relay stopped");
     }
 }
 

@@ -14,20 +14,20 @@ use pg_outbox::topic::TopicTemplate;
 
 use super::Config;
 use super::choices::{ClientAuthentication, Envelope, LogFormat, OnRejected, OnSent};
-use super::headers::HeaderTemplate;
 use super::kafka::{Property, aws, brokers};
+use super::outbox::headers::HeaderTemplate;
+use super::outbox::table::TableName;
+use super::outbox::topic_allow::TopicAllow;
 use super::password_command::PasswordCommand;
 use super::postgres::TlsMode;
-use super::reader::Reader;
+use super::reading::reader::Reader;
+use super::reading::values::FromText;
 use super::rules::{listen_address, log_filter, topic_allow};
 use super::secret::{Lookup, SecretSource};
 use super::setting::{Compared, Readable, Section, read_setting, settings};
 pub use super::setting::{Effect, Fallback, Kind, Setting, VARIABLE_PREFIX, find};
-use super::shown::Shown;
 use super::size::ByteSize;
-use super::table::TableName;
-use super::topic_allow::TopicAllow;
-use super::values::FromText;
+use super::writing::shown::Shown;
 
 use Fallback::{Default, Required, Unset};
 use Kind::{Choice, Columns, Command, Count, File, Flag, Headers, Properties, Size, Span, Text};

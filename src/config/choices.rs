@@ -1,9 +1,9 @@
 //! Settings whose value is one of a few words.
 
 use super::findings::Problem;
-use super::reader::Reader;
+use super::reading::reader::Reader;
+use super::reading::values::{FromText, unknown_word};
 use super::setting::{Setting, choice};
-use super::values::{FromText, unknown_word};
 
 choice! {
     /// What happens to a row that Kafka has acknowledged.

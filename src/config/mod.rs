@@ -5,53 +5,43 @@
 
 pub mod catalogue;
 mod choices;
-mod columns;
-mod draft;
-mod entries;
-mod envelope;
-mod example;
 mod findings;
-mod headers;
 mod kafka;
-mod lines;
-mod nearest;
+mod outbox;
 mod password_command;
 mod postgres;
-mod reader;
+mod reading;
 mod reload;
 mod rules;
 mod secret;
 mod setting;
-mod shown;
 mod size;
-mod table;
 #[cfg(test)]
 mod tests;
-mod topic_allow;
-mod values;
+mod writing;
 
 use std::path::{Path, PathBuf};
 
 pub use catalogue::{Admin, Aws, Effect, Kafka, Log, OAuth, Outbox, Postgres, Reaper, Relay};
 pub use choices::{ClientAuthentication, Envelope, LogFormat, OnRejected, OnSent};
-pub use columns::{Column, Columns};
-pub(crate) use draft::{Draft, DraftPassword};
-pub use example::example;
 pub use findings::{Finding, Findings, Place, Severity};
-pub use headers::{HeaderTemplate, Part, default_headers};
 pub(crate) use kafka::OAUTHBEARER;
 pub use kafka::{Property, properties};
+pub use outbox::columns::{Column, Columns};
+pub use outbox::headers::{HeaderTemplate, Part, default_headers};
+pub use outbox::table::{TableName, TableNameError, quote_identifier};
+pub use outbox::topic_allow::{TopicAllow, TopicAllowError};
 pub use password_command::PasswordCommand;
 pub use postgres::{Connection, ConnectionError, Tls, TlsMode, TlsVersion};
 pub use reload::{Change, changes};
 pub use secret::{Secret, SecretSource, are_of_systemd};
-pub(crate) use shown::SettingInForce;
 pub use size::{ByteSize, InvalidSize};
-pub use table::{TableName, TableNameError, quote_identifier};
-pub use topic_allow::{TopicAllow, TopicAllowError};
+pub(crate) use writing::draft::{Draft, DraftPassword};
+pub use writing::example::example;
+pub(crate) use writing::shown::SettingInForce;
 
 use properties::PropertyCheck;
-use reader::Reader;
+use reading::reader::Reader;
 use secret::Lookup;
 use setting::Section;
 
@@ -168,11 +158,11 @@ fn load_for(
     };
     let mut findings = Findings::default();
     let (mut entries, whole) = match source {
-        Source::File(path) => entries::from_file(path, &mut findings),
-        Source::Text(path, text) => entries::from_text(path, text, &mut findings),
-        Source::Environment => (entries::Entries::default(), true),
+        Source::File(path) => reading::entries::from_file(path, &mut findings),
+        Source::Text(path, text) => reading::entries::from_text(path, text, &mut findings),
+        Source::Environment => (reading::entries::Entries::default(), true),
     };
-    entries.override_with(entries::from_environment(variables, &mut findings));
+    entries.override_with(reading::entries::from_environment(variables, &mut findings));
     let file = path.map(Path::to_path_buf);
     let mut reader = Reader { entries, findings, lookup, file, whole, servers, check };
     reader.report_missing();

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::findings::Problem;
-use super::reader::Reader;
+use super::reading::reader::Reader;
+use super::reading::values::FromText;
 use super::setting::Setting;
-use super::values::FromText;
 
 /// A program that prints a password, and its arguments. They may contain a secret, so `Debug` hides them.
 #[derive(Clone, PartialEq, Eq)]

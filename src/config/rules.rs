@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::catalogue::{Admin, Relay};
 use super::findings::Problem;
-use super::nearest::nearest;
-use super::reader::Reader;
+use super::outbox::topic_allow::TopicAllow;
+use super::reading::nearest::nearest;
+use super::reading::reader::Reader;
+use super::reading::values::FromText;
 use super::setting::Setting;
-use super::topic_allow::TopicAllow;
-use super::values::FromText;
 
 /// Below this, an ordinary pause of the machine or the network would end a claim.
 const TAKEOVER_TIMEOUT_LEAST: Duration = Duration::from_secs(3);

@@ -5,9 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::findings::Problem;
-use super::reader::Reader;
+use super::reading::reader::Reader;
+use super::reading::values::FromText;
 use super::setting::Setting;
-use super::values::FromText;
 
 /// A text that must not be printed: `Debug` hides it, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]

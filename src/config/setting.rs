@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Config;
 use super::catalogue::SETTINGS;
-use super::reader::Reader;
+use super::reading::reader::Reader;
 
 /// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -137,7 +137,7 @@ pub(super) trait Section: Sized {
 /// [`Setting`] of the field `batch_size`.
 ///
 /// A setting is `key: type, kind, fallback, effect, help;`. `key / key_file(example, help)` is a secret and its twin.
-/// `type => function` replaces [`FromText`](super::values::FromText). `[key] kind, help;` is a table. `and` adds
+/// `type => function` replaces [`FromText`](super::reading::values::FromText). `[key] kind, help;` is a table. `and` adds
 /// other fields.
 macro_rules! settings {
     ($(

@@ -140,13 +140,13 @@ codes! {
         "the event is larger than the producer's maximum record size, so it can never be sent; a relay moves it to \
          the dead letters or blocks its key";
     EVENT_HEADERS = Error, "event-headers",
-        "headers must be a flat JSON object of strings without reserved names, so the event can never be sent; a \
+        "the headers are not a flat JSON object of strings, or contain a reserved name, so the event can never be sent; a \
          relay moves it to the dead letters or blocks its key";
 
     TOPIC_TEMPLATE_DIFFERS = Warning, "topic-template-differs",
         "another relay, or this one until it is restarted with the changed configuration, publishes to other \
          topics; applications that check \
-         their outbox compare with the recorded template";
+         their outbox compare their template with the recorded one";
     TOPIC_TEMPLATE_UNRECORDED = Note, "topic-template-unrecorded",
         "the relay cannot record its topic template, so applications that check their outbox cannot compare theirs; \
          nothing else is affected";

@@ -1,12 +1,12 @@
 //! The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
 
-use super::context::{Context, Reports};
-use super::critical_logs::CriticalLogs;
-use super::handshake;
-use super::limits::TopicLimits;
-use super::polled::PolledProducer;
-use super::producer::{KafkaProducer, METADATA_TIMEOUT, cause};
-use super::statistics::Statistics;
+use super::errors::handshake;
+use super::publishing::context::{Context, Reports};
+use super::publishing::critical_logs::CriticalLogs;
+use super::publishing::limits::TopicLimits;
+use super::publishing::polled::PolledProducer;
+use super::publishing::producer::{KafkaProducer, METADATA_TIMEOUT, cause};
+use super::publishing::statistics::Statistics;
 use super::tokens::Tokens;
 use crate::config::{self, HeaderTemplate};
 use crate::relay::event::Event;
@@ -379,7 +379,7 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
 fn unusable(error: &KafkaError) -> Failure {
     match error {
         KafkaError::ClientCreation(reason) => CONFIGURATION.failure(reason.as_str()),
-        other => CONFIGURATION.failure(format!("creating a producer: {other}")),
+        other => CONFIGURATION.failure(format!("creating a producer failed: {other}")),
     }
 }
 

@@ -68,7 +68,7 @@ impl From<Failure> for Rejection {
 
 /// A failure of the outbox's database.
 #[derive(Debug, thiserror::Error)]
-#[error("{doing}: {message}")]
+#[error("{doing} failed: {message}")]
 pub struct Fault {
     /// Decides what happens.
     pub kind: FaultKind,

@@ -60,7 +60,7 @@ pub async fn keep_reaping<R: Reap>(mut reap: R, mut paces: watch::Receiver<Pace>
                 }
             }
             // The scout fails the same way and logs it.
-            Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("reaping failed: {fault}"),
+            Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
             Err(fault) => outage.failed(0, &fault, ADVICE),
         }
         tokio::select! {

@@ -1,6 +1,6 @@
 //! The reasons why Kafka did not acknowledge something, each with its meaning and its remedy.
 //!
-//! A reason has one kind, and the kind alone decides what the relay does. `kafka/codes.rs` maps error codes to reasons;
+//! A reason has one kind, and the kind alone decides what the relay does. `kafka/errors/codes.rs` maps error codes to reasons;
 //! `docs/error-codes.md` shows both tables.
 
 use crate::relay::failure::{Failure, FailureKind, Rejection};
@@ -91,7 +91,8 @@ reasons! {
     STUCK = Topic, "stuck",
         "the topic acknowledges no records while other topics do",
         "no action is needed unless this persists. In that case, check the topic for partitions without a leader or \
-         with fewer in-sync replicas than min.insync.replicas, and this relay's connection to their leader";
+         with fewer in-sync replicas than min.insync.replicas, and check that this relay can connect to the leaders of \
+         its partitions";
     REJECTS_EVERYTHING = Topic, "rejects-everything",
         "the topic has rejected many records in a row, each sent alone, so the cause is probably the topic",
         "check the topic's limits and validators, such as max.message.bytes and schema checks. Publishing resumes \

@@ -19,11 +19,16 @@ fn number(name: &str) -> Option<u64> {
 ///
 /// If a promise is broken. The message contains the seed and the history.
 pub fn explore(plan: fn(u64) -> Plan, schedules: u64) -> Outcome {
-    each(plan, schedules, |_, _| true)
+    each(plan, schedules, "", |_, _| true)
 }
 
-/// The same, with a check of each schedule's outcome.
-pub fn each(plan: fn(u64) -> Plan, schedules: u64, fits: fn(&Plan, &Outcome) -> bool) -> Outcome {
+/// The same, with a limit for each schedule's outcome, as text and as a check.
+pub fn each(
+    plan: fn(u64) -> Plan,
+    schedules: u64,
+    limit: &str,
+    fits: fn(&Plan, &Outcome) -> bool,
+) -> Outcome {
     let first = number("SEED").unwrap_or(1);
     let most = number("SCHEDULES_MAX").unwrap_or(u64::MAX);
     let schedules = number("SCHEDULES").unwrap_or(schedules.min(most));
@@ -34,7 +39,7 @@ pub fn each(plan: fn(u64) -> Plan, schedules: u64, fits: fn(&Plan, &Outcome) -> 
         let mut verdict = run(seed, &plan, false);
         match verdict.outcome {
             Ok(outcome) if !fits(&plan, &outcome) => {
-                verdict.outcome = Err(format!("the outcome does not match the plan: {outcome:?}"));
+                verdict.outcome = Err(format!("the outcome exceeds the limit ({limit}): {outcome:?}"));
                 Some(verdict)
             }
             Ok(outcome) => {

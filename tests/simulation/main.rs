@@ -8,6 +8,7 @@
 mod disasters;
 mod event;
 mod explore;
+mod flows;
 mod kafka;
 mod plan;
 mod postgres;

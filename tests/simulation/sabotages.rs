@@ -185,7 +185,7 @@ fn a_probe_of_a_paused_topic() {
 }
 
 /// This requires a pause while the answer to a probe is late, and a hold that is deleted before the resume: about one schedule in
-/// 30,000. So this is the one that found it. tests/probes.rs has the same on real servers.
+/// 30,000. So this is the one that found it. tests/integration/failures/probes.rs has the same on real servers.
 #[test]
 fn late_acknowledgement_is_settled_during_a_pause() {
     let seed = 7_050_581;

@@ -12,80 +12,6 @@ fn whatever_fails_nothing_is_lost_and_first_occurrences_stay_in_order() {
     assert!(repeats_one || (outcome.duplicates > 0 && outcome.dead > 0), "nothing went wrong: {outcome:?}");
 }
 
-/// Steady traffic of a few keys, and batches that leave room for flows.
-fn flows(seed: u64, plan: Plan) -> Plan {
-    let window = Duration::from_millis(100);
-    let gaps_max = if seed.is_multiple_of(4) { 3 } else { 1_000 };
-    let traffic = Plan { transactions: 60, writing: Duration::from_secs(2), ..plan };
-    Plan {
-        flow_window: window,
-        gaps_max,
-        batch_rows: 40,
-        batch_bytes: 9_000,
-        long_transaction: 10,
-        prepares: 20,
-        ..traffic
-    }
-}
-
-#[test]
-fn flows_lose_and_reorder_nothing_whatever_fails() {
-    let outcome = explore(|seed| flows(seed, Plan::storm(seed)), 2_000);
-    assert!(outcome.flowed * 100 > outcome.written, "few rows were read by flows: {outcome:?}");
-    assert!(outcome.recorded * 200 > outcome.written, "flows recorded few rows: {outcome:?}");
-}
-
-#[test]
-fn flows_without_a_fault_deliver_every_event_once() {
-    let outcome = explore(|seed| flows(seed, Plan::calm(seed)), 300);
-    assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters without a fault");
-    assert!(outcome.flowed * 10 > outcome.written, "few rows were read by flows: {outcome:?}");
-}
-
-/// A flow usually holds all lanes, and the silent partition is recognized only after some seconds.
-#[test]
-fn a_partition_that_falls_silent_during_a_flow_delays_no_other_topic() {
-    let plan = |seed| Plan {
-        relays: 1,
-        keys: 6,
-        topics: 3,
-        batch_rows: 1_000,
-        batch_bytes: 200_000,
-        gaps_max: 1_000,
-        writing: Duration::from_secs(30),
-        rolls_back: 0,
-        long_transaction: 0,
-        prepares: 0,
-        // Flows begin once the fence has passed the first ids.
-        calm_at_first: Duration::from_secs(5),
-        disasters: 1,
-        kinds: &[Disaster::PartitionStuck],
-        ..flows(seed, Plan::calm(seed))
-    };
-    // Once the topic is held, the relay waits two seconds for reports that may still arrive.
-    let outcome = each(plan, 100, |_, outcome| outcome.slowest < Duration::from_secs(3));
-    assert!(outcome.stuck > 0, "no topic was held: {outcome:?}");
-}
-
-/// Each acknowledgement is overdue, so the flow might continue forever.
-#[test]
-fn a_flow_ends_although_every_acknowledgement_is_slow() {
-    let plan = |seed| Plan {
-        relays: 1,
-        batch_rows: 1_000,
-        batch_bytes: 200_000,
-        gaps_max: 1_000,
-        topics: 1,
-        transactions: 100,
-        writing: Duration::from_secs(40),
-        brokers_slow: Duration::from_millis(250),
-        ..flows(seed, Plan::calm(seed))
-    };
-    let outcome = each(plan, 50, |_, outcome| outcome.settled_late < Duration::from_secs(3));
-    assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters without a fault");
-    assert!(outcome.flowed > 0, "{outcome:?}");
-}
-
 #[test]
 fn without_a_fault_every_event_arrives_once_and_in_order() {
     let outcome = explore(Plan::calm, 500);
@@ -231,7 +157,9 @@ fn a_freeze_shorter_than_takeover_timeout_causes_no_duplicates() {
 #[test]
 fn a_takeover_duplicates_at_most_the_rows_in_flight() {
     let plan = |seed| Plan { disasters: 1, kinds: &[Disaster::FreezeLong], ..Plan::calm(seed) };
-    each(plan, 250, |plan, outcome| outcome.duplicates <= plan.workers * plan.batch_rows + 1);
+    each(plan, 250, "one duplicate more than the rows in flight", |plan, outcome| {
+        outcome.duplicates <= plan.workers * plan.batch_rows + 1
+    });
 }
 
 #[test]
@@ -249,7 +177,9 @@ fn a_topic_that_is_deleted_and_created_again_causes_no_duplicates() {
 }
 
 fn none_is_duplicated(plan: fn(u64) -> Plan) {
-    each(plan, 250, |_, outcome| (outcome.duplicates, outcome.dead) == (0, 0));
+    each(plan, 250, "no duplicates, no dead letters", |_, outcome| {
+        (outcome.duplicates, outcome.dead) == (0, 0)
+    });
 }
 
 fn strikes(seed: u64, kinds: &'static [Disaster]) -> Plan {
@@ -259,14 +189,18 @@ fn strikes(seed: u64, kinds: &'static [Disaster]) -> Plan {
 #[test]
 fn a_killed_relay_duplicates_at_most_the_rows_in_flight() {
     let plan = |seed| Plan { disasters: 1, kinds: &[Disaster::Kill, Disaster::HostLost], ..Plan::calm(seed) };
-    each(plan, 250, |plan, outcome| outcome.duplicates <= plan.workers * plan.batch_rows);
+    each(plan, 250, "no more duplicates than rows in flight", |plan, outcome| {
+        outcome.duplicates <= plan.workers * plan.batch_rows
+    });
 }
 
 #[test]
 fn a_postgres_crash_duplicates_at_most_the_rows_of_lost_settlements() {
     let plan =
         |seed| Plan { relays: 1, disasters: 1, kinds: &[Disaster::PostgresCrashes], ..Plan::calm(seed) };
-    each(plan, 250, |_, outcome| outcome.duplicates <= outcome.settlements_lost);
+    each(plan, 250, "no more duplicates than settlements_lost", |_, outcome| {
+        outcome.duplicates <= outcome.settlements_lost
+    });
 }
 
 #[test]
@@ -329,7 +263,9 @@ fn holds_that_cannot_be_recorded_cause_no_duplicates() {
         hold_locks: 6,
         ..strikes(seed, &[Disaster::TopicDenied, Disaster::TopicDeleted])
     };
-    each(plan, 250, |_, outcome| (outcome.duplicates, outcome.dead) == (0, 0));
+    each(plan, 250, "no duplicates, no dead letters", |_, outcome| {
+        (outcome.duplicates, outcome.dead) == (0, 0)
+    });
 }
 
 #[test]

@@ -1,10 +1,10 @@
 use super::findings;
-use crate::checker::Verdict;
-use crate::drain::Drain;
-use crate::metrics::Batches;
+use crate::checking::checker::Verdict;
+use crate::measurements::drain::Drain;
 use crate::postgres::load::Shape;
+use crate::processes::metrics::Batches;
+use crate::processes::usage::Usage;
 use crate::report::{Limits, Machine, MeasuredDrain, Report, Settings};
-use crate::usage::Usage;
 use std::collections::BTreeMap;
 
 /// A report of two cores of which the three parties use these shares, a drain with large batches, and servers nearby.

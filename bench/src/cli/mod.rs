@@ -2,10 +2,10 @@
 
 mod table;
 
-use crate::checker::Verdict;
+use crate::checking::checker::Verdict;
+use crate::measurements::plan::{self, PARTS, Part, Plan};
 use crate::place::Place;
-use crate::plan::{self, PARTS, Part, Plan};
-use crate::program;
+use crate::processes::program;
 use crate::report::Report;
 use crate::settings::Settings;
 use crate::site::Site;
@@ -15,7 +15,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use clap_complete::Shell;
 use outbox_relay::cli::exit::Failed;
 use outbox_relay::cli::run::Signals;
-use outbox_relay::cli::{self, block_on, completions, output, panic, version};
+use outbox_relay::cli::terminal::output;
+use outbox_relay::cli::{self, block_on, completions, panic, version};
 use outbox_relay::relay::failure::{FailureKind, FaultKind};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -38,13 +39,13 @@ allowed to create, write, read and delete these topics. The benchmark puts full 
 two, so do not run it in production at peak hours.
 
 Parts (select with --only):
-  idle     CPU of an idle relay and of PostgreSQL
-  limits   each half of the relay alone: claim and settle without Kafka, produce without PostgreSQL
-  drain    publish a backlog of --rows rows: once marking sent rows, once deleting them
-  flow     8 writers at full speed for --seconds, without and with a relay
-  steady   100, 1,000 and 5,000 rows/s for --seconds: latency from COMMIT until a consumer has the record
-  held     the drain while a transaction holds a snapshot open, as a backup does
-  hot-key  the drain with one key for all rows, and with one key for half of the rows
+  idle           CPU of an idle relay and of PostgreSQL
+  limits         each half of the relay alone: claim and settle, or produce
+  drain          publish a backlog of --rows rows: once marking sent rows, once deleting them
+  flow           8 writers at full speed for --seconds, without and with a relay
+  steady         100, 1,000 and 5,000 rows/s for --seconds: latency from COMMIT to a consumer
+  held-snapshot  the drain while a transaction holds a snapshot open, as a backup does
+  hot-key        the drain with one key for all rows, and with one key for half of the rows
 
 Units: rows/s; CPU in microseconds per row (user and system) or in % of one core; peak resident memory in MiB; latency \
 in milliseconds. `of limit` compares a drain with the lowest of three limits: claim and settle alone, produce alone, \
@@ -104,7 +105,7 @@ enum Chosen {
     Drain,
     Flow,
     Steady,
-    Held,
+    HeldSnapshot,
     HotKey,
 }
 
@@ -168,7 +169,7 @@ impl Chosen {
             Chosen::Drain => Part::Drain,
             Chosen::Flow => Part::Flow,
             Chosen::Steady => Part::Steady,
-            Chosen::Held => Part::Held,
+            Chosen::HeldSnapshot => Part::HeldSnapshot,
             Chosen::HotKey => Part::HotKey,
         }
     }

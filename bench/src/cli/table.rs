@@ -1,12 +1,12 @@
 //! The report as text.
 
-use crate::checker::Verdict;
-use crate::drain::Drain;
+use crate::checking::checker::Verdict;
 use crate::limits::Limit;
+use crate::measurements::drain::Drain;
+use crate::measurements::steady::Steady;
+use crate::processes::usage::Usage;
 use crate::report::{MeasuredFlow, Report, Share};
-use crate::steady::Steady;
-use crate::usage::Usage;
-use outbox_relay::cli::output::thousands;
+use outbox_relay::cli::terminal::output::thousands;
 use std::fmt::Write as _;
 
 const MIB: f64 = (1 << 20) as f64;

@@ -3,7 +3,7 @@
 
 use outbox_relay::config;
 use outbox_relay::kafka::cluster::client_config;
-use outbox_relay::kafka::failure::failure;
+use outbox_relay::kafka::errors::failure::failure;
 use outbox_relay::relay::failure::Failure;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};

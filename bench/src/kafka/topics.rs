@@ -3,7 +3,7 @@
 use super::consume::{METADATA_TIMEOUT, sum_of_ends};
 use outbox_relay::config;
 use outbox_relay::kafka::cluster::client_config;
-use outbox_relay::kafka::failure::failure;
+use outbox_relay::kafka::errors::failure::failure;
 use outbox_relay::relay::failure::Failure;
 use outbox_relay::relay::reason::CONFIGURATION;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication, TopicResult};
@@ -190,9 +190,8 @@ fn refusals(
             Ok(_) => {}
             Err((_, code)) if code == fine => {}
             Err((topic, code)) => {
-                return Err(
-                    outbox_relay::kafka::failure::reason(code).failure(format!("{doing} {topic}: {code}"))
-                );
+                return Err(outbox_relay::kafka::errors::failure::reason(code)
+                    .failure(format!("{doing} {topic}: {code}")));
             }
         }
     }

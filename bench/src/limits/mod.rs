@@ -6,11 +6,11 @@
 mod publisher;
 mod supply;
 
-use super::drain::rate;
-use super::error::BenchError;
-use super::place::{Place, Route};
-use super::usage::{Meter, Party, Reading, Usage};
+use crate::error::BenchError;
+use crate::measurements::drain::rate;
+use crate::place::{Place, Route};
 use crate::postgres::load::Shape;
+use crate::processes::usage::{Meter, Party, Reading, Usage};
 use outbox_relay::config::{Config, OnSent};
 use outbox_relay::kafka::cluster::KafkaCluster;
 use outbox_relay::postgres::connection::connect::Database;

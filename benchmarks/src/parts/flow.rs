@@ -8,10 +8,10 @@ use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
 use anyhow::ensure;
-use outbox_bench::flow::{self, Flow};
+use outbox_bench::measurements::flow::{self, Flow};
 use outbox_bench::place::Place;
 use outbox_bench::postgres::load;
-use outbox_bench::relay::Relay;
+use outbox_bench::processes::relay::Relay;
 use outbox_bench::writers::Work;
 use std::time::Duration;
 

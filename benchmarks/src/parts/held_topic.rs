@@ -9,7 +9,7 @@ use crate::world::World;
 use anyhow::ensure;
 use outbox_bench::place::{Place, Route};
 use outbox_bench::postgres::load;
-use outbox_bench::relay::Relay;
+use outbox_bench::processes::relay::Relay;
 use outbox_bench::subject::Subject;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;

@@ -9,11 +9,11 @@ use crate::size::Size;
 use crate::world::World;
 use anyhow::ensure;
 use outbox_bench::Shape;
+use outbox_bench::checking::verify::Committed;
 use outbox_bench::place::{Place, Route};
-use outbox_bench::relay::Relay;
+use outbox_bench::processes::relay::Relay;
 use outbox_bench::subject::Subject;
-use outbox_bench::verify::Committed;
-use outbox_relay::kafka::record::EVENT_ID;
+use outbox_relay::kafka::publishing::record::EVENT_ID;
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, Statement};
 

@@ -8,13 +8,13 @@ use crate::size::Size;
 use crate::world::World;
 use anyhow::ensure;
 use outbox_bench::BenchError;
-use outbox_bench::drain;
+use outbox_bench::checking::verify::Committed;
+use outbox_bench::measurements::drain;
 use outbox_bench::place::{Place, Route};
-use outbox_bench::relay::Relay;
+use outbox_bench::processes::relay::Relay;
+use outbox_bench::processes::usage::Party;
 use outbox_bench::subject::Subject;
-use outbox_bench::usage::Party;
-use outbox_bench::verify::Committed;
-use outbox_relay::kafka::record::EVENT_ID;
+use outbox_relay::kafka::publishing::record::EVENT_ID;
 use std::time::{Duration, Instant};
 
 const PUBLISHED: &str = "outbox_relay_published_total";

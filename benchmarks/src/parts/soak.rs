@@ -7,13 +7,13 @@ use crate::results::{Outcome, Series};
 use crate::size::Size;
 use crate::world::World;
 use anyhow::ensure;
-use outbox_bench::latency::Latency;
+use outbox_bench::measurements::latency::Latency;
+use outbox_bench::measurements::steady::{self, Pace, Steady};
 use outbox_bench::place::Place;
 use outbox_bench::postgres::load;
-use outbox_bench::relay::Relay;
-use outbox_bench::steady::{self, Pace, Steady};
+use outbox_bench::processes::relay::Relay;
+use outbox_bench::processes::usage::Party;
 use outbox_bench::subject::Subject;
-use outbox_bench::usage::Party;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 

@@ -9,14 +9,14 @@ use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
 use anyhow::ensure;
-use outbox_bench::idle;
+use outbox_bench::measurements::idle;
+use outbox_bench::measurements::steady::{self, Pace, Steady};
 use outbox_bench::place::Place;
 use outbox_bench::postgres::counters::Activity;
 use outbox_bench::postgres::load;
-use outbox_bench::relay::Relay;
-use outbox_bench::steady::{self, Pace, Steady};
+use outbox_bench::processes::relay::Relay;
+use outbox_bench::processes::usage::Usage;
 use outbox_bench::subject::Subject;
-use outbox_bench::usage::Usage;
 use std::time::Duration;
 
 /// The rates: their name, rows per second, and rows per transaction.

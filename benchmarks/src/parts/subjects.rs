@@ -4,14 +4,14 @@ use crate::debezium::connect::Connect;
 use crate::debezium::{self, Debezium, Tuning};
 use crate::figures::{Figures, Unit};
 use anyhow::bail;
-use outbox_bench::drain::{self, Drain};
+use outbox_bench::checking::verify::{self, Committed, Verdict};
+use outbox_bench::measurements::drain::{self, Drain};
 use outbox_bench::place::{Place, Route};
-use outbox_bench::relay::Relay;
+use outbox_bench::processes::relay::Relay;
+use outbox_bench::processes::usage::Usage;
 use outbox_bench::settings::Settings;
-use outbox_bench::usage::Usage;
-use outbox_bench::verify::{self, Committed, Verdict};
 use outbox_bench::{BenchError, Shape};
-use outbox_relay::kafka::record::EVENT_ID;
+use outbox_relay::kafka::publishing::record::EVENT_ID;
 
 /// Creates the topics of a measurement: one topic with 12 partitions, or many with one partition each.
 pub async fn make_route(place: &Place, shape: &Shape) -> anyhow::Result<Route> {

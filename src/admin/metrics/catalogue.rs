@@ -133,7 +133,7 @@ catalogue! {
             "Published rows that were settled without being resent, because Kafka had already acknowledged them",
             "a steady increase: settlements fail repeatedly";
         TOPIC_RECORDS = Counter "outbox_relay_topic_records_total" ["topic"],
-            "Records that Kafka has acknowledged, by topic; the first 50 topics have their own label, all others \
+            "Records that Kafka has acknowledged, by topic; the first 50 topics have their own label value, and all others \
              count as `other`",
             "no increase for a topic that always has events";
         TOPIC_BYTES = Counter "outbox_relay_topic_bytes_total" ["topic"],
@@ -144,10 +144,10 @@ catalogue! {
             "";
         BATCH_SECONDS = Histogram "outbox_relay_batch_seconds" [],
             "Time from the claim of a batch to its confirmed COMMIT",
-            "seconds; the part that is not in outbox_relay_publish_seconds is spent in PostgreSQL";
+            "more than a second; the part that is not in outbox_relay_publish_seconds is spent in PostgreSQL";
         PUBLISH_SECONDS = Histogram "outbox_relay_publish_seconds" [],
             "Time from sending the first row of a batch to its last acknowledgement",
-            "seconds: Kafka is slow";
+            "more than a second: Kafka is slow";
         WORKERS = Gauge "outbox_relay_workers" [],
             "Workers",
             "";
@@ -155,7 +155,7 @@ catalogue! {
             "Workers that are processing a batch",
             "all workers, all the time: the relay is at its limit";
         CLAIMED_LANES = Gauge "outbox_relay_claimed_lanes" [],
-            "Lanes claimed by workers, of 64",
+            "Lanes claimed by workers, out of 64",
             "";
         LANES_ELSEWHERE = Counter "outbox_relay_lanes_locked_elsewhere_total" [],
             "Requested lanes that another relay had claimed",
@@ -188,7 +188,7 @@ catalogue! {
             "above 0: an operator must resolve them";
         PAUSED = Gauge "outbox_relay_paused" ["scope"],
             "Active pauses of everything, a topic or a key; status lists them",
-            "above 0 for longer than intended: events wait until an operator resumes";
+            "above 0 for longer than intended: events wait until an operator resumes them";
         DEAD_LETTERS = Counter "outbox_relay_dead_letters_total" [],
             "Rows that were moved to the dead letters",
             "an increase: events were not delivered to their consumers";

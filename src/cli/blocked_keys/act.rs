@@ -1,11 +1,13 @@
 //! Shared by `retry` and `dead-letter`.
 
 use super::{describe, open};
+use crate::cli::arguments::selection::{ChangeOptions, Filters};
 use crate::cli::exit::Failed;
+use crate::cli::one_shot;
 use crate::cli::operator::{Total, in_batches};
-use crate::cli::output::counted;
-use crate::cli::selection::{ChangeOptions, Filters};
-use crate::cli::{ConfigFile, block_on, one_shot, output};
+use crate::cli::terminal::output;
+use crate::cli::terminal::output::counted;
+use crate::cli::{ConfigFile, block_on};
 use crate::postgres::access::grants::Privilege;
 use crate::postgres::operate::acts::BatchResult;
 use crate::postgres::operate::blocked_keys::PostgresBlockedKeys;

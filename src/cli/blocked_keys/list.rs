@@ -1,9 +1,9 @@
 //! `outbox-relay blocked-keys list`.
 
 use super::{describe, open};
+use crate::cli::arguments::selection::{Filters, ListOptions};
 use crate::cli::exit::Failed;
-use crate::cli::output::{self, time};
-use crate::cli::selection::{Filters, ListOptions};
+use crate::cli::terminal::output::{self, time};
 use crate::cli::{ConfigFile, block_on};
 use crate::postgres::access::grants::BLOCK_PRIVILEGES;
 use crate::postgres::operate::blocked_keys::BlockedKey;

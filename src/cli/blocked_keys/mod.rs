@@ -7,7 +7,7 @@ mod retry;
 
 use super::exit::Failed;
 use super::one_shot;
-use super::output::{in_line, time};
+use super::terminal::output::{in_line, time};
 use crate::config::Config;
 use crate::postgres::access::grants::Privilege;
 use crate::postgres::operate::blocked_keys::{BlockedKey, PostgresBlockedKeys};

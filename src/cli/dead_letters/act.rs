@@ -1,11 +1,13 @@
 //! Shared by `requeue` and `discard`.
 
 use super::{describe, open};
+use crate::cli::arguments::selection::ChangeOptions;
+use crate::cli::block_on;
 use crate::cli::exit::Failed;
+use crate::cli::one_shot;
 use crate::cli::operator::in_batches;
-use crate::cli::output::counted;
-use crate::cli::selection::ChangeOptions;
-use crate::cli::{block_on, one_shot, output};
+use crate::cli::terminal::output;
+use crate::cli::terminal::output::counted;
 use crate::config::Config;
 use crate::postgres::access::grants::Privilege;
 use crate::postgres::operate::acts::BatchResult;

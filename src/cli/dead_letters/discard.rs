@@ -2,8 +2,8 @@
 
 use super::act::{Action, act};
 use crate::cli::ConfigFile;
+use crate::cli::arguments::selection::{ChangeOptions, Filters};
 use crate::cli::exit::Failed;
-use crate::cli::selection::{ChangeOptions, Filters};
 use crate::postgres::access::grants::DISCARD_PRIVILEGES;
 use crate::postgres::operate::dead_letters::Filter;
 use clap::Args;

@@ -1,9 +1,10 @@
 //! `outbox-relay dead-letters history`.
 
+use crate::cli::arguments::selection::{ListOptions, event_id};
 use crate::cli::exit::Failed;
-use crate::cli::output::{self, in_line, time};
-use crate::cli::selection::{ListOptions, event_id};
-use crate::cli::{ConfigFile, block_on, one_shot};
+use crate::cli::one_shot;
+use crate::cli::terminal::output::{self, in_line, time};
+use crate::cli::{ConfigFile, block_on};
 use crate::postgres::access::grants::HISTORY_PRIVILEGES;
 use crate::postgres::operate::acts::{Act, PostgresActs};
 use clap::Args;

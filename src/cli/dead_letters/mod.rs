@@ -9,7 +9,7 @@ mod show;
 
 use super::exit::Failed;
 use super::one_shot;
-use super::output::{in_line, time};
+use super::terminal::output::{in_line, time};
 use crate::config::Config;
 use crate::postgres::access::grants::Privilege;
 use crate::postgres::operate::dead_letters::{DeadLetter, PostgresDeadLetters};

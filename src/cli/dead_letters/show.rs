@@ -2,10 +2,11 @@
 
 use super::list::Line;
 use super::open;
+use crate::cli::arguments::selection::number;
 use crate::cli::exit::Failed;
-use crate::cli::output::{self, in_line, time};
-use crate::cli::selection::number;
-use crate::cli::{ConfigFile, block_on, one_shot};
+use crate::cli::one_shot;
+use crate::cli::terminal::output::{self, in_line, time};
+use crate::cli::{ConfigFile, block_on};
 use crate::postgres::access::grants::LETTER_PRIVILEGES;
 use crate::postgres::operate::dead_letters::WholeDeadLetter;
 use clap::Args;

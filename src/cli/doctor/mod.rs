@@ -3,7 +3,9 @@
 mod report;
 
 use super::exit::Failed;
-use super::{ConfigFile, block_on, one_shot, output};
+use super::one_shot;
+use super::terminal::output;
+use super::{ConfigFile, block_on};
 use crate::config::Config;
 use crate::doctor::Finding;
 use crate::kafka::cluster::KafkaCluster;
@@ -71,7 +73,7 @@ pub(super) async fn examine(
     let examined = postgres::diagnose::doctor::examine(config, &database, cluster.record_bytes_max()).await;
     let examined = examined.map_err(one_shot::fault)?;
     let mut findings = examined.findings;
-    findings.extend(kafka::doctor::examine(&config.kafka, cluster, &examined.topics).await);
+    findings.extend(kafka::operate::doctor::examine(&config.kafka, cluster, &examined.topics).await);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity));
     Ok(Diagnosis { findings, topics: examined.topics.len() })
 }

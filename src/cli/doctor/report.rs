@@ -1,7 +1,7 @@
 //! The report of `doctor`, as text and as the object of `--json`.
 
 use crate::cli::exit::Failed;
-use crate::cli::output::{counted, in_line};
+use crate::cli::terminal::output::{counted, in_line};
 use crate::config::Config;
 use crate::doctor::codes::CODES;
 use crate::doctor::{self, Severity};

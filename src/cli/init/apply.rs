@@ -4,8 +4,9 @@ use super::files::{self, CONFIG_MODE, ConfigFileState, SECRET_MODE};
 use super::inspect::{Servers, topic_failed};
 use super::plan::{Password, Plan};
 use crate::cli::exit::Failed;
-use crate::cli::{migrate::failed, output};
-use crate::kafka::new_topic::Mode;
+use crate::cli::migrate::failed;
+use crate::cli::terminal::output;
+use crate::kafka::operate::new_topic::Mode;
 use crate::postgres::schema::migrate;
 
 /// The password file comes first, because a role whose password is lost cannot be used. The configuration comes last.

@@ -13,10 +13,11 @@ mod owner;
 mod plan;
 
 use super::exit::Failed;
-use super::{ConfigFile, block_on, check_config, load, output};
+use super::terminal::output;
+use super::{ConfigFile, block_on, check_config, load};
 use crate::config::properties::is_secret;
 use crate::config::{Secret, TableName};
-use crate::kafka::new_topic::Shape;
+use crate::kafka::operate::new_topic::Shape;
 use crate::postgres::access::roles::RelayRole;
 use clap::Args;
 use owner::OwnerUrl;
@@ -49,9 +50,10 @@ receives only its SCRAM-SHA-256 verifier.
 
 Examples:
   outbox-relay init
-  outbox-relay init --config config.toml --database postgres://postgres@localhost/app --brokers localhost:9092 --dry-run
-  outbox-relay init --yes --config config.toml --database postgres://postgres@localhost/app --brokers localhost:9092 \
-  --topic events.order
+  outbox-relay init --config config.toml --database postgres://postgres@localhost/app \\
+      --brokers localhost:9092 --dry-run
+  outbox-relay init --yes --config config.toml --database postgres://postgres@localhost/app \\
+      --brokers localhost:9092 --topic events.order
 
 Exit codes: 0 success, 1 failure, 2 usage error, 69 PostgreSQL or Kafka unreachable, 78 a setting, a file or the database \
 cannot be used, or privileges are missing.")]

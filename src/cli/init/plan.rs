@@ -2,7 +2,7 @@
 
 use super::Wanted;
 use super::files::{self, CONFIG_MODE, ConfigFileState, SECRET_MODE};
-use crate::cli::output::counted;
+use crate::cli::terminal::output::counted;
 use crate::config::Secret;
 use crate::postgres::access::new_roles::NewRoles;
 use crate::postgres::schema::migrate::{self, MigrationState, State};

@@ -2,7 +2,7 @@
 
 use super::{failed, unavailable};
 use crate::cli::exit::Failed;
-use crate::cli::output;
+use crate::cli::terminal::output;
 use crate::config::Config;
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::pooler;

@@ -3,7 +3,8 @@
 mod adopt;
 
 use super::exit::Failed;
-use super::{ConfigFile, block_on, output};
+use super::terminal::output;
+use super::{ConfigFile, block_on};
 use crate::config::Config;
 use crate::postgres::access::roles::{self, RelayRole};
 use crate::postgres::connection::connect::Database;
@@ -31,8 +32,7 @@ Examples:
   outbox-relay migrate --config config.toml --print > outbox.sql    (for Flyway, Atlas or psql)
   outbox-relay migrate --config config.toml --with inbox,idempotency,once
   outbox-relay migrate --config config.toml --print-roles | psql --single-transaction app
-  outbox-relay migrate --config config.toml --print-queries > queries.sql    (in psql: \\i queries.sql, then \
-  EXPLAIN EXECUTE)
+  outbox-relay migrate --config config.toml --print-queries > queries.sql    (for EXPLAIN EXECUTE in psql)
   outbox-relay migrate --config config.toml --adopt public.events
   outbox-relay migrate --config config.toml --adopt public.events --apply --existing-rows sent
 

@@ -2,7 +2,9 @@
 
 use super::{Selector, open};
 use crate::cli::exit::Failed;
-use crate::cli::{ConfigFile, block_on, one_shot, output};
+use crate::cli::one_shot;
+use crate::cli::terminal::output;
+use crate::cli::{ConfigFile, block_on};
 use crate::config::Outbox;
 use crate::postgres::access::grants::PAUSE_PRIVILEGES;
 use crate::postgres::operate::pauses::Scope;
@@ -18,8 +20,8 @@ are still published. A pause has no timeout and survives restarts. `status` list
 and reason.
 
 A key belongs to an aggregate type. If [outbox] topic is a fixed name or contains {event_type}, or if [outbox] \
-topic_allow is set, aggregates of different types share a key. The pause then covers the events of all these \
-aggregates, in every topic. A held topic that is paused stays held, and is \
+topic_allow is set, aggregates of different types with the same ID share a key. Pausing the key then covers the events \
+of all these aggregates, in every topic. A held topic that is paused stays held, and is \
 not probed until you resume it.
 
 Examples:
@@ -65,7 +67,8 @@ fn check(scope: &Scope, outbox: &Outbox) -> Result<(), Failed> {
     }
     let allow = topics.allow.map(|allow| format!(", and topic_allow is \"{allow}\"")).unwrap_or_default();
     Err(Failed::Usage(format!(
-        "Events of {} cannot have the topic {topic:?}. [outbox] topic is \"{}\"{allow}.",
+        "Events of {} cannot have the topic {topic:?}. [outbox] topic is \"{}\"{allow}. \
+         Fix: pass the name of a topic that can occur.",
         outbox.table, topics.template,
     )))
 }

@@ -2,7 +2,9 @@
 
 use super::{Selector, open};
 use crate::cli::exit::Failed;
-use crate::cli::{ConfigFile, block_on, one_shot, output};
+use crate::cli::one_shot;
+use crate::cli::terminal::output;
+use crate::cli::{ConfigFile, block_on};
 use crate::postgres::access::grants::RESUME_PRIVILEGES;
 use crate::postgres::operate::pauses::{PausedScope, PostgresPauses};
 use clap::Args;

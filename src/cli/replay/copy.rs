@@ -3,10 +3,10 @@
 use super::{COPY_ROWS, Counts, Plan};
 use crate::cli::exit::Failed;
 use crate::cli::one_shot;
-use crate::cli::progress::Progress;
+use crate::cli::terminal::progress::Progress;
 use crate::kafka::cluster::KafkaCluster;
-use crate::kafka::copy::{Copier, Stopped};
-use crate::postgres::operate::history::{HistoryRange, HistoryRow, PostgresHistory};
+use crate::kafka::operate::copy::{Copier, Stopped};
+use crate::postgres::operate::outbox_rows::{HistoryRange, HistoryRow, PostgresHistory};
 use crate::postgres::operate::replay::Copied;
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind};

@@ -3,7 +3,7 @@
 use super::{BATCH_ROWS, Counts, Plan};
 use crate::cli::exit::Failed;
 use crate::cli::one_shot;
-use crate::cli::progress::Progress;
+use crate::cli::terminal::progress::Progress;
 use crate::postgres::operate::replay::ReplayBatch;
 
 impl Plan<'_> {

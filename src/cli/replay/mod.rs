@@ -4,14 +4,16 @@ mod copy;
 mod in_place;
 mod repeat;
 
+use super::arguments::moment::{Moment, moment};
+use super::arguments::selection::{ChangeOptions, event_id};
 use super::exit::Failed;
-use super::moment::{Moment, moment};
-use super::progress::Progress;
-use super::selection::{ChangeOptions, event_id};
-use super::{ConfigFile, block_on, one_shot, output};
+use super::one_shot;
+use super::terminal::output;
+use super::terminal::progress::Progress;
+use super::{ConfigFile, block_on};
 use crate::config::Config;
 use crate::postgres::access::grants::REPLAY_PRIVILEGES;
-use crate::postgres::operate::history::PostgresHistory;
+use crate::postgres::operate::outbox_rows::PostgresHistory;
 use crate::postgres::operate::replay::PostgresReplay;
 use crate::postgres::operate::sent::SentSelection;
 use crate::relay::topic::TopicRules;
@@ -65,7 +67,8 @@ pub(crate) struct Replay {
     filters: Filters,
     #[command(flatten)]
     options: ChangeOptions,
-    /// Only events last sent before this time [default: now].
+    /// Skip events that were sent at or after this time, such as those that an interrupted replay has already sent again
+    /// [default: now].
     #[arg(long, value_name = "TIME", value_parser = moment)]
     sent_before: Option<Moment>,
     /// Replay at most this many events per second.
@@ -86,7 +89,7 @@ struct Filters {
     /// Only events sent at or after this time: a duration before now, such as 2h, or a time, such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Moment>,
-    /// Only events sent before this time.
+    /// Only events sent before this time [default: no limit].
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Moment>,
     /// Apply --since and --until to the time when the event was created.

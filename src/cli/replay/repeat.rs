@@ -2,8 +2,8 @@
 
 use super::{REASON, Replay};
 use crate::cli::exit::Failed;
-use crate::cli::output::counted;
 use crate::cli::run::Signals;
+use crate::cli::terminal::output::counted;
 use crate::postgres::operate::sent::SentSelection;
 use humantime::format_rfc3339_micros;
 use std::cell::Cell;

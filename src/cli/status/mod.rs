@@ -5,7 +5,9 @@ mod screen;
 mod watch;
 
 use super::exit::Failed;
-use super::{ConfigFile, block_on, one_shot, output};
+use super::one_shot;
+use super::terminal::output;
+use super::{ConfigFile, block_on};
 use crate::status::monitor::{Limits, Monitor, MonitorError};
 use crate::status::report::Report;
 use clap::Args;

@@ -2,8 +2,8 @@
 
 use super::report;
 use crate::cli::exit::Failed;
-use crate::cli::output::{self, Reader};
 use crate::cli::run::Signals;
+use crate::cli::terminal::output::{self, Reader};
 use crate::status::monitor::Monitor;
 use crate::status::report::Report;
 use crate::text::span;

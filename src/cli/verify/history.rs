@@ -4,11 +4,11 @@ use super::range::{Range, micros};
 use super::topics::Topics;
 use crate::cli::exit::Failed;
 use crate::cli::one_shot;
-use crate::cli::progress::Progress;
+use crate::cli::terminal::progress::Progress;
 use crate::config::Config;
-use crate::kafka::fingerprint;
-use crate::kafka::reader::ReadError;
-use crate::postgres::operate::history::{
+use crate::kafka::operate::fingerprint;
+use crate::kafka::operate::reader::ReadError;
+use crate::postgres::operate::outbox_rows::{
     Bounds, HistoryRange, HistoryRow, OtherId, OtherIds, PostgresHistory, Recorded,
 };
 use crate::postgres::operate::sent::SentSelection;

@@ -6,15 +6,17 @@ mod records;
 mod report;
 mod topics;
 
+use super::arguments::moment::{Moment, moment};
 use super::exit::Failed;
-use super::moment::{Moment, moment};
-use super::progress::Progress;
-use super::{ConfigFile, block_on, one_shot, output};
+use super::one_shot;
+use super::terminal::output;
+use super::terminal::progress::Progress;
+use super::{ConfigFile, block_on};
 use crate::config::{Config, Part};
 use crate::kafka::cluster::KafkaCluster;
-use crate::kafka::reader::{ReadError, TopicReader};
+use crate::kafka::operate::reader::{ReadError, TopicReader};
 use crate::postgres::access::grants::VERIFY_PRIVILEGES;
-use crate::postgres::operate::history::PostgresHistory;
+use crate::postgres::operate::outbox_rows::PostgresHistory;
 use clap::Args;
 use history::Collector;
 use report::Report;
@@ -32,7 +34,7 @@ Reads the events that were created in the range and have been sent, and the reco
   reordered  the first record of an event follows that of a later event of its key
   altered    the topic, partition, key, value or headers of a record differ from its event
   unknown    a record belongs to no event
-  duplicate  an event has an additional record; allowed after a failure, so it does not change the exit code
+  duplicate  an event has an additional record (allowed after a failure, exit code 0)
 
 The command changes nothing, delays neither inserts nor relays, joins no consumer group and commits no offsets. It \
 reads the \
@@ -42,7 +44,8 @@ compacted. docs/verify-and-replay.md describes what cannot be judged, such as ex
 
 Examples:
   outbox-relay verify --config config.toml --since 2h
-  outbox-relay verify --config config.toml --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z --json
+  outbox-relay verify --config config.toml --json \\
+      --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z
 
 Exit codes: 0 no guarantee is broken, 1 a guarantee is broken or the command failed, 2 usage error, 69 PostgreSQL or \
 Kafka unreachable, 78 invalid configuration or schema, or missing privileges.")]

@@ -1,7 +1,7 @@
 //! The time range.
 
+use crate::cli::arguments::moment::Moment;
 use crate::cli::exit::Failed;
-use crate::cli::moment::Moment;
 use std::time::SystemTime;
 
 /// The range, by the server's clock.
@@ -36,7 +36,7 @@ pub(super) fn micros(at: SystemTime) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::moment::moment;
+    use crate::cli::arguments::moment::moment;
     use std::time::Duration;
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;

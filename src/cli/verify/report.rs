@@ -3,7 +3,7 @@
 use super::range::Range;
 use super::records::Compared;
 use crate::cli::exit::Failed;
-use crate::cli::output::{counted, thousands, time};
+use crate::cli::terminal::output::{counted, thousands, time};
 use crate::config::Config;
 use crate::verify::findings::{Finding, Findings, Kind};
 use crate::verify::scope::Scope;

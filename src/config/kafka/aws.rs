@@ -2,7 +2,7 @@
 
 use crate::config::catalogue::Aws;
 use crate::config::findings::{Place, Problem};
-use crate::config::reader::Reader;
+use crate::config::reading::reader::Reader;
 use crate::config::setting::{Section, Setting};
 
 /// Whether this program can create tokens with AWS credentials. Unit tests of the settings run in every build.

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::io;
 
 use crate::config::catalogue::{Aws, Kafka, OAuth};
-use crate::config::entries::Entry;
 use crate::config::findings::{Place, Problem};
-use crate::config::nearest::nearest;
-use crate::config::reader::Reader;
+use crate::config::reading::entries::Entry;
+use crate::config::reading::nearest::nearest;
+use crate::config::reading::reader::Reader;
+use crate::config::reading::values::Raw;
 use crate::config::secret::{Secret, SecretSource};
 use crate::config::setting::{Section, Setting};
-use crate::config::values::Raw;
 use tokens::TokenSection;
 
 /// The SASL mechanism that uses tokens.

@@ -6,9 +6,9 @@ use hyper::Uri;
 
 use crate::config::catalogue::OAuth;
 use crate::config::findings::{Place, Problem};
-use crate::config::reader::Reader;
+use crate::config::reading::reader::Reader;
+use crate::config::reading::values::FromText;
 use crate::config::setting::{Section, Setting};
-use crate::config::values::FromText;
 
 impl OAuth {
     /// The place of the first setting of the section that has no default; `None` if the section is not used.

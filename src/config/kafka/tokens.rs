@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::{OAUTHBEARER, Property};
 use crate::config::catalogue::{Aws, OAuth, SETTINGS};
-use crate::config::entries::Entry;
 use crate::config::findings::{Place, Problem};
-use crate::config::reader::Reader;
+use crate::config::reading::entries::Entry;
+use crate::config::reading::reader::Reader;
 use crate::config::setting::{Fallback, Setting};
 
 /// The place of the first setting of a section that has no default; `None` if the section is not used.

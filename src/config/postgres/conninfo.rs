@@ -1,7 +1,7 @@
 //! Splits a libpq connection string, so that no parameter in it is ignored.
 
 use crate::config::findings::Problem;
-use crate::config::nearest::nearest;
+use crate::config::reading::nearest::nearest;
 
 /// A connection string, split into what `tokio_postgres` reads and what the relay reads itself.
 pub(super) struct Conninfo {

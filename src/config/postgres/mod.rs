@@ -11,7 +11,7 @@ use tokio_postgres::config::TargetSessionAttrs;
 
 use crate::config::catalogue::Postgres;
 use crate::config::findings::Problem;
-use crate::config::reader::Reader;
+use crate::config::reading::reader::Reader;
 use crate::config::secret::{Secret, SecretSource};
 use crate::config::setting::{Section, Setting};
 pub use tls::{Tls, TlsMode, TlsVersion};

@@ -8,10 +8,10 @@ use tokio_postgres::config::{ChannelBinding, Host, SslMode, SslNegotiation};
 
 use super::invalid;
 use crate::config::findings::Problem;
-use crate::config::reader::Reader;
+use crate::config::reading::reader::Reader;
+use crate::config::reading::values::{FromText, unknown_word};
 use crate::config::secret::{Lookup, Secret};
 use crate::config::setting::{Setting, choice};
-use crate::config::values::{FromText, unknown_word};
 
 /// How the connection is encrypted, and how the server is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]

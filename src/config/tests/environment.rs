@@ -103,8 +103,8 @@ fn the_catalogue_is_consistent() {
             setting.fallback
             && !setting.kind.is_table()
         {
-            let raw = crate::config::values::Raw::Variable(example.to_owned());
-            assert!(crate::config::values::parse(setting, &raw).is_ok(), "{name}");
+            let raw = crate::config::reading::values::Raw::Variable(example.to_owned());
+            assert!(crate::config::reading::values::parse(setting, &raw).is_ok(), "{name}");
         }
     }
 }

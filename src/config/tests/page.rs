@@ -120,7 +120,7 @@ fn properties() -> String {
          librdkafka's [CONFIGURATION.md](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md) \
          lists the properties. In the environment,\n`security.protocol` is \
          `OUTBOX_RELAY__KAFKA__PROPERTIES__SECURITY_PROTOCOL`.\n\n\
-         - **Secrets**, which can be read from a file, such as `\"sasl.password_file\"`: {}.\n\
+         - **Secrets**, each of which can be read from a file whose name is in a setting with the suffix `_file`, such as `\"sasl.password_file\"`: {}.\n\
          - **File names**, which are looked up as described above: {}.\n\
          - **Not accepted**: the [protected properties](#protected-librdkafka-properties).\n",
         list(&secrets),

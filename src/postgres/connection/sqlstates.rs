@@ -101,7 +101,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
         "idle_in_transaction_session_timeout ended a claim: the relay was frozen or disconnected longer than \
          takeover_timeout",
         "check why the relay's host froze or lost its connection. If the host or the network is only slow, increase \
-         takeover_timeout, which also sets idle_in_transaction_session_timeout",
+         [relay] takeover_timeout, which also sets idle_in_transaction_session_timeout",
     ),
     unavailable(
         "25P04",

@@ -1,14 +1,18 @@
 //! The claim: lanes locked by an open transaction, and the read of their unsent rows.
 
+pub(crate) mod discard;
+pub(crate) mod first_row;
+pub(crate) mod reading;
+pub(crate) mod search;
+pub(crate) mod transaction;
+
 use crate::postgres::connection::connect::{Database, serial};
 use crate::postgres::connection::fault::{answer, fault, unavailable};
 use crate::postgres::connection::session::claim_settings;
-use crate::postgres::cycle::claim_transaction::{ClaimTransaction, ManualTransaction};
-use crate::postgres::cycle::discard::Discard;
+use crate::postgres::cycle::claim::discard::Discard;
+use crate::postgres::cycle::claim::reading::{Reading, Values};
+use crate::postgres::cycle::claim::transaction::{ClaimTransaction, ManualTransaction};
 use crate::postgres::cycle::event::{OutboxRow, column};
-use crate::postgres::cycle::head;
-use crate::postgres::cycle::reading::{self, Reading, Values};
-use crate::postgres::cycle::search;
 use crate::postgres::cycle::settle;
 use crate::postgres::cycle::statements::Statements;
 use crate::postgres::schema::check;
@@ -328,7 +332,8 @@ impl Claim for PostgresClaim<'_> {
 
     async fn head(&mut self, read: &ReadRequest) -> Result<Head<OutboxRow>, Fault> {
         self.reading = None; // as in `release`
-        let head = head::read(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
+        let head =
+            first_row::read(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
         head.map_err(|fault| self.discard.after(fault))
     }
 

@@ -1,12 +1,15 @@
 //! The reaper: deletes rows that were sent longer ago than the retention, in bounded batches.
 //!
 //! It finds rows by their place (`ctid`), one range of pages at a time. An index on `sent_at` would make every settlement
-//! more expensive. `reap_round` chooses the ranges.
+//! more expensive. `round` chooses the ranges.
+
+pub(crate) mod modules;
+pub(crate) mod round;
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;
-pub(crate) use crate::postgres::cycle::reap_round::PATROLS_PER_RETENTION;
-use crate::postgres::cycle::reap_round::{Rounds, ScannedRange, range_pages};
+pub(crate) use crate::postgres::cycle::reap::round::PATROLS_PER_RETENTION;
+use crate::postgres::cycle::reap::round::{Rounds, ScannedRange, range_pages};
 use crate::postgres::cycle::statements::query::Template;
 use crate::postgres::cycle::statements::reaper::{COUNT, EDGE, REAP, REAP_AROUND_LOCKS};
 use crate::postgres::table::TableName;

@@ -3,7 +3,7 @@
 use crate::config::OnSent;
 use crate::fail_point;
 use crate::postgres::connection::fault::{answer, fault};
-use crate::postgres::cycle::claim_transaction::ClaimTransaction;
+use crate::postgres::cycle::claim::transaction::ClaimTransaction;
 use crate::postgres::cycle::event::{Ctid, OutboxRow};
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::event::Event;

@@ -182,7 +182,7 @@ impl Narrowing {
             return false;
         }
         if *before != self.before(lanes) {
-            tracing::debug!("reading fewer rows, to find the cause: {fault}");
+            tracing::debug!("{fault}; reading fewer rows to find the cause");
             give_back_first(board, lanes);
             return true;
         }

@@ -234,7 +234,7 @@ fn note(outage: &Outage, done: Result<(), Fault>) {
         Ok(()) => outage.worked(0),
         // The scout fails the same way and logs it.
         Err(fault) if fault.kind == FaultKind::Unavailable => {
-            tracing::debug!("probing held topics failed: {fault}");
+            tracing::debug!("{fault}");
         }
         Err(fault) => outage.failed(0, &fault, ADVICE),
     }

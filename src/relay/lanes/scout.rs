@@ -212,7 +212,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let begun = Instant::now();
         let scan = match self.queries.scan(&lanes, &snapshot.lows, snapshot.basis).await {
             Err(fault) if fault.kind == FaultKind::TimedOut && self.scan_order.timed_out(&lanes) => {
-                tracing::debug!("scanning fewer lanes next time: {fault}");
+                tracing::debug!("{fault}; scanning fewer lanes next time");
                 return Ok(Work::Possible);
             }
             scan => scan?,

@@ -129,7 +129,7 @@ impl Watcher {
                 if !std::mem::replace(&mut self.is_refused, true) {
                     tracing::warn!(
                         code = "wait_refused",
-                        "cannot wait for events in postgres, polling instead: {fault}"
+                        "postgres refused to wait for events, polling instead: {fault}"
                     );
                 }
                 Ok(())

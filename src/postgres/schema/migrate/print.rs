@@ -16,7 +16,7 @@ const HEADER: &str = "\
 ";
 
 const MODULE_HEADER: &str = "\
--- The migrations of the module {module} in the schema {schema}, each with an INSERT that records it. Apply this file in one
+-- The migrations of the {module} module in the schema {schema}, each with an INSERT that records it. Apply this file in one
 -- transaction, and do not change it.
 ";
 

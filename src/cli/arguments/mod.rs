@@ -1,0 +1,4 @@
+//! Arguments that several commands have.
+
+pub(crate) mod moment;
+pub(crate) mod selection;

@@ -1,0 +1,117 @@
+//! The filters of `dead-letters` and `blocked-keys`.
+
+use crate::cli::exit::Failed;
+use crate::postgres::operate::selection::Selection;
+use clap::Args;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Parses a duration. The library's message gives a position, this one an example.
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "write a number and a unit, such as 1h or 2days".to_owned())
+}
+
+/// Parses an ID.
+pub(crate) fn number(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "an ID is a whole number, such as 17".to_owned())
+}
+
+/// Parses an event ID.
+pub(crate) fn event_id(text: &str) -> Result<Uuid, String> {
+    text.parse().map_err(|_| "an event ID is a UUID, such as 0199d6c1-3a52-7b1e-9c55-0a4f0d6f3b7e".to_owned())
+}
+
+/// Parses the value of `--limit`.
+fn limit(text: &str) -> Result<u32, String> {
+    let limit = text.parse::<u32>().ok().filter(|limit| *limit > 0);
+    limit.ok_or_else(|| format!("write a number from 1 to {}", u32::MAX))
+}
+
+/// Filters, which all have to match.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Filters")]
+pub(crate) struct Filters {
+    /// Only events for this topic.
+    #[arg(long)]
+    topic: Option<String>,
+    /// Only events with this key (`aggregate_id`).
+    #[arg(long)]
+    key: Option<String>,
+    /// Only events rejected for this reason, such as record-too-large.
+    #[arg(long)]
+    reason: Option<String>,
+    /// Only events rejected longer ago than this, such as 1h or 2days.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    older_than: Option<Duration>,
+    /// Only events rejected within this time, such as 1h or 2days.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    newer_than: Option<Duration>,
+    /// Only these IDs (first column of `list`), separated by commas.
+    #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_parser = number)]
+    id: Vec<i64>,
+    /// Only these event IDs, separated by commas.
+    #[arg(long, value_name = "UUID", value_delimiter = ',', value_parser = event_id)]
+    event_id: Vec<Uuid>,
+}
+
+impl Filters {
+    pub(crate) fn selection(&self) -> Selection {
+        Selection {
+            topic: self.topic.clone(),
+            key: self.key.clone(),
+            reason: self.reason.clone(),
+            older_than: self.older_than.map(Selection::seconds),
+            newer_than: self.newer_than.map(Selection::seconds),
+            ids: (!self.id.is_empty()).then(|| self.id.clone()),
+            event_ids: (!self.event_id.is_empty()).then(|| self.event_id.clone()),
+        }
+    }
+}
+
+/// Options of commands that change something, in addition to the filters.
+#[derive(Debug, Args)]
+#[command(next_help_heading = None::<&str>)]
+pub(crate) struct ChangeOptions {
+    /// Select all events. Required if there is no filter.
+    #[arg(long)]
+    pub all: bool,
+    /// Show what would happen without changing anything.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Process at most N events, oldest first.
+    #[arg(long, value_name = "N", value_parser = limit)]
+    pub limit: Option<u32>,
+    /// Print a JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl ChangeOptions {
+    /// Fails unless there is either a filter or --all.
+    pub(crate) fn check(&self, filtered: bool) -> Result<(), Failed> {
+        match (self.all, filtered) {
+            (false, false) => Err(Failed::Usage(
+                "No selection. Pass a filter such as --event-id or --topic, or --all. To preview, add --dry-run."
+                    .to_owned(),
+            )),
+            (true, true) => Err(Failed::Usage("--all cannot be combined with a filter.".to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn most(&self) -> u64 {
+        self.limit.map_or(i64::MAX as u64, u64::from)
+    }
+}
+
+/// Options of commands that list something, in addition to the filters.
+#[derive(Debug, Args)]
+#[command(next_help_heading = None::<&str>)]
+pub(crate) struct ListOptions {
+    /// Show at most N entries.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit)]
+    pub limit: u32,
+    /// Print one JSON object per line. Later versions may add fields, but never rename or remove them.
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,4 @@
+//! Output on stdout, and the progress bar.
+
+pub mod output;
+pub(crate) mod progress;

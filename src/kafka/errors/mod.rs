@@ -1,0 +1,5 @@
+//! Maps errors of the Kafka client to reasons.
+
+pub mod codes;
+pub mod failure;
+pub(crate) mod handshake;

@@ -1,0 +1,192 @@
+//! Maps a row to a record: key and value unchanged, the headers of `[outbox.headers]`, and the row's own headers.
+//!
+//! The row's id is not sent, because consumers could use it to detect duplicates, and ids are issued again after a failover.
+//! The record's timestamp is not `created_at`, because Kafka would delete a backlog older than `retention.ms` on arrival.
+
+use crate::config::{HeaderTemplate, Part};
+use crate::kafka::operate::timestamp::rfc3339;
+use crate::relay::event::{Event, Payload};
+use crate::relay::failure::Rejection;
+use crate::relay::reason::{INVALID_HEADERS, RECORD_TOO_LARGE};
+use rdkafka::message::{Header, OwnedHeaders};
+use serde::de::{Deserializer, MapAccess, Visitor};
+use std::borrow::Cow;
+use std::fmt;
+
+/// The header by which consumers detect duplicates, unless `[outbox.headers]` renames it.
+pub const EVENT_ID: &str = "event_id";
+
+/// The record of a row, without its topic and partition.
+pub(crate) struct Record<'e> {
+    /// The key.
+    pub key: &'e [u8],
+    /// `None` is a tombstone.
+    pub value: Option<&'e [u8]>,
+    /// In the order in which they are sent.
+    pub headers: OwnedHeaders,
+}
+
+/// The record of a row. `bytes_max` is `message.max.bytes`, for the error.
+pub(crate) fn record<'e, E: Event>(
+    event: &'e E,
+    templates: &[HeaderTemplate],
+    bytes_max: usize,
+) -> Result<Record<'e>, Rejection> {
+    let value = match event.payload() {
+        Payload::TooLarge { bytes } => return Err(too_large(bytes, bytes_max)),
+        Payload::Tombstone => None,
+        Payload::Bytes(bytes) => Some(bytes),
+    };
+    Ok(Record { key: event.key(), value, headers: headers(event, templates)? })
+}
+
+pub(in crate::kafka) fn too_large(bytes: i64, max: usize) -> Rejection {
+    RECORD_TOO_LARGE.rejection(format!(
+        "payload, key, type and headers have {bytes} bytes; the record exceeds message.max.bytes = {max} of [kafka.properties]"
+    ))
+}
+
+/// The headers of a row's record. Those of the row follow the templates, so a consumer that reads the last header of a name
+/// reads the row's.
+pub fn headers<E: Event>(event: &E, templates: &[HeaderTemplate]) -> Result<OwnedHeaders, Rejection> {
+    let mut id = [0; uuid::fmt::Hyphenated::LENGTH];
+    let id: &[u8] = event.event_id().hyphenated().encode_lower(&mut id).as_bytes();
+    let mut headers = OwnedHeaders::new_with_capacity(templates.len() + 2);
+    for template in templates {
+        let value = value(event, id, &template.value)?;
+        headers = headers.insert(Header { key: &template.name, value: Some(&*value) });
+    }
+    match event.headers() {
+        None => Ok(headers),
+        Some(json) => add_own(headers, json, templates),
+    }
+}
+
+/// Copies nothing if the value has one part, except for a time.
+fn value<'e, E: Event>(event: &'e E, id: &'e [u8], parts: &'e [Part]) -> Result<Cow<'e, [u8]>, Rejection> {
+    if let [part] = parts {
+        return part_of(event, id, part);
+    }
+    let mut value = Vec::new();
+    for part in parts {
+        value.extend_from_slice(&part_of(event, id, part)?);
+    }
+    Ok(value.into())
+}
+
+fn part_of<'e, E: Event>(event: &'e E, id: &'e [u8], part: &'e Part) -> Result<Cow<'e, [u8]>, Rejection> {
+    Ok(match part {
+        Part::Text(text) => text.as_bytes().into(),
+        Part::EventId => id.into(),
+        Part::EventType => event.event_type().into(),
+        Part::AggregateType => event.aggregate_type().into(),
+        Part::AggregateId => event.key().into(),
+        Part::CreatedAt => match rfc3339(event.created_at_us()) {
+            Some(text) => text.into_bytes().into(),
+            None => return Err(INVALID_HEADERS.rejection(OUT_OF_RANGE)),
+        },
+    })
+}
+
+/// RFC 3339 has no other years.
+const OUT_OF_RANGE: &str = "the header for {created_at} needs a year from 0000 to 9999";
+
+fn add_own(
+    headers: OwnedHeaders,
+    json: &[u8],
+    templates: &[HeaderTemplate],
+) -> Result<OwnedHeaders, Rejection> {
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let own = deserializer.deserialize_map(Own { headers, templates }).map_err(|error| {
+        // serde_json's message may contain a value, so only messages of our own visitor are shown.
+        let text = error.to_string();
+        let message = text.split(" at line ").next().unwrap_or_default();
+        let is_ours = message.starts_with(OUR_MESSAGES);
+        INVALID_HEADERS.rejection(if is_ours {
+            message
+        } else {
+            "headers must be a flat JSON object of strings"
+        })
+    })?;
+    Ok(own)
+}
+
+/// How every message of our visitor begins.
+const OUR_MESSAGES: &str = "the header";
+
+struct Own<'t> {
+    headers: OwnedHeaders,
+    templates: &'t [HeaderTemplate],
+}
+
+impl<'de> Visitor<'de> for Own<'_> {
+    type Value = OwnedHeaders;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a flat JSON object of strings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OwnedHeaders, A::Error> {
+        use serde::de::Error;
+        let mut headers = self.headers;
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            if name.contains('\0') {
+                return Err(A::Error::custom("the header name contains a NUL character"));
+            }
+            if self.templates.iter().any(|template| template.name == *name && template.is_reserved()) {
+                return Err(A::Error::custom(format!("the header name {name:?} is reserved")));
+            }
+            let HeaderValue(value) = map
+                .next_value()
+                .map_err(|_| A::Error::custom(format!("the header {name:?} is not a string")))?;
+            headers = headers.insert(Header { key: &name, value: Some(value.as_bytes()) });
+        }
+        Ok(headers)
+    }
+}
+
+/// A string, borrowed unless it contains an escape sequence.
+#[derive(serde::Deserialize)]
+struct HeaderValue<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::default_headers;
+    use rdkafka::message::Headers;
+
+    fn own(json: &str) -> Result<Vec<(String, String)>, Rejection> {
+        let headers = add_own(OwnedHeaders::new(), json.as_bytes(), &default_headers())?;
+        let text = |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
+        Ok(headers.iter().map(|header| (header.key.to_owned(), text(header.value))).collect())
+    }
+
+    #[test]
+    fn a_flat_object_of_strings_becomes_headers() {
+        let headers = own(r#"{"traceparent": "00-ab", "name": "a\"\u00e9"}"#).unwrap();
+        assert_eq!(headers, [("traceparent".into(), "00-ab".into()), ("name".into(), "a\"é".into())]);
+        assert_eq!(own("{}").unwrap(), []);
+    }
+
+    #[test]
+    fn anything_else_is_rejected_without_showing_a_value() {
+        for (json, expected) in [
+            (r#"{"n": 12345}"#, "the header \"n\" is not a string"),
+            (r#"{"n": null}"#, "the header \"n\" is not a string"),
+            (r#"{"n": {"secret": "x"}}"#, "the header \"n\" is not a string"),
+            (r#"["secret"]"#, "headers must be a flat JSON object of strings"),
+            (r#""secret""#, "headers must be a flat JSON object of strings"),
+            (r#"{"event_id": "x"}"#, "the header name \"event_id\" is reserved"),
+            (r#"{"a\u0000b": "x"}"#, "the header name contains a NUL character"),
+        ] {
+            let rejection = own(json).unwrap_err();
+            assert_eq!((rejection.reason, rejection.error.as_str()), ("invalid-headers", expected), "{json}");
+        }
+    }
+
+    #[test]
+    fn ten_thousand_headers_are_accepted() {
+        let json: Vec<String> = (0..10_000).map(|n| format!("\"h{n}\": \"v\"")).collect();
+        assert_eq!(own(&format!("{{{}}}", json.join(","))).unwrap().len(), 10_000);
+    }
+}

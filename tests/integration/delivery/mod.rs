@@ -1,0 +1,13 @@
+//! The way from a committed row to Kafka: claims, order, plans and memory.
+
+mod claims;
+mod locked_rows;
+mod marks;
+mod memory;
+mod once;
+mod ordinary;
+mod plan;
+mod pooler;
+mod reaper;
+mod taking_turns;
+mod wait;

@@ -1,0 +1,10 @@
+//! Topics, brokers, connections and relays that fail.
+
+mod contended_holds;
+mod crashes;
+mod held_topics;
+mod kafka_outage;
+mod log_lines;
+mod probes;
+mod takeover;
+mod watchdog;

@@ -1,0 +1,33 @@
+//! `docs/doctor.md` contains the table of finding codes. `make docs` writes it.
+
+use crate::support::rendered;
+use outbox_relay::doctor::codes::CODES;
+use std::fs;
+use std::path::Path;
+
+fn table() -> String {
+    let mut table = String::from("| Code | Severity | What it means |\n|---|---|---|\n");
+    for code in CODES {
+        table += &format!("| `{}` | {} | {} |\n", code.word, code.severity.word(), code.means);
+    }
+    table
+}
+
+#[test]
+fn page_shows_the_codes() {
+    rendered::check("docs/doctor.md", &[("src/doctor/codes.rs", table())]);
+}
+
+/// Every code must be named in a test, because otherwise no test covers it.
+#[test]
+fn every_code_is_covered_by_a_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = root.join("tests/integration/operating/doctor");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let others = ["operating/doctor.rs", "rows/topic_column.rs"];
+    let others = others.map(|file| root.join("tests/integration").join(file));
+    let tests: String = files.chain(others).map(|file| fs::read_to_string(file).unwrap()).collect();
+    let uncovered = CODES.iter().map(|code| code.word).filter(|word| !tests.contains(&format!("\"{word}\"")));
+    let uncovered: Vec<_> = uncovered.collect();
+    assert!(uncovered.is_empty(), "no test in tests/integration/operating/doctor/ names {uncovered:?}");
+}

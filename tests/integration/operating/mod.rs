@@ -1,0 +1,11 @@
+//! The commands of an operator.
+
+mod blocked_keys;
+pub(crate) mod commands;
+mod dead_letters;
+pub(crate) mod doctor;
+mod init;
+mod pauses;
+mod replay;
+mod status;
+mod verify;

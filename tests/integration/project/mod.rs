@@ -1,0 +1,10 @@
+//! Documentation, manual pages and other files match the code.
+
+mod deployment;
+mod docs;
+mod error_codes_page;
+mod fuzzing;
+mod man_pages;
+mod monitoring;
+mod promises;
+mod prose;

@@ -1,0 +1,9 @@
+//! The tables, their checks and migrations, and the roles.
+
+mod adopting;
+mod check;
+pub(crate) mod migrate;
+mod modules;
+mod queries;
+mod roles;
+mod upgrading;

@@ -1,0 +1,11 @@
+//! The relay as a service: logs, reload, secrets, sandbox and status page.
+
+mod logs;
+mod recorded_template;
+mod reload;
+mod sandbox;
+mod secrets;
+mod status_page;
+mod systemd;
+mod unit_file;
+mod version;

@@ -1,0 +1,80 @@
+//! Flows: order, duplicates, silent partitions, and their end.
+
+use super::explore::{each, explore};
+use super::plan::{Disaster, Plan};
+use std::time::Duration;
+
+/// Steady traffic of a few keys, and batches that leave room for flows.
+fn flows(seed: u64, plan: Plan) -> Plan {
+    let window = Duration::from_millis(100);
+    let gaps_max = if seed.is_multiple_of(4) { 3 } else { 1_000 };
+    let traffic = Plan { transactions: 60, writing: Duration::from_secs(2), ..plan };
+    Plan {
+        flow_window: window,
+        gaps_max,
+        batch_rows: 40,
+        batch_bytes: 9_000,
+        long_transaction: 10,
+        prepares: 20,
+        ..traffic
+    }
+}
+
+#[test]
+fn flows_lose_and_reorder_nothing_whatever_fails() {
+    let outcome = explore(|seed| flows(seed, Plan::storm(seed)), 2_000);
+    assert!(outcome.flowed * 100 > outcome.written, "few rows were read by flows: {outcome:?}");
+    assert!(outcome.recorded * 200 > outcome.written, "flows recorded few rows: {outcome:?}");
+}
+
+#[test]
+fn flows_without_a_fault_deliver_every_event_once() {
+    let outcome = explore(|seed| flows(seed, Plan::calm(seed)), 300);
+    assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters without a fault");
+    assert!(outcome.flowed * 10 > outcome.written, "few rows were read by flows: {outcome:?}");
+}
+
+/// A flow usually holds all lanes, and the silent partition is recognized only after some seconds.
+#[test]
+fn a_partition_that_falls_silent_during_a_flow_delays_no_other_topic() {
+    let plan = |seed| Plan {
+        relays: 1,
+        keys: 6,
+        topics: 3,
+        batch_rows: 1_000,
+        batch_bytes: 200_000,
+        gaps_max: 1_000,
+        writing: Duration::from_secs(30),
+        rolls_back: 0,
+        long_transaction: 0,
+        prepares: 0,
+        // Flows begin once the fence has passed the first ids.
+        calm_at_first: Duration::from_secs(5),
+        disasters: 1,
+        kinds: &[Disaster::PartitionStuck],
+        ..flows(seed, Plan::calm(seed))
+    };
+    // Once the topic is held, the relay waits two seconds for reports that may still arrive.
+    let outcome = each(plan, 100, "slowest below 3 s", |_, outcome| outcome.slowest < Duration::from_secs(3));
+    assert!(outcome.stuck > 0, "no topic was held: {outcome:?}");
+}
+
+/// Each acknowledgement is overdue, so the flow might continue forever.
+#[test]
+fn a_flow_ends_although_every_acknowledgement_is_slow() {
+    let plan = |seed| Plan {
+        relays: 1,
+        batch_rows: 1_000,
+        batch_bytes: 200_000,
+        gaps_max: 1_000,
+        topics: 1,
+        transactions: 100,
+        writing: Duration::from_secs(40),
+        brokers_slow: Duration::from_millis(250),
+        ..flows(seed, Plan::calm(seed))
+    };
+    let outcome =
+        each(plan, 50, "settled_late below 3 s", |_, outcome| outcome.settled_late < Duration::from_secs(3));
+    assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters without a fault");
+    assert!(outcome.flowed > 0, "{outcome:?}");
+}
