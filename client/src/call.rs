@@ -154,7 +154,7 @@ impl Answer {
 pub enum DatabaseError {
     /// This schema does not contain the tables and functions of the module.
     #[error(
-        "the module {module} is not installed in this database. Run `outbox-relay migrate --with {module}`"
+        "the {module} module is not installed in this database. Run `outbox-relay migrate --with {module}`"
     )]
     NotInstalled {
         /// The module.
@@ -165,7 +165,7 @@ pub enum DatabaseError {
     /// The call needs an open transaction. No statement was sent. Only connections of sqlx and diesel can cause this error,
     /// because the types of other drivers rule it out.
     #[error(
-        "cannot call the module {module}, because no transaction is open. Begin one with the driver's `begin()` or \
+        "cannot call the {module} module, because no transaction is open. Begin one with the driver's `begin()` or \
          `transaction(..)`"
     )]
     NoTransaction {
@@ -177,7 +177,7 @@ pub enum DatabaseError {
     /// The call commits by itself, but the connection has an open transaction. No statement was sent. Only drivers that allow
     /// access to the connection of an open transaction can cause this error.
     #[error(
-        "cannot call the module {module}, because the call commits by itself and a transaction is open. Call it \
+        "cannot call the {module} module, because the call commits by itself and a transaction is open. Call it \
          before the transaction begins"
     )]
     InTransaction {
@@ -188,7 +188,7 @@ pub enum DatabaseError {
     },
     /// PostgreSQL rejected the call or is unavailable. Roll back. [`PostgresError::sqlstate`] determines whether a retry can
     /// succeed.
-    #[error("the call to the module {module} failed")]
+    #[error("the call to the {module} module failed")]
     Postgres {
         /// The module.
         module: &'static str,

@@ -85,6 +85,7 @@
 mod budget;
 mod verdict;
 
+use std::fmt;
 use std::future::{Future, Ready, ready};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -178,7 +179,7 @@ pub enum StopReason {
 #[non_exhaustive]
 pub enum Failure<E> {
     /// It had no effect.
-    #[error("the operation failed after {attempts} attempts")]
+    #[error("the operation failed after {}", Attempts(*attempts))]
     GaveUp {
         /// The last error.
         #[source]
@@ -189,7 +190,7 @@ pub enum Failure<E> {
         reason: StopReason,
     },
     /// It may have had its effect. Check before you repeat it, or use an idempotency key: [`Policy::keyed`].
-    #[error("the outcome of the operation is unknown after {attempts} attempts")]
+    #[error("the outcome of the operation is unknown after {}", Attempts(*attempts))]
     Unknown {
         /// The last error.
         #[source]
@@ -197,6 +198,16 @@ pub enum Failure<E> {
         /// The number of attempts.
         attempts: u32,
     },
+}
+
+/// A number of attempts, as text.
+struct Attempts(u32);
+
+impl fmt::Display for Attempts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.0 == 1 { "" } else { "s" };
+        write!(f, "{} attempt{plural}", self.0)
+    }
 }
 
 impl Policy {

@@ -70,7 +70,7 @@
 //!
 //! - **If the client disconnects** after its request has arrived, the handler continues, because it runs in its own tokio
 //!   task. A retry gets the stored response. This needs a tokio runtime with time enabled. If the client disconnects while its
-//!   request waits for a connection of the pool, nothing happens.
+//!   request waits for a connection from the pool, nothing happens.
 //! - **If the handler panics**, the client receives 500. The key stays locked until the lock expires, because the layer does not
 //!   know what the handler has done. Then a retry takes over the request.
 //! - **If the handler returns a transient response while its transaction is still open**, for example after a timeout, the client

@@ -16,7 +16,7 @@ def process(connection: psycopg.Connection, message: Message) -> None:
         return
     event = json.loads(message.value())
     with connection.transaction():
-        # The mark and the effect are in one transaction. If the event is already marked, its effect is committed.
+        # The mark and the effect are in one transaction. If the event is already marked, its effect has been committed.
         (first,) = connection.execute("SELECT inbox_receive(%s, %s)", [SUBSCRIBER, headers["event_id"]]).fetchone()
         if first:
             connection.execute(

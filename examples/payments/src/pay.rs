@@ -31,15 +31,15 @@ pub enum Unfinished {
     NoConnection(#[from] NoConnection),
     #[error("database error")]
     Postgres(#[from] PostgresError),
-    #[error("phase error")]
+    #[error("a phase of the payment failed")]
     Phase(#[from] PhaseError<PostgresError>),
-    #[error("idempotency key error")]
+    #[error("cannot use the idempotency key")]
     Idempotency(#[from] idempotency::Error),
-    #[error("outbox error")]
+    #[error("cannot enqueue the event")]
     Outbox(#[from] pg_outbox::Error),
     #[error("cannot encode the event or the response")]
     Json(#[from] serde_json::Error),
-    #[error("provider error")]
+    #[error("the call to the provider failed")]
     Provider(#[from] Failure<NoAnswer>),
 }
 

@@ -11,7 +11,7 @@ async function handle(message: Message<string, string, string, string>): Promise
   const event: { customer: string; cents: number } = JSON.parse(message.value);
   const eventId = message.headers.get("event_id");
   const first = await transaction(pool, async (client) => {
-    // The mark and the effect are in one transaction. If the event is already marked, its effect is committed.
+    // The mark and the effect are in one transaction. If the event is already marked, its effect has been committed.
     const received = await client.query<{ first: boolean }>("SELECT inbox_receive($1, $2) AS first", [subscriber, eventId]);
     if (!received.rows[0]!.first) return false;
     await client.query(

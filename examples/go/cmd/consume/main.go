@@ -74,7 +74,7 @@ func process(ctx context.Context, db *pgx.Conn, record *kgo.Record) error {
 	}
 	outcome := "duplicate"
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		// The mark and the effect are in one transaction. If the event is already marked, its effect is committed.
+		// The mark and the effect are in one transaction. If the event is already marked, its effect has been committed.
 		var first bool
 		err := tx.QueryRow(ctx, "SELECT inbox_receive($1, $2)", subscriber, headers["event_id"]).Scan(&first)
 		if err != nil || !first {

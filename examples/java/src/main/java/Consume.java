@@ -24,7 +24,7 @@ class Consume {
                 var add = connection.prepareStatement("""
                         INSERT INTO customer_total AS t VALUES (?, ?)
                         ON CONFLICT (customer) DO UPDATE SET cents = t.cents + excluded.cents""")) {
-            // The mark and the effect are in one transaction. If the event is already marked, its effect is committed.
+            // The mark and the effect are in one transaction. If the event is already marked, its effect has been committed.
             receive.setString(1, SUBSCRIBER);
             receive.setString(2, header(record, "event_id"));
             var received = receive.executeQuery();
