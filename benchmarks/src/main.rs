@@ -48,8 +48,8 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// The parts to measure. All parts if none is given.
-    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    /// Measure only these parts, separated by commas [default: all parts].
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     only: Vec<Part>,
     /// Skip the parts that already have results from this machine and version.
     #[arg(long)]
@@ -113,7 +113,7 @@ async fn measure(run: &Run) -> anyhow::Result<()> {
     for part in Part::chosen(&run.only) {
         let store = if part.is_reduced(&size) { Store::new(&folder) } else { Store::published() };
         if run.resume && store.load()?.parts.get(part.name()).is_some_and(|kept| kept.setting == setting) {
-            eprintln!("{part}: skipped, because it has results of this machine and this version");
+            eprintln!("{part}: skipped, because it has results from this machine and version");
             continue;
         }
         let begun = Instant::now();

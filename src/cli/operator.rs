@@ -95,7 +95,7 @@ mod tests {
             format!("{error:#}"),
             "stopped after 7 events had been processed and recorded. Fix the cause, then run the command again \
              for the \
-             rest: requeueing: gone"
+             rest: requeueing failed: gone"
         );
     }
 }

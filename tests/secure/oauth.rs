@@ -26,18 +26,21 @@ async fn tokens_are_renewed_under_a_running_relay_and_a_provider_outage_costs_on
     let outbox = &secured.outbox;
     let writers = under_load(outbox).await;
     outbox.wait_until_settled(200, STALLED).await;
+    // A new broker on a busy machine may have needed more than the 5 s for which a relay waits.
+    let outages = || relay.log().matches("kafka unavailable").count();
+    let at_start = outages();
     // The connections log in again with a renewed token, without any visible effect.
     let begun = Instant::now();
     wait_until("a second token is issued", STALLED, async || secured.endpoint.given() >= 2).await;
     println!("{} tokens of {LIFETIME:?} within {:.1?}", secured.endpoint.given(), begun.elapsed());
     outbox.wait_until_settled(200, STALLED).await;
     assert_eq!(relay.not_ready().await, None);
-    assert!(!relay.log().contains("kafka unavailable"), "{}", relay.log());
+    assert_eq!(outages(), at_start, "{}", relay.log());
 
     // The provider fails. The relay uses the old token until it expires, and then waits.
     secured.endpoint.change(|state| state.answers = Answers::Error);
     not_ready(&relay, "500 Internal Server Error (reason: token)").await;
-    assert_eq!(relay.log().matches("kafka unavailable").count(), 1, "{}", relay.log());
+    assert_eq!(outages(), at_start + 1, "{}", relay.log());
     // The provider works again, but with another secret. The relay's file is replaced later.
     secured.endpoint.change(|state| {
         state.answers = Answers::Tokens;

@@ -163,27 +163,27 @@ impl Drop for Proxy {
     }
 }
 
-/// Reserves the port without listening. Clients are refused, and no other process gets the port.
+/// Reserves the port without listening. Clients are refused, and no other process gets the port, but another socket of this
+/// process can listen on it.
 fn bind(address: SocketAddr) -> TcpSocket {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();
+    socket.set_reuseport(true).unwrap();
     socket.bind(address).unwrap();
     socket
 }
 
-async fn serve(placeholder: TcpSocket, mut shared: Shared, reach: watch::Sender<State>) {
-    let mut placeholder = Some(placeholder);
+/// `_placeholder` reserves the port from the first to the last moment, whether the proxy is open or closed.
+async fn serve(_placeholder: TcpSocket, mut shared: Shared, reach: watch::Sender<State>) {
     let mut listener: Option<TcpListener> = None;
     let mut connections = JoinSet::new();
     loop {
         let state = *shared.state.borrow_and_update();
         if state == State::Closed {
             connections.shutdown().await;
-            if listener.take().is_some() {
-                placeholder = Some(bind(shared.here));
-            }
-        } else if let Some(placeholder) = placeholder.take() {
-            listener = Some(placeholder.listen(64).unwrap());
+            listener = None;
+        } else if listener.is_none() {
+            listener = Some(bind(shared.here).listen(64).unwrap());
         }
         reach.send_replace(state);
         tokio::select! {

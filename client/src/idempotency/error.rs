@@ -109,6 +109,8 @@ pub enum PhaseError<E> {
     #[error("cannot begin the transaction of the phase")]
     Begin(#[source] PostgresError),
     /// The transaction could not be committed, or the answer was lost. Begin the request again.
-    #[error("cannot commit the transaction of the phase (begin the request again)")]
+    #[error(
+        "committing the transaction of the phase failed, and its outcome is unknown (begin the request again)"
+    )]
     Commit(#[source] PostgresError),
 }

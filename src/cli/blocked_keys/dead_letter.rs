@@ -17,7 +17,7 @@ const DEAD_LETTER: Action = Action {
 #[command(after_help = "\
 Moves each rejected event to the dead letters and unblocks its key, in one transaction. Later events of the key are \
 then published in order. If the rejected event was marked as sent or deleted manually, the command only \
-unblocks the key. `outbox-relay dead-letters` shows the moved events.
+unblocks the key. `outbox-relay dead-letters list` shows the moved events.
 
 Examples:
   outbox-relay blocked-keys dead-letter --config config.toml --id 1042

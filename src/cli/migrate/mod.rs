@@ -32,7 +32,7 @@ Examples:
   outbox-relay migrate --config config.toml --print > outbox.sql    (for Flyway, Atlas or psql)
   outbox-relay migrate --config config.toml --with inbox,idempotency,once
   outbox-relay migrate --config config.toml --print-roles | psql --single-transaction app
-  outbox-relay migrate --config config.toml --print-queries > queries.sql    (for EXPLAIN EXECUTE in psql)
+  outbox-relay migrate --config config.toml --print-queries > queries.sql    (for EXPLAIN in psql)
   outbox-relay migrate --config config.toml --adopt public.events
   outbox-relay migrate --config config.toml --adopt public.events --apply --existing-rows sent
 

@@ -47,8 +47,8 @@ Examples:
   outbox-relay verify --config config.toml --json \\
       --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z
 
-Exit codes: 0 no guarantee is broken, 1 a guarantee is broken or the command failed, 2 usage error, 69 PostgreSQL or \
-Kafka unreachable, 78 invalid configuration or schema, or missing privileges.")]
+Exit codes: 0 no problem found, 1 an event is lost, reordered or altered, a record is unknown (unless --allow-unknown) \
+or the command failed, 2 usage error, 69 PostgreSQL or Kafka unreachable, 78 invalid configuration or schema, or missing privileges.")]
 pub(crate) struct Verify {
     #[command(flatten)]
     config: ConfigFile,
