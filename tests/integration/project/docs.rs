@@ -34,11 +34,11 @@ const PAGES: [&str; 11] = [
 /// The first lines of blocks that cannot run here: packages, systemd, and servers of other systems.
 const ELSEWHERE: [&str; 9] = [
     "cargo build --release",
-    "cargo build --release",
     "curl --fail --request DELETE http://connect.example:8083/connectors/outbox",
     "curl --fail --request PUT http://connect.example:8083/connectors/outbox/stop",
     "journalctl --unit outbox-relay --priority warning",
     "make demo",
+    "sudo apt install ./outbox-relay_0.1.0-1_amd64.deb",
     "sudo apt install ./outbox-relay_0.1.0-1_amd64.deb",
     "sudo install -m 644 config.toml /etc/outbox-relay/config.toml",
     "sudo systemctl stop event-poller",
