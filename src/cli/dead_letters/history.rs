@@ -17,14 +17,14 @@ use uuid::Uuid;
 Shows who requeued or discarded dead letters, retried or dead-lettered blocked keys, replayed events, and paused or resumed publishing. \
 The action `lift` means that a key was unblocked because its event no longer existed. Each line shows the time, role, \
 action, dead letter, outbox row, event_id, topic, reason, and the application_name and address of the connection. For a \
-pause, it shows the ID, scope and reason of the pause. Keys are not recorded.
+pause, it shows the ID, scope and reason of the pause, but not the key of a paused key, because keys are not recorded.
 
 Each action and its record are committed in the same transaction. Records are never deleted, even if their dead \
 letter is discarded.
 
 Fields of --json: id, at, role, application, address (null for a socket), act, dead_letter_id (or null), outbox_id, \
 event_id, pause_id, aggregate_type, topic, reason. For pause and resume, outbox_id and event_id are null, and \
-aggregate_type and topic contain the scope. For other actions, pause_id is null.
+aggregate_type and topic contain the scope, without the key. For other actions, pause_id is null.
 
 Examples:
   outbox-relay dead-letters history --config config.toml

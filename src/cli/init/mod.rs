@@ -41,8 +41,8 @@ Generates a password for the relay, and writes it to the file postgres-password 
 owner of the file can read it. Then runs \
 `check-config --connect`, and prints the next commands.
 
-Nothing is overwritten. An existing table, role, topic or file is kept and reported, except for the unchanged \
-configuration of the package, which is replaced. You can run the command again, even after an interruption.
+An existing table, role, topic or file is kept and reported. Only the configuration file of the package is replaced, \
+and only if it is unchanged. You can run the command again, even after an interruption.
 
 The password of the --database role is read from PGPASSWORD or the terminal. The generated password is never shown, \
 and PostgreSQL \

@@ -19,7 +19,7 @@ applications keep inserting. The pause applies to all relays from their next cla
 are still published. A pause has no timeout and survives restarts. `status` lists each pause with its start time, role \
 and reason.
 
-A key belongs to an aggregate type. If [outbox] topic is a fixed name or contains {event_type}, or if [outbox] \
+Usually, a key belongs to one aggregate type. If [outbox] topic is a fixed name or contains {event_type}, or if [outbox] \
 topic_allow is set, aggregates of different types with the same ID share a key. Pausing the key then covers the events \
 of all these aggregates, in every topic. A held topic that is paused stays held, and is \
 not probed until you resume it.

@@ -32,7 +32,7 @@ Reads the events that were created in the range and have been sent, and the reco
 
   lost       an event has no record
   reordered  the first record of an event follows that of a later event of its key
-  altered    the topic, partition, key, value or headers of a record differ from its event
+  altered    a record does not match its event in topic, partition, key, value or headers
   unknown    a record belongs to no event
   duplicate  an event has an additional record (allowed after a failure, exit code 0)
 
