@@ -88,8 +88,14 @@ async fn answers_lost_with_their_connection_repeat_nothing() {
         Action::LoseAnswer
     });
     let mut relay = through(&proxy, &outbox).start().await;
-    Writers::start(&outbox, &keys, Load { events: 10_000, ..Load::default() }).await.finish().await;
-    outbox.wait_until_drained(STALLED).await;
+    // How many rows a request has depends on the machine.
+    for _ in 0..10 {
+        Writers::start(&outbox, &keys, Load { events: 10_000, ..Load::default() }).await.finish().await;
+        outbox.wait_until_drained(STALLED).await;
+        if lost.load(Ordering::Relaxed) >= 5 {
+            break;
+        }
+    }
     assert!(relay.stop().await.success());
     let report = outbox.check().await;
     let lost = lost.load(Ordering::Relaxed);
