@@ -1,6 +1,7 @@
 //! Topics that start to refuse records. Only bad rows become dead letters. A defective topic does not turn the outbox
 //! into dead letters.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -16,18 +17,28 @@ const RESUMED_WITHIN: Duration = Duration::from_secs(15);
 #[tokio::test]
 async fn lowered_size_limit_dead_letters_only_the_rows_above_it() {
     const LIMIT: i64 = 10_000;
-    const ROUND: i64 = 100;
     let outbox = Outbox::create("lowered", 3).await;
     let topic = outbox.topic("order");
     let mut relay = outbox.start_relay().await;
+    let inserted = Cell::new(0);
+    let insert = async |count: i64, bytes: usize| {
+        let begin = inserted.replace(inserted.get() + count);
+        rows::insert(&outbox, "order", 20, begin..begin + count, Filling::Random(bytes)).await;
+    };
     for round in 0..30 {
-        let begin = round * ROUND;
-        rows::insert(&outbox, "order", 20, begin..begin + ROUND - 2, Filling::Random(500)).await;
-        rows::insert(&outbox, "order", 20, begin + ROUND - 2..begin + ROUND, Filling::Random(20_000)).await;
+        insert(98, 500).await;
+        insert(2, 20_000).await;
         if round == 10 {
             let sent = "SELECT count(*) FROM app.outbox WHERE sent_at IS NOT NULL";
             wait_until("rows are published", STALLED, async || outbox.count(sent).await >= 500).await;
             outbox.cluster.alter(&topic, &[("max.message.bytes", &LIMIT.to_string())]).await;
+            // The broker answers before it applies the change.
+            let dead = "SELECT count(*) FROM app.outbox_dead_letter";
+            wait_until("the limit applies", STALLED, async || {
+                insert(1, 20_000).await;
+                outbox.count(dead).await > 0
+            })
+            .await;
         }
     }
     outbox.wait_until_drained(STALLED).await;
