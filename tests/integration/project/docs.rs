@@ -32,8 +32,9 @@ const PAGES: [&str; 11] = [
 ];
 
 /// The first lines of blocks that cannot run here: packages, systemd, and servers of other systems.
-const ELSEWHERE: [&str; 9] = [
+const ELSEWHERE: [&str; 10] = [
     "cargo build --release",
+    "cargo build --release && sudo install -m 755 target/release/outbox-relay /usr/bin/",
     "curl --fail --request DELETE http://connect.example:8083/connectors/outbox",
     "curl --fail --request PUT http://connect.example:8083/connectors/outbox/stop",
     "journalctl --unit outbox-relay --priority warning",
