@@ -8,3 +8,4 @@ mod man_pages;
 mod monitoring;
 mod promises;
 mod prose;
+mod third_party;
