@@ -9,3 +9,4 @@ mod monitoring;
 mod promises;
 mod prose;
 mod third_party;
+mod workflows;
