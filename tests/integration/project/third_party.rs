@@ -8,7 +8,8 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 fn third_party(arguments: &[&str]) -> String {
     let script = Path::new(ROOT).join("scripts/third-party");
-    let output = Command::new(script).args(arguments).env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap();
+    let output =
+        Command::new(script).args(arguments).env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

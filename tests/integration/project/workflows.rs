@@ -63,7 +63,10 @@ fn every_action_is_pinned_by_its_commit_and_names_its_version() {
             }
             let (action, version) = used.split_once(" # v").unwrap_or_else(|| panic!("{file}: {line}"));
             let commit = action.split_once('@').unwrap_or_else(|| panic!("{file}: {line}")).1;
-            assert!(is_hex(commit, 40) && version.starts_with(|c: char| c.is_ascii_digit()), "{file}: {line}");
+            assert!(
+                is_hex(commit, 40) && version.starts_with(|c: char| c.is_ascii_digit()),
+                "{file}: {line}"
+            );
         }
     }
 }
