@@ -171,23 +171,38 @@ fn pods_have_no_privileges_that_a_relay_does_not_need() {
 #[test]
 fn compose_uses_valid_arguments_and_settings() {
     let compose = yaml("compose.yaml");
-    for name in ["migrate", "relay"] {
+    let text = |(name, value): (&String, &Value)| (name.clone(), value.as_str().unwrap().to_owned());
+    let service = |name: &str| {
         let service = &compose["services"][name];
         let variables = service["environment"]
             .as_object()
             .unwrap_or_else(|| panic!("{name}: the environment must be a table; <<: is not merged"));
-        let text = |(name, value): (&String, &Value)| (name.clone(), value.as_str().unwrap().to_owned());
         let variables: BTreeMap<_, _> = variables.iter().map(text).collect();
         check_program(name, &variables, &texts(&service["command"]));
-        let config =
-            config::load(None, variables.into_iter(), check).unwrap_or_else(|findings| panic!("{findings}"));
-        assert_eq!(u64::from(config.admin.listen.unwrap().port()), admin_port());
         assert_eq!(service["read_only"], true);
-    }
+        (service, variables)
+    };
+    let (init, _) = service("init");
+    let (relay, mut variables) = service("relay");
+    // The relay finds only what `init` has written, without the password of the superuser.
+    assert_eq!(variables.keys().collect::<Vec<_>>(), ["OUTBOX_RELAY__ADMIN__LISTEN"]);
+    assert_eq!(texts(&init["volumes"]), ["settings:/etc/outbox-relay"]);
+    assert_eq!(texts(&relay["volumes"]), ["settings:/etc/outbox-relay:ro"]);
+    assert!(compose["volumes"]["settings"].is_object());
+    let (user, group) = ("--owner=65532", "--group=65532");
+    assert!(read("Dockerfile").contains(&format!("{user} {group} --mode=700 /etc/outbox-relay\n")));
+    let written = |option: &str| {
+        let arguments = texts(&init["command"]);
+        arguments.iter().find_map(|argument| argument.strip_prefix(option)).unwrap().to_owned()
+    };
+    variables.insert("OUTBOX_RELAY__POSTGRES__URL".to_owned(), written("--database="));
+    variables.insert("OUTBOX_RELAY__KAFKA__BOOTSTRAP_SERVERS".to_owned(), written("--brokers="));
+    let config =
+        config::load(None, variables.into_iter(), check).unwrap_or_else(|findings| panic!("{findings}"));
+    assert_eq!(u64::from(config.admin.listen.unwrap().port()), admin_port());
     let port = admin_port();
-    assert_eq!(texts(&compose["services"]["relay"]["ports"]), [format!("127.0.0.1:{port}:{port}")]);
-    let before = &compose["services"]["relay"]["depends_on"]["migrate"]["condition"];
-    assert_eq!(before, "service_completed_successfully");
+    assert_eq!(texts(&relay["ports"]), [format!("127.0.0.1:{port}:{port}")]);
+    assert_eq!(relay["depends_on"]["init"]["condition"], "service_completed_successfully");
 }
 
 /// The quick start in the comment names services, a topic, a path and a port that the file defines.
@@ -207,7 +222,7 @@ fn commands_in_the_comment_of_compose_fit_its_services() {
     assert!(comment.contains(&format!("psql --username postgres {database} ")), "{comment}");
     let (_, values) = comment.split_once("VALUES ('").unwrap();
     let topic = format!("events.{}", values.split('\'').next().unwrap());
-    let created = texts(&compose["services"]["topics"]["command"]);
+    let created = texts(&compose["services"]["init"]["command"]);
     assert!(created.contains(&format!("--topic={topic}")), "{created:?}");
     assert!(comment.contains(&format!("--topic {topic} ")), "{comment}");
     assert!(comment.contains(&format!("curl http://127.0.0.1:{}/readyz", admin_port())), "{comment}");

@@ -8,3 +8,5 @@ mod man_pages;
 mod monitoring;
 mod promises;
 mod prose;
+mod third_party;
+mod workflows;
