@@ -85,6 +85,9 @@ pub enum StartError {
     /// Postgres cannot be reached.
     #[error("{0}")]
     Unavailable(String),
+    /// A migration is pending. When it was applied, the relay can start.
+    #[error("{0}")]
+    Older(String),
     /// The schema is not valid.
     #[error("{0}")]
     Unfit(String),
@@ -102,7 +105,7 @@ pub async fn check_schema(config: &Config, database: &Database) -> Result<Facts,
     checking(database, async |client| check::check(client, &outbox.table, outbox.into()).await).await
 }
 
-/// Checks the schema for a command that needs these privileges instead of the relay's.
+/// Checks the schema for a command that needs these privileges instead of the relay's. Pending migrations do not stop it.
 pub(crate) async fn check_schema_for(
     config: &Config,
     database: &Database,
@@ -127,6 +130,9 @@ async fn checking<T>(
             if faults.iter().any(|fault| fault.kind == SchemaFaultKind::Standby) =>
         {
             Err(StartError::Unavailable(CheckError::Faults(faults).to_string()))
+        }
+        Ok(Err(CheckError::Faults(faults))) if check::is_older(&faults) => {
+            Err(StartError::Older(CheckError::Faults(faults).to_string()))
         }
         Ok(Err(error @ CheckError::Faults(_))) => Err(StartError::Unfit(error.to_string())),
         Ok(Err(other)) => Err(StartError::Unavailable(other.to_string())),

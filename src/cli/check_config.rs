@@ -13,6 +13,7 @@ use crate::postgres::connection::tls;
 use crate::relay::failure::Failure;
 use crate::relay::publisher::Publisher;
 use crate::relay::reason::{fix, remedy};
+use crate::supervisor::{self, StartError};
 use clap::Args;
 
 /// Validate the configuration.
@@ -150,15 +151,18 @@ async fn connect(config: &Config, cluster: &KafkaCluster) -> Problems {
 }
 
 async fn check_postgres(config: &Config, problems: &mut Problems) {
-    let facts = match one_shot::database(config) {
-        Ok(database) => one_shot::checked(config, &database).await,
-        Err(failed) => Err(failed),
+    let database = match one_shot::database(config) {
+        Ok(database) => database,
+        Err(failed) => return problems.add_failed("postgres", failed),
     };
-    let facts = match facts {
-        Ok(found) => found,
-        Err(failed) => {
-            let what = if matches!(failed, Failed::Configuration(_)) { "schema" } else { "postgres" };
-            return problems.add_failed(what, failed);
+    let facts = match supervisor::check_schema(config, &database).await {
+        Ok(facts) => facts,
+        Err(StartError::Unavailable(text)) => return problems.add("postgres", Cause::Unavailable, &text),
+        Err(StartError::Unfit(text)) => return problems.add("schema", Cause::Invalid, &text),
+        Err(StartError::Older(text)) => {
+            let text =
+                format!("{text}\n  Until then, the relay waits. It starts by itself after the migration");
+            return problems.add("schema", Cause::Invalid, &text);
         }
     };
     let (major, minor) = (facts.server_version_num / 10_000, facts.server_version_num % 10_000);

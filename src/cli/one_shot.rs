@@ -23,19 +23,23 @@ pub(crate) fn monitoring_database(config: &Config, command: &str) -> Result<Data
     Database::new(&settings, 2, Arc::new(Stats::new())).map_err(fault)
 }
 
-/// Runs the checks that a relay runs at start.
-pub(crate) async fn checked(config: &Config, database: &Database) -> Result<Facts, Failed> {
-    supervisor::check_schema(config, database).await.map_err(failed_check)
-}
-
-/// Runs the same checks for a command that needs these privileges instead of the relay's. The error has a GRANT
-/// statement for each missing privilege.
+/// Runs the checks of a relay at start for a command that needs these privileges instead of the relay's. The error has a
+/// GRANT statement for each missing privilege. On a schema of another version, prints a warning.
 pub(crate) async fn allowed(
     config: &Config,
     database: &Database,
     privileges: &[Privilege],
 ) -> Result<Facts, Failed> {
-    supervisor::check_schema_for(config, database, privileges).await.map_err(failed_check)
+    let facts = supervisor::check_schema_for(config, database, privileges).await.map_err(failed_check)?;
+    warn_of(facts.difference.as_deref());
+    Ok(facts)
+}
+
+/// Prints how the schema differs from that of this version.
+pub(crate) fn warn_of(difference: Option<&str>) {
+    if let Some(difference) = difference {
+        eprintln!("warning: {difference}");
+    }
 }
 
 /// For a command that needs sent events.
@@ -52,7 +56,7 @@ pub(crate) fn keeps_history(config: &Config) -> Result<(), Failed> {
 pub(crate) fn failed_check(error: StartError) -> Failed {
     match error {
         StartError::Unavailable(text) => Failed::Unavailable(anyhow::anyhow!(text)),
-        StartError::Unfit(text) => Failed::Configuration(anyhow::anyhow!(text)),
+        StartError::Older(text) | StartError::Unfit(text) => Failed::Configuration(anyhow::anyhow!(text)),
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) const MORE_THAN_NEEDED: &str = "which can read and change everything.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Claims unsent rows, publishes them, marks them as sent, and deletes old rows. You can run any number of relays on one \
-table. If PostgreSQL or Kafka is unavailable, the relay waits and resumes by itself.
+table. If PostgreSQL or Kafka is unavailable, or a migration is pending, the relay waits and resumes by itself.
 
 SIGTERM and SIGINT start a graceful shutdown: the relay claims no more rows, waits for the events in flight, \
 settles them and exits with 0. If this takes longer than [relay] shutdown_timeout, it exits with 1. A second signal \
@@ -144,6 +144,9 @@ async fn start(
     let config = relayed(reloading.config(), once);
     if ready.facts.is_superuser {
         tracing::warn!(code = "superuser", "connected as a superuser, {MORE_THAN_NEEDED}");
+    }
+    if let Some(difference) = &ready.facts.difference {
+        tracing::warn!(code = "schema_newer", "{difference}");
     }
     if ready.facts.has_topic && config.outbox.topic_allow.is_none() {
         tracing::warn!(
@@ -277,7 +280,11 @@ fn ended(end: End) -> Result<(), Failed> {
     }
 }
 
-/// Waits until Postgres answers. Fails if the schema is not valid.
+/// How often a relay checks whether a pending migration was applied.
+const SCHEMA_EVERY: Duration = Duration::from_secs(5);
+
+/// Waits until Postgres answers and no migration is pending. Fails if the schema is not valid, unless the relay has waited for
+/// a migration: privileges may follow it.
 async fn wait_for_schema(
     config: &Config,
     database: &Database,
@@ -286,6 +293,7 @@ async fn wait_for_schema(
 ) -> Result<crate::postgres::schema::check::Facts, Failed> {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3), fastrand::Rng::new());
     let outage = Outage::new("postgres", "postgres_unavailable");
+    let mut waits_for = None;
     loop {
         systemd::waiting();
         stats.beat();
@@ -293,7 +301,22 @@ async fn wait_for_schema(
             Ok(facts) => {
                 outage.worked(0);
                 stats.postgres.answers();
+                stats.schema.answers();
                 return Ok(facts);
+            }
+            Err(error @ (StartError::Older(_) | StartError::Unfit(_)))
+                if !once && (waits_for.is_some() || matches!(error, StartError::Older(_))) =>
+            {
+                outage.worked(0);
+                stats.postgres.answers();
+                stats.schema.fails(&error);
+                let reason = stats.schema.fault();
+                if waits_for != reason {
+                    let text = reason.as_deref().unwrap_or_default();
+                    tracing::warn!(code = "schema_older", "not started, waiting for the migration: {text}");
+                    waits_for = reason;
+                }
+                tokio::time::sleep(SCHEMA_EVERY).await;
             }
             Err(StartError::Unavailable(error)) if once => {
                 return Err(Failed::Unavailable(anyhow::anyhow!(error)));
@@ -303,7 +326,7 @@ async fn wait_for_schema(
                 outage.failed(0, &error, POSTGRES_ADVICE);
                 tokio::time::sleep(backoff.next_wait()).await;
             }
-            Err(StartError::Unfit(error)) => {
+            Err(StartError::Older(error) | StartError::Unfit(error)) => {
                 return Err(Failed::Configuration(anyhow::anyhow!(error)));
             }
         }

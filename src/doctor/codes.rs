@@ -35,7 +35,10 @@ codes! {
         "the encoding of the database is not UTF8: a single event whose text is not valid UTF-8 would make reads of \
          other events fail; the relay does not start";
     MIGRATION = Error, "migration",
-        "the schema is missing or has a different version; the relay does not start";
+        "the schema is missing or has a different version; the relay does not start, or waits for a pending \
+         migration";
+    SCHEMA_NEWER = Warning, "schema-newer",
+        "a newer version migrated the schema; this version can run on it";
     RELATION = Error, "relation",
         "a table is missing or not durable; the relay does not start";
     COLUMN = Error, "column",

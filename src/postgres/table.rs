@@ -138,12 +138,14 @@ impl TableName {
             "pending_index" => Some(self.pending_index()),
             "schema" => Some(quote_identifier(self.schema())),
             "schema_literal" => Some(quote_literal(self.schema())),
-            "outbox_literal" => Some(quote_literal(&self.quoted())),
             "id_literal" => Some(quote_literal(self.columns().name(Column::Id))),
             "rows" => Some(self.rows(false)),
             "named_rows" => Some(self.named_rows()),
             "whole_event" => Some(self.whole_event("o")),
             name if MODULE_NAMES.contains(&name) => Some(self.sibling(name)),
+            name if name.ends_with("_literal") => {
+                Some(quote_literal(&self.value_of(name.trim_end_matches("_literal"))?))
+            }
             _ => DERIVED
                 .iter()
                 .find_map(|(known, suffix)| (*known == placeholder).then(|| self.derived(suffix)))

@@ -25,6 +25,8 @@ pub(crate) struct Monitor {
     /// Whether there is a pooler. `None` until the schema was checked.
     checked: Option<bool>,
     counted: Option<Counters>,
+    /// How the schema differs from that of this version.
+    difference: Option<String>,
 }
 
 /// Limits of the statements, where they differ from those of every command.
@@ -61,7 +63,13 @@ impl Monitor {
         let database = Database::new(&settings, 2, Arc::new(Stats::new()))?;
         let status = PostgresStatus::new(database.clone(), &config.outbox, limits.statement_timeout);
         let config_argument = path.map(|path| format!(" --config {}", path.display())).unwrap_or_default();
-        Ok(Monitor { config, config_argument, relay_name, database, status, checked: None, counted: None })
+        let (checked, counted, difference) = (None, None, None);
+        Ok(Monitor { config, config_argument, relay_name, database, status, checked, counted, difference })
+    }
+
+    /// How the schema differs from that of this version. Returns it once.
+    pub(crate) fn take_difference(&mut self) -> Option<String> {
+        self.difference.take()
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -125,6 +133,7 @@ impl Monitor {
     /// Checks the schema, and returns whether there is a pooler. Called once per server.
     async fn check(&mut self) -> Result<bool, MonitorError> {
         let facts = supervisor::check_schema_for(&self.config, &self.database, STATUS_PRIVILEGES).await?;
+        self.difference.clone_from(&facts.difference);
         self.status.set_topics(&facts.topics(&self.config.outbox));
         // This needs a second connection, which may not be available. That must not prevent the report.
         let pooled = pooler::is_in_transaction_mode(&self.database).await.unwrap_or(false);

@@ -205,7 +205,10 @@ fn describe(state: &State) -> String {
         }
         State::Pending => "pending".to_owned(),
         State::ChecksumDiffers { recorded } => format!("applied with different SQL (sha256 {recorded})"),
-        State::Unknown => "applied by a newer version".to_owned(),
+        State::Unknown { min_relay: Some(version) } => {
+            format!("applied by a newer version, needs outbox-relay {version} or later")
+        }
+        State::Unknown { min_relay: None } => "applied by a newer version".to_owned(),
     }
 }
 

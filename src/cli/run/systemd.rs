@@ -1,6 +1,6 @@
 //! Notifies systemd (`sd_notify(3)`). Does nothing without systemd.
 //!
-//! - A relay that waits for Postgres is still starting. It extends the start timeout before each attempt.
+//! - A relay that waits for Postgres or a migration is still starting. It extends the start timeout before each attempt.
 //! - READY after the schema check. From then on, the status shows whether Kafka and Postgres answer.
 //! - RELOADING, with the time, before a reload, and READY after it. The unit may therefore be of the type notify or, since
 //!   systemd 253, notify-reload.

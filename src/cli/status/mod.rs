@@ -77,7 +77,9 @@ impl Status {
 /// A report with the relay on this host.
 async fn report(monitor: &mut Monitor, sample: Option<Duration>) -> Result<Report, Failed> {
     let here = local_relay::request(monitor.config().admin.listen);
-    monitor.report(sample, here).await.map_err(failed)
+    let report = monitor.report(sample, here).await.map_err(failed)?;
+    one_shot::warn_of(monitor.take_difference().as_deref());
+    Ok(report)
 }
 
 fn failed(error: MonitorError) -> Failed {

@@ -84,6 +84,8 @@ pub struct Stats {
     pub kafka: Side,
     /// Whether Postgres answers.
     pub postgres: Side,
+    /// Whether the schema is that of this version, as far as known.
+    pub(crate) schema: Side,
     /// Held topics.
     pub held_topics: Gauge,
     /// 1 for each held topic, with its name and the reason. At most [`TOPICS_NAMED_MAX`].
@@ -144,6 +146,7 @@ impl Stats {
             client: ClientStats::default(),
             kafka: Side::new(),
             postgres: Side::new(),
+            schema: Side { fault: Mutex::default(), ..Side::new() },
             held_topics: Gauge::default(),
             topics_held: PerLabel::default(),
             blocked_keys: Gauge::default(),
@@ -258,7 +261,8 @@ impl Stats {
             return Some("stopping: draining events in flight".to_owned());
         }
         let fault = |side: &Side, name: &str| side.fault().map(|fault| format!("{name}: {fault}"));
-        let faults = [fault(&self.postgres, "PostgreSQL"), fault(&self.kafka, "Kafka")];
+        let faults =
+            [fault(&self.postgres, "PostgreSQL"), fault(&self.schema, "schema"), fault(&self.kafka, "Kafka")];
         let text = faults.into_iter().flatten().collect::<Vec<_>>().join("; ");
         (!text.is_empty()).then_some(text)
     }

@@ -90,8 +90,11 @@ async fn missing_older_or_newer_schema_is_reported_with_the_command() {
     };
     one(&client, "does not exist", "outbox-relay migrate --config").await;
     migrate::apply(&mut client, &outbox).await.unwrap();
-    run(&client, "INSERT INTO app.outbox_migration VALUES (9, 'later', 'x')").await;
-    one(&client, "migration 9 (later)", "upgrade this binary").await;
+    run(&client, "INSERT INTO app.outbox_migration VALUES (9, 'later', 'x', now(), '0.1.0')").await;
+    let facts = check(&client, &outbox, TopicColumn::Optional).await.unwrap();
+    assert!(facts.difference.is_some_and(|difference| difference.contains("migration 9 (later)")));
+    run(&client, "UPDATE app.outbox_migration SET min_relay = '99.0.0' WHERE number = 9").await;
+    one(&client, "migration 9 (later)", "upgrade this binary to 99.0.0 or later").await;
     run(
         &client,
         "DELETE FROM app.outbox_migration WHERE number = 9;

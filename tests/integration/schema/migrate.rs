@@ -142,11 +142,12 @@ async fn changed_or_newer_migration_is_refused() {
     let outbox = table("app.outbox");
     migrate::apply(&mut client, &outbox).await.unwrap();
 
-    run(&client, "INSERT INTO app.outbox_migration VALUES (7, 'later', 'x')").await;
+    run(&client, "INSERT INTO app.outbox_migration VALUES (7, 'later', 'x', now(), '99.0.0')").await;
     let state = states(&mut client, &outbox).await;
     let (unknown, known) = state.split_last().unwrap();
     assert!(known.iter().all(|state| matches!(state, State::Applied { .. })), "{state:?}");
-    assert_eq!((known.len(), unknown), (MIGRATIONS.len(), &State::Unknown));
+    let min_relay = Some("99.0.0".parse().unwrap());
+    assert_eq!((known.len(), unknown), (MIGRATIONS.len(), &State::Unknown { min_relay }));
     let error = migrate::apply(&mut client, &outbox).await.unwrap_err();
     assert!(matches!(error, MigrateError::Newer { number: 7, .. }), "{error}");
     assert!(migrate::dry_run(&mut client, &outbox).await.is_err());

@@ -3,7 +3,7 @@
 use super::Context;
 use crate::doctor::codes::{
     COLUMN, ENCODING, GRANT_MISSING, HOLD_COUNT, LANES, MIGRATION, PENDING_INDEX, RELATION, ROW_SECURITY,
-    SEQUENCE, SERVER_TOO_OLD, STANDBY,
+    SCHEMA_NEWER, SEQUENCE, SERVER_TOO_OLD, STANDBY,
 };
 use crate::doctor::{Code, Finding};
 use crate::postgres::connection::fault::{answer, unavailable};
@@ -43,9 +43,9 @@ pub(super) async fn read(context: &Context<'_>) -> Result<Schema, Fault> {
     let checked = timeout(WITHIN, check(&connection, context.table, outbox.into())).await;
     // A statement may have failed, or an answer may be outstanding.
     drop(Object::take(connection));
-    let faults = match checked {
-        Ok(Ok(_)) => Vec::new(),
-        Ok(Err(CheckError::Faults(faults))) => faults,
+    let (faults, difference) = match checked {
+        Ok(Ok(facts)) => (Vec::new(), facts.difference),
+        Ok(Err(CheckError::Faults(faults))) => (faults, None),
         Ok(Err(CheckError::Server(error))) => return Err(unavailable(DOING, error.to_string())),
         Err(_) => return Err(unavailable(DOING, format!("no response within {WITHIN:?}"))),
     };
@@ -61,8 +61,15 @@ pub(super) async fn read(context: &Context<'_>) -> Result<Schema, Fault> {
         Some("text") => PayloadType::Text,
         _ => PayloadType::Json,
     };
+    let newer = difference.map(|difference| {
+        SCHEMA_NEWER.found(
+            context.table.to_string(),
+            difference,
+            "complete the upgrade, or leave it after a rollback",
+        )
+    });
     Ok(Schema {
-        findings: faults.iter().map(finding).collect(),
+        findings: faults.iter().map(finding).chain(newer).collect(),
         faults: faults.iter().map(|fault| fault.kind).collect(),
         payload,
         topics: TopicRules::from(outbox).with_column(columns.is_some_and(|row| row.get(1))),
@@ -78,7 +85,7 @@ fn code(kind: SchemaFaultKind) -> &'static Code {
         SchemaFaultKind::Version => &SERVER_TOO_OLD,
         SchemaFaultKind::Standby => &STANDBY,
         SchemaFaultKind::Encoding => &ENCODING,
-        SchemaFaultKind::Migration => &MIGRATION,
+        SchemaFaultKind::Migration | SchemaFaultKind::Pending => &MIGRATION,
         SchemaFaultKind::Relation => &RELATION,
         SchemaFaultKind::Column => &COLUMN,
         SchemaFaultKind::Index => &PENDING_INDEX,

@@ -38,9 +38,11 @@ const OWNER: &str = "
 SELECT pg_has_role(c.relowner, 'USAGE'), current_user::text FROM pg_class AS c WHERE c.oid = $1";
 
 impl Existing {
-    /// Whether every migration is applied.
+    /// Whether every migration of this version is applied.
     pub(super) fn is_migrated(&self) -> bool {
-        self.migrations.iter().all(|known| matches!(known.state, State::Applied { .. }))
+        let is_applied =
+            |state: &State| matches!(state, State::Applied { .. }) || state.is_newer_and_compatible();
+        self.migrations.iter().all(|known| is_applied(&known.state))
     }
 }
 

@@ -28,6 +28,8 @@ pub enum SchemaFaultKind {
     Encoding,
     /// The recorded migrations do not match.
     Migration,
+    /// A migration is pending, so the schema is older than this version. Other faults may be its consequences.
+    Pending,
     /// A relation is missing or has the wrong kind.
     Relation,
     /// A column of the outbox is wrong.

@@ -22,7 +22,7 @@ use crate::config;
 use crate::postgres::access::grants::{
     CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, for_topic_column, union,
 };
-use crate::postgres::schema::migrate::{self, MigrateError, State};
+use crate::postgres::schema::migrate::{self, MigrateError, MigrationState, State};
 use crate::postgres::table::{Column, TableName};
 use crate::relay::topic::TopicRules;
 
@@ -41,6 +41,8 @@ pub struct Facts {
     pub has_topic: bool,
     /// Whether the role is a superuser, which is more than the relay needs.
     pub is_superuser: bool,
+    /// How the schema differs from that of this version, in one sentence.
+    pub difference: Option<String>,
 }
 
 impl Facts {
@@ -52,7 +54,15 @@ impl Facts {
 
 /// Checks that the schema meets the needs of the relay. Changes nothing, and needs no transaction.
 pub async fn check(client: &Client, table: &TableName, topic: TopicColumn) -> Result<Facts, CheckError> {
-    check_for(client, table, topic, RELAY_PRIVILEGES).await
+    check_as(client, table, topic, RELAY_PRIVILEGES, By::Relay).await
+}
+
+/// What runs on the schema.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Relay,
+    /// Runs on an older schema too, if the tables that it needs exist.
+    Command,
 }
 
 /// The faults of the server and the database, before there are tables.
@@ -60,12 +70,22 @@ pub(crate) async fn server_faults(client: &Client) -> Result<Vec<SchemaFault>, C
     Ok(server::read(client).await?.faults())
 }
 
-/// [`check`], for a role that needs privileges other than those of the relay.
+/// [`check`], for a command that needs privileges other than those of the relay. Pending migrations do not stop it.
 pub(crate) async fn check_for(
     client: &Client,
     table: &TableName,
     topic: TopicColumn,
     privileges: &[Privilege],
+) -> Result<Facts, CheckError> {
+    check_as(client, table, topic, privileges, By::Command).await
+}
+
+async fn check_as(
+    client: &Client,
+    table: &TableName,
+    topic: TopicColumn,
+    privileges: &[Privilege],
+    by: By,
 ) -> Result<Facts, CheckError> {
     let server = server::read(client).await?;
     let mut faults = server.faults();
@@ -79,11 +99,12 @@ pub(crate) async fn check_for(
     let readable = |relation: &str| relations.has(relation) && !missing.prevents_reading(relation);
     faults.extend(missing.faults(table, &server.role));
 
-    let mut complete = false;
+    let (mut complete, mut difference) = (false, None);
     if !missing.prevents_reading("{migration}") {
-        let pending = migration_faults(client, table, relations.has("{outbox}")).await?;
-        complete = pending.is_empty();
-        faults.extend(pending);
+        let migrations = read_migrations(client, table, relations.has("{outbox}")).await?;
+        complete = migrations.faults.is_empty();
+        difference = migrations.difference;
+        faults.extend(migrations.faults);
     }
     // A relation that a pending migration creates is not a separate fault.
     faults.extend(relations.faults(table, complete));
@@ -111,6 +132,10 @@ pub(crate) async fn check_for(
         faults.extend(rows::hold_version_faults(client, table).await?);
     }
 
+    if by == By::Command && is_older(&faults) {
+        faults.retain(|fault| !may_migration_fix(fault.kind, payload.is_some()));
+        faults.extend(relations.missing(table, privileges));
+    }
     match (relations.oid("{outbox}"), payload) {
         (Some(outbox_oid), Some(payload)) if faults.is_empty() => Ok(Facts {
             server_version_num: server.version_num,
@@ -119,6 +144,7 @@ pub(crate) async fn check_for(
             payload,
             has_topic,
             is_superuser: server.is_superuser,
+            difference,
         }),
         _ => Err(CheckError::Faults(faults)),
     }
@@ -126,57 +152,110 @@ pub(crate) async fn check_for(
 
 const MIGRATE: &str = "run `outbox-relay migrate --config FILE`";
 
+/// Whether this may be missing only because a migration is pending. A command cannot work without the payload.
+fn may_migration_fix(kind: SchemaFaultKind, has_payload: bool) -> bool {
+    use SchemaFaultKind::{Column, Holds, Index, Lanes, Pending, Sequence};
+    matches!(kind, Pending | Index | Sequence | Lanes | Holds) || kind == Column && has_payload
+}
+
+/// Whether only a migration is missing, which may also cause other faults.
+pub(crate) fn is_older(faults: &[SchemaFault]) -> bool {
+    let has = |kind| faults.iter().any(|fault| fault.kind == kind);
+    has(SchemaFaultKind::Pending) && !has(SchemaFaultKind::Migration)
+}
+
+struct Migrations {
+    faults: Vec<SchemaFault>,
+    /// How the schema differs from that of this version, in one sentence.
+    difference: Option<String>,
+}
+
+impl Migrations {
+    fn unusable(table: &TableName, problem: impl Into<String>, remedy: impl Into<String>) -> Migrations {
+        let fault = SchemaFault::new(SchemaFaultKind::Migration, table, problem, remedy);
+        Migrations { faults: vec![fault], difference: None }
+    }
+}
+
 /// Compares the recorded migrations with those of this version.
-async fn migration_faults(
+async fn read_migrations(
     client: &Client,
     table: &TableName,
     outbox_exists: bool,
-) -> Result<Vec<SchemaFault>, CheckError> {
+) -> Result<Migrations, CheckError> {
     let states = match migrate::read_status(client, table).await {
         Ok(states) => states,
         Err(MigrateError::Server { source, .. }) => return Err(source.into()),
         Err(other) => {
-            let remedy = "fix the cause of the error, then try again";
-            return Ok(vec![SchemaFault::new(SchemaFaultKind::Migration, table, other.to_string(), remedy)]);
+            return Ok(Migrations::unusable(
+                table,
+                other.to_string(),
+                "fix the cause of the error, then try again",
+            ));
         }
     };
     let nothing_applied = states.iter().all(|known| known.state == State::Pending);
-    if nothing_applied {
-        let fault = if outbox_exists {
-            SchemaFault::new(
-                SchemaFaultKind::Migration,
-                table,
-                "the table exists, but no migration is recorded for it",
-                format!(
-                    "if it is your table of events, run `outbox-relay migrate --adopt {table} --config FILE`. If it has \
-                     another purpose, choose another name in [outbox] table"
-                ),
-            )
-        } else {
-            SchemaFault::new(
-                SchemaFaultKind::Migration,
-                table,
-                "the outbox does not exist in this database",
-                format!("check [outbox] table and [postgres] url. For a new outbox, {MIGRATE}"),
-            )
-        };
-        return Ok(vec![fault]);
+    if nothing_applied && outbox_exists {
+        return Ok(Migrations::unusable(
+            table,
+            "the table exists, but no migration is recorded for it",
+            format!(
+                "if it is your table of events, run `outbox-relay migrate --adopt {table} --config FILE`. If it has \
+                 another purpose, choose another name in [outbox] table"
+            ),
+        ));
     }
-    let fault = |known: migrate::MigrationState| {
-        let (problem, remedy) = match known.state {
-            State::Applied { .. } => return None,
-            State::Pending => ("is not applied: the schema is older than this outbox-relay", MIGRATE),
-            State::Unknown => (
-                "is unknown: the schema is newer than this outbox-relay",
-                "upgrade this binary to the version that migrated it",
-            ),
-            State::ChecksumDiffers { .. } => (
-                "was applied with SQL that differs from that of this outbox-relay",
-                "compare with `outbox-relay migrate --print --config FILE`, and use the version that applied it",
-            ),
-        };
-        let problem = format!("migration {} ({}) {problem}", known.number, known.name);
-        Some(SchemaFault::new(SchemaFaultKind::Migration, table, problem, remedy))
+    if nothing_applied {
+        return Ok(Migrations::unusable(
+            table,
+            "the outbox does not exist in this database",
+            format!("check [outbox] table and [postgres] url. For a new outbox, {MIGRATE}"),
+        ));
+    }
+    let faults = states.iter().filter_map(|known| migration_fault(table, known)).collect();
+    Ok(Migrations { faults, difference: difference(&states) })
+}
+
+fn migration_fault(table: &TableName, known: &MigrationState) -> Option<SchemaFault> {
+    let (kind, problem, remedy) = match &known.state {
+        State::Applied { .. } => return None,
+        newer if newer.is_newer_and_compatible() => return None,
+        State::Pending => (
+            SchemaFaultKind::Pending,
+            "is not applied: the schema is older than this outbox-relay",
+            MIGRATE.to_owned(),
+        ),
+        State::Unknown { min_relay } => (
+            SchemaFaultKind::Migration,
+            "is unknown: the schema is newer than this outbox-relay",
+            format!("upgrade this binary to {}", migrate::to_upgrade_to(*min_relay)),
+        ),
+        State::ChecksumDiffers { .. } => (
+            SchemaFaultKind::Migration,
+            "was applied with SQL that differs from that of this outbox-relay",
+            "compare with `outbox-relay migrate --print --config FILE`, and use the version that applied it"
+                .to_owned(),
+        ),
     };
-    Ok(states.into_iter().filter_map(fault).collect())
+    let problem = format!("migration {} ({}) {problem}", known.number, known.name);
+    Some(SchemaFault::new(kind, table, problem, remedy))
+}
+
+/// Describes a schema that is older or newer than that of this version.
+fn difference(states: &[MigrationState]) -> Option<String> {
+    let named = |of: fn(&State) -> bool| {
+        let named = states.iter().filter(|known| of(&known.state));
+        let named: Vec<String> =
+            named.map(|known| format!("migration {} ({})", known.number, known.name)).collect();
+        (!named.is_empty()).then(|| named.join(", "))
+    };
+    let own = env!("CARGO_PKG_VERSION");
+    let older = named(|state| *state == State::Pending).map(|pending| {
+        format!("the schema is older than outbox-relay {own}, {pending} is pending. To apply it, {MIGRATE}")
+    });
+    older.or_else(|| {
+        named(State::is_newer_and_compatible).map(|newer| {
+            format!("the schema is newer than outbox-relay {own}, which can still run on {newer}")
+        })
+    })
 }

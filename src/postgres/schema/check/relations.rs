@@ -86,6 +86,21 @@ impl Relations {
         }
         faults
     }
+
+    /// A fault for the outbox and each table with these privileges that a pending migration has yet to create.
+    pub(super) fn missing(&self, table: &TableName, privileges: &[Privilege]) -> Vec<SchemaFault> {
+        let is_needed = |relation: &&str| {
+            *relation == "{outbox}" || privileges.iter().any(|needed| needed.on == *relation)
+        };
+        let is_found = |relation: &&str| self.0.iter().any(|found| found.placeholder == *relation);
+        let missing = RELATIONS.into_iter().filter(|relation| is_needed(relation) && !is_found(relation));
+        missing
+            .map(|relation| {
+                let problem = "the table is missing, because a migration is not applied";
+                SchemaFault::new(SchemaFaultKind::Relation, table.render(relation), problem, super::MIGRATE)
+            })
+            .collect()
+    }
 }
 
 /// The faults of the outbox itself; `None` if there is no relation of its name.

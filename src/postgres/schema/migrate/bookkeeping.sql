@@ -10,5 +10,16 @@ CREATE TABLE IF NOT EXISTS {migration} (
     number     integer     PRIMARY KEY,
     name       text        NOT NULL,
     checksum   text        NOT NULL, -- SHA-256 of the migration's text, with placeholders for the table names
-    applied_at timestamptz NOT NULL DEFAULT now()
+    applied_at timestamptz NOT NULL DEFAULT now(),
+    min_relay  text        NOT NULL DEFAULT '0.1.0' -- the lowest version of the relay that can run on the result
 );
+
+-- A table that was created without the column. If the column exists, nothing is locked.
+DO $$ BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_catalog.pg_attribute
+        WHERE attrelid = {migration_literal}::pg_catalog.regclass AND attname = 'min_relay'
+    ) THEN
+        ALTER TABLE {migration} ADD COLUMN min_relay text NOT NULL DEFAULT '0.1.0';
+    END IF;
+END $$;

@@ -58,7 +58,7 @@ pub enum MigrateError {
     /// The database has a migration that this version does not have.
     #[error(
         "{table}: migration {number} ({name}) was applied by a newer outbox-relay. Migrations cannot be undone. \
-         Upgrade this binary"
+         Upgrade this binary to {upgrade}"
     )]
     Newer {
         /// The outbox table.
@@ -67,6 +67,8 @@ pub enum MigrateError {
         number: i32,
         /// The migration's name.
         name: String,
+        /// The version to upgrade to.
+        upgrade: String,
     },
     /// A table or function of that name exists, and no migration created it.
     #[error("{table}: {source}, but no migration is recorded for it. {remedy}, and run the command again")]

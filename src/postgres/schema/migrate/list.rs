@@ -11,25 +11,55 @@ pub struct Migration {
     pub name: &'static str,
     /// Its text, with placeholders for the names.
     pub template: &'static str,
+    /// The lowest version of the relay that can run on a schema with this migration.
+    pub min_relay: &'static str,
 }
 
 /// The migrations of the outbox, in order. Never edit a released file: add another one.
+///
+/// `min_relay` keeps the value of the migration before it if relays of that version can run on the result. Otherwise it is the
+/// version that adds the migration, and neither a running older relay nor a rollback works: prefer two migrations, of which a
+/// later version applies the second one.
 pub const MIGRATIONS: [Migration; 3] = [
-    Migration { number: 1, name: "outbox", template: include_str!("../../../../sql/0001_outbox.sql") },
-    Migration { number: 2, name: "setting", template: include_str!("../../../../sql/0002_setting.sql") },
-    Migration { number: 3, name: "wait", template: include_str!("../../../../sql/0003_wait.sql") },
+    Migration {
+        number: 1,
+        name: "outbox",
+        template: include_str!("../../../../sql/0001_outbox.sql"),
+        min_relay: "0.1.0",
+    },
+    Migration {
+        number: 2,
+        name: "setting",
+        template: include_str!("../../../../sql/0002_setting.sql"),
+        min_relay: "0.1.0",
+    },
+    Migration {
+        number: 3,
+        name: "wait",
+        template: include_str!("../../../../sql/0003_wait.sql"),
+        min_relay: "0.1.0",
+    },
 ];
 
 /// The migrations of the optional modules.
-pub(super) const INBOX: [Migration; 1] =
-    [Migration { number: 1, name: "inbox", template: include_str!("../../../../sql/inbox/0001_inbox.sql") }];
+pub(super) const INBOX: [Migration; 1] = [Migration {
+    number: 1,
+    name: "inbox",
+    template: include_str!("../../../../sql/inbox/0001_inbox.sql"),
+    min_relay: "0.1.0",
+}];
 pub(super) const IDEMPOTENCY: [Migration; 1] = [Migration {
     number: 1,
     name: "idempotency",
     template: include_str!("../../../../sql/idempotency/0001_idempotency.sql"),
+    min_relay: "0.1.0",
 }];
-pub(super) const ONCE: [Migration; 1] =
-    [Migration { number: 1, name: "once", template: include_str!("../../../../sql/once/0001_once.sql") }];
+pub(super) const ONCE: [Migration; 1] = [Migration {
+    number: 1,
+    name: "once",
+    template: include_str!("../../../../sql/once/0001_once.sql"),
+    min_relay: "0.1.0",
+}];
 
 impl Migration {
     /// The SHA-256 of the text with placeholders, so that it does not depend on the table's name.
@@ -46,6 +76,7 @@ impl Migration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::postgres::schema::migrate::version::Version;
     use crate::postgres::schema::migrate::{Module, Series};
     use crate::postgres::table::unknown_placeholders;
     use std::path::{Path, PathBuf};
@@ -80,6 +111,14 @@ mod tests {
             Module::ALL.len(),
             "each module has a folder, each folder a module"
         );
+    }
+
+    #[test]
+    fn this_version_can_run_on_every_migration() {
+        for migration in every_series().flat_map(Series::migrations) {
+            let min_relay: Version = migration.min_relay.parse().unwrap();
+            assert!(min_relay.is_met(), "{}", migration.file_name());
+        }
     }
 
     #[test]

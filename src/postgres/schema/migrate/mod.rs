@@ -10,6 +10,7 @@ mod origin;
 mod print;
 mod series;
 mod status;
+mod version;
 
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub(crate) use print::{print_adopted, print_pending};
 pub use series::{Module, Series, UnknownModule};
 pub use status::read as read_status;
 pub use status::{MigrationState, State, module_status, status};
+pub(crate) use version::to_upgrade_to;
+pub use version::{NotAVersion, Version};
 
 use crate::postgres::connection::server_error::ServerError;
 use crate::postgres::table::{TableName, quote_identifier};
@@ -281,6 +284,7 @@ fn pending(
     states: &[MigrationState],
     table: &TableName,
 ) -> Result<Vec<Migration>, MigrateError> {
+    let is_pending_any = states.iter().any(|known| known.state == State::Pending);
     for known in states {
         let (table, number, name) = (table.to_string(), known.number, known.name.clone());
         match &known.state {
@@ -292,8 +296,12 @@ fn pending(
                     recorded: recorded.clone(),
                 });
             }
-            State::Unknown => return Err(MigrateError::Newer { table, number, name }),
-            State::Applied { .. } | State::Pending => {}
+            // Migrations are applied in order, so none can be applied before it.
+            State::Unknown { min_relay } if !known.state.is_newer_and_compatible() || is_pending_any => {
+                let upgrade = to_upgrade_to(*min_relay);
+                return Err(MigrateError::Newer { table, number, name, upgrade });
+            }
+            State::Applied { .. } | State::Pending | State::Unknown { .. } => {}
         }
     }
     let is_pending = |migration: &&Migration| {

@@ -107,23 +107,26 @@ impl Series {
             Series::Module(module) => format!(" WHERE module = {}", quote_literal(module.name())),
         };
         let record = self.record(table);
-        format!("SELECT number, name, checksum, applied_at FROM {record}{of_module} ORDER BY number")
+        // Not as a column, which is missing until the next migration if the table was created without it.
+        let min_relay = "pg_catalog.to_jsonb(r) ->> 'min_relay'";
+        format!(
+            "SELECT number, name, checksum, applied_at, {min_relay} FROM {record} AS r{of_module} ORDER BY number"
+        )
     }
 
     /// SQL that records a migration.
     pub(super) fn record_sql(self, table: &TableName, migration: &Migration) -> String {
-        let Migration { number, name, .. } = migration;
+        let Migration { number, name, min_relay, .. } = migration;
         let (name, checksum) = (quote_literal(name), quote_literal(&migration.checksum()));
-        let record = self.record(table);
-        match self {
-            Series::Outbox => format!(
-                "INSERT INTO {record} (number, name, checksum)\nVALUES ({number}, {name}, {checksum});\n"
-            ),
-            Series::Module(module) => format!(
-                "INSERT INTO {record} (module, number, name, checksum)\nVALUES ({}, {number}, {name}, {checksum});\n",
-                quote_literal(module.name())
-            ),
-        }
+        let (record, min_relay) = (self.record(table), quote_literal(min_relay));
+        let (column, module) = match self {
+            Series::Outbox => ("", String::new()),
+            Series::Module(module) => ("module, ", quote_literal(module.name()) + ", "),
+        };
+        format!(
+            "INSERT INTO {record} ({column}number, name, checksum, min_relay)\n\
+             VALUES ({module}{number}, {name}, {checksum}, {min_relay});\n"
+        )
     }
 }
 

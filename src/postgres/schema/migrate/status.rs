@@ -8,6 +8,7 @@ use tokio_postgres::{Client, GenericClient};
 
 use super::error::MigrateError;
 use super::series::{Module, Series};
+use super::version::Version;
 use crate::postgres::table::{TableName, quote_identifier};
 
 /// A migration and its state.
@@ -41,7 +42,17 @@ pub enum State {
         recorded: String,
     },
     /// Applied by a newer version.
-    Unknown,
+    Unknown {
+        /// The lowest version of the relay that can run on it, if a valid one is recorded.
+        min_relay: Option<Version>,
+    },
+}
+
+impl State {
+    /// Whether a newer version applied the migration, and this version can run on it.
+    pub(crate) fn is_newer_and_compatible(&self) -> bool {
+        matches!(self, State::Unknown { min_relay: Some(version) } if version.is_met())
+    }
 }
 
 const SERVER: &str = "
@@ -115,11 +126,13 @@ struct Record {
     name: String,
     checksum: String,
     at: SystemTime,
+    min_relay: Option<Version>,
 }
 
 impl From<&tokio_postgres::Row> for Record {
     fn from(row: &tokio_postgres::Row) -> Self {
-        Self { name: row.get(1), checksum: row.get(2), at: row.get(3) }
+        let min_relay = row.get::<_, Option<&str>>(4).and_then(|text| text.parse().ok());
+        Self { name: row.get(1), checksum: row.get(2), at: row.get(3), min_relay }
     }
 }
 
@@ -142,7 +155,7 @@ fn compare(series: Series, mut recorded: BTreeMap<i32, Record>) -> Vec<Migration
         module,
         number,
         name: record.name,
-        state: State::Unknown,
+        state: State::Unknown { min_relay: record.min_relay },
     }));
     states
 }

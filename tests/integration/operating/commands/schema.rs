@@ -1,6 +1,6 @@
 //! Schemas that do not match: exit code 78 with the remedy, and nothing is claimed.
 
-use super::Setup;
+use super::{Ended, Setup, binary};
 use crate::support::database::run;
 use outbox_relay::postgres::access::grants::{operator_grants, relay_grants};
 
@@ -35,10 +35,57 @@ async fn missing_schema_is_reported_with_the_command_that_creates_it() {
 #[tokio::test]
 async fn newer_schema_requires_a_newer_binary() {
     let setup = Setup::migrated("schema_newer").await;
-    setup.sql("INSERT INTO app.outbox_migration VALUES (9, 'later', 'x')").await;
-    all_fail(&setup, &["migration 9 (later)", "upgrade this binary"]);
-    setup.relay(&["migrate"]).fails(78, &["later"]);
-    assert!(setup.relay(&["migrate", "--status"]).succeeds().contains("applied by a newer version"));
+    setup.sql("INSERT INTO app.outbox_migration VALUES (9, 'later', 'x', now(), '99.0.0')").await;
+    all_fail(&setup, &["migration 9 (later)", "upgrade this binary to 99.0.0 or later"]);
+    setup.relay(&["doctor"]).fails(1, &["migration 9 (later)", "upgrade this binary to 99.0.0 or later"]);
+    setup.relay(&["migrate"]).fails(78, &["later", "99.0.0 or later"]);
+    let states = setup.relay(&["migrate", "--status"]);
+    assert!(states.succeeds().contains("applied by a newer version, needs outbox-relay 99.0.0 or later"));
+    setup.drop(&[]).await;
+}
+
+/// The commands that read or change the outbox, except `run`.
+fn all_warn(setup: &Setup, warning: &str) {
+    for args in COMMANDS.iter().filter(|args| !["run", "check-config"].contains(&args[0])) {
+        let ended = setup.relay(args);
+        ended.succeeds();
+        assert_eq!(ended.stderr.matches(warning).count(), 1, "{ended}");
+    }
+}
+
+/// `doctor`, with the relay's role.
+fn doctor(setup: &Setup) -> Ended {
+    Ended::of(binary(&["doctor"]).arg("--config").arg(setup.config()))
+}
+
+#[tokio::test]
+async fn commands_work_on_a_newer_schema_that_allows_their_version() {
+    let setup = Setup::migrated("schema_newer_allowed").await;
+    setup.sql("INSERT INTO app.outbox_migration VALUES (9, 'later', 'x', now(), '0.1.0')").await;
+    all_warn(&setup, "warning: the schema is newer than outbox-relay");
+    assert!(doctor(&setup).succeeds().contains("schema-newer"));
+    assert!(setup.relay(&["check-config", "--connect"]).succeeds().contains("migration 9 (later)"));
+    assert!(setup.relay(&["migrate"]).succeeds().contains("up to date"));
+    setup.relay(&["run", "--once"]).succeeds();
+    setup.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn commands_work_on_an_older_schema_if_the_tables_that_they_need_exist() {
+    let setup = Setup::migrated("schema_older").await;
+    setup.sql("DROP PROCEDURE app.outbox_wait; DELETE FROM app.outbox_migration WHERE number = 3").await;
+    all_warn(&setup, "migration 3 (wait) is pending. To apply it, run `outbox-relay migrate");
+    let pending = "migration 3 (wait) is not applied";
+    setup.relay(&["run", "--once"]).fails(78, &[pending, "run `outbox-relay migrate"]);
+    setup.relay(&["check-config", "--connect"]).fails(78, &[pending, "the relay waits", "by itself"]);
+    // The checks after that of the schema.
+    setup.sql("ALTER TABLE app.outbox SET (autovacuum_enabled = off)").await;
+    doctor(&setup).fails(1, &[pending, "autovacuum-off"]);
+
+    setup.sql("DROP TABLE app.outbox_dead_letter; DROP INDEX app.outbox_pending").await;
+    setup.relay(&["pause"]).succeeds();
+    let missing = "\"app\".\"outbox_dead_letter\": the table is missing, because a migration is not applied";
+    setup.relay(&["dead-letters", "list"]).fails(78, &[missing, "run `outbox-relay migrate"]);
     setup.drop(&[]).await;
 }
 

@@ -1,0 +1,67 @@
+//! The script that the packages run after an upgrade. A stand-in for systemctl records what it requests.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use crate::support::command::Ended;
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+use crate::support::relay::RelayProcess;
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/restart-after-upgrade");
+const UNIT: &str = "outbox-relay@orders.service";
+
+/// Runs the script while this relay is the only running unit. Returns its result and the requested restarts.
+fn upgrade(relay: &RelayProcess) -> (Ended, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let (systemctl, asked) = (folder.path().join("systemctl"), folder.path().join("asked"));
+    let pid = relay.pid().as_raw_nonzero();
+    let text = format!(
+        "#!/bin/sh\ncase $1 in list-units) echo '{UNIT} loaded active running' ;; show) echo {pid} ;; *) echo \"$*\" >>{} ;; \
+         esac\n",
+        asked.display()
+    );
+    fs::write(&systemctl, text).unwrap();
+    fs::set_permissions(&systemctl, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::copy(&systemctl, folder.path().join("deb-systemd-invoke")).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let ended = Ended::of(Command::new(SCRIPT).env("PATH", path));
+    ended.succeeds();
+    (ended, fs::read_to_string(asked).unwrap_or_default())
+}
+
+#[tokio::test]
+async fn package_restarts_only_relays_that_the_new_version_would_not_stop() {
+    let outbox = Outbox::create("package", 1).await;
+    // A secret that only the process has.
+    let relay = outbox.relay().unset("postgres", "url");
+    let relay = relay.set_environment("OUTBOX_RELAY__POSTGRES__URL", outbox.relay_url());
+    let config = relay.clone();
+    let mut relay = relay.start().await;
+    let restart = format!("try-restart {UNIT}\n");
+    assert_eq!(upgrade(&relay).1, restart);
+
+    run(&outbox.client, "DROP PROCEDURE app.outbox_wait; DELETE FROM app.outbox_migration WHERE number = 3")
+        .await;
+    let (ended, asked) = upgrade(&relay);
+    assert_eq!(asked, "", "{ended}");
+    let command = format!("systemctl restart {UNIT}");
+    for said in ["continues with the old version", "migration 3 (wait) is not applied", &command] {
+        assert!(ended.stderr.contains(said), "{said} is missing in {ended}");
+    }
+
+    // A setting that the new version does not have.
+    relay.reload(config.clone().set("relay", "no_such_setting", 1));
+    let (ended, asked) = upgrade(&relay);
+    assert_eq!(asked, "", "{ended}");
+    assert!(ended.stderr.contains("no_such_setting"), "{ended}");
+
+    // A server that is down does not tell anything about the schema.
+    relay.reload(config.set("postgres", "connect_timeout", "1s"));
+    run(&outbox.client, &format!("ALTER ROLE {} NOLOGIN", outbox.roles.relay())).await;
+    assert_eq!(upgrade(&relay).1, restart);
+    run(&outbox.client, &format!("ALTER ROLE {} LOGIN", outbox.roles.relay())).await;
+    assert!(relay.stop().await.success());
+    outbox.drop().await;
+}
