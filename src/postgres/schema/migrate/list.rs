@@ -14,10 +14,11 @@ pub struct Migration {
 }
 
 /// The migrations of the outbox, in order. Never edit a released file: add another one.
-pub const MIGRATIONS: [Migration; 3] = [
+pub const MIGRATIONS: [Migration; 4] = [
     Migration { number: 1, name: "outbox", template: include_str!("../../../../sql/0001_outbox.sql") },
     Migration { number: 2, name: "setting", template: include_str!("../../../../sql/0002_setting.sql") },
     Migration { number: 3, name: "wait", template: include_str!("../../../../sql/0003_wait.sql") },
+    Migration { number: 4, name: "identity", template: include_str!("../../../../sql/0004_identity.sql") },
 ];
 
 /// The migrations of the optional modules.
