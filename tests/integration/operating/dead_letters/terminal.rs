@@ -52,7 +52,8 @@ async fn with_evil_events(test: &str) -> Setup {
 async fn no_command_prints_control_characters_of_an_event() {
     let setup = with_evil_events("dead_letters_evil").await;
     for args in [
-        &["dead-letters", "list"] as &[&str],
+        &["pause", "--key", "a", EVIL, "--reason", EVIL] as &[&str],
+        &["dead-letters", "list"],
         &["dead-letters", "list", "--json"],
         &["dead-letters", "show", "1"],
         &["dead-letters", "show", "1", "--json"],
@@ -63,7 +64,6 @@ async fn no_command_prints_control_characters_of_an_event() {
         &["blocked-keys", "retry", "--all", "--dry-run"],
         &["status"],
         &["status", "--json"],
-        &["pause", "--key", "a", EVIL, "--reason", EVIL],
         &["resume", "--topic", EVIL],
     ] {
         let ended = setup.relay(args);
