@@ -1,6 +1,7 @@
 //! Formats numbers, durations, sizes and untrusted text for people.
 
 use humantime::{format_duration, format_rfc3339_seconds};
+use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -34,6 +35,38 @@ pub fn thousands(number: usize) -> String {
     text
 }
 
+/// Whether a terminal or a browser may execute the character, or show what follows in another place: control characters, and
+/// those that change the direction of text or break lines.
+fn controls(c: char) -> bool {
+    let changes_direction =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || changes_direction || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+/// Makes a whole text or JSON safe for a terminal: escapes all control characters except line breaks and tabs. In JSON, they
+/// occur only in strings, which mean the same as before.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let is_escaped = |c: char| controls(c) && c != '\n' && c != '\t';
+    if !text.contains(is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_escaped(c) { shown += &format!("\\u{:04x}", u32::from(c)) } else { shown.push(c) }
+    }
+    Cow::Owned(shown)
+}
+
+/// [`printable`], for bytes: those that are not UTF-8 become `\xNN`.
+pub(crate) fn printable_bytes(bytes: &[u8]) -> String {
+    let mut shown = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        shown += &printable(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| shown += &format!("\\x{byte:02x}"));
+    }
+    shown
+}
+
 /// Makes untrusted text safe for one line: escapes control characters and cuts it to `most` characters.
 pub(crate) fn in_line(text: &str, most: usize) -> String {
     let mut shown = String::new();
@@ -42,7 +75,7 @@ pub(crate) fn in_line(text: &str, most: usize) -> String {
             shown.push('…');
             break;
         }
-        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+        if controls(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
     }
     shown
 }
@@ -97,8 +130,29 @@ mod tests {
     #[test]
     fn untrusted_text_stays_in_its_line_without_control_characters() {
         assert_eq!(in_line("a\nb\u{1b}[31mä", 100), r"a\nb\u{1b}[31mä");
+        assert_eq!(in_line("a\u{9b}b\u{202e}c\u{2029}", 100), r"a\u{9b}b\u{202e}c\u{2029}");
         assert_eq!(in_line("äöü", 3), "äöü");
         assert_eq!(in_line("äöüß", 3), "äöü…");
+    }
+
+    #[test]
+    fn printed_text_cannot_control_a_terminal() {
+        let (osc, c1, bidi) = ("\u{1b}]52;c;Zm9v\u{7}", "\u{9b}2J", "\u{202e}\u{2066}\u{200f}\u{61c}");
+        assert_eq!(printable(osc), r"\u001b]52;c;Zm9v\u0007");
+        assert_eq!(
+            printable(&format!("{c1}{bidi}\r\u{7f}")),
+            r"\u009b2J\u202e\u2066\u200f\u061c\u000d\u007f"
+        );
+        assert_eq!(printable("a\tb\nä 漢 e\u{301} 👩\u{200d}👧"), "a\tb\nä 漢 e\u{301} 👩\u{200d}👧");
+        let json = serde_json::to_string(&[osc, c1, bidi]).unwrap();
+        let printed = printable(&json);
+        assert!(printed.is_ascii(), "{printed}");
+        assert_eq!(
+            serde_json::from_str::<Vec<String>>(&printed).unwrap(),
+            [osc, c1, bidi],
+            "the same values"
+        );
+        assert_eq!(printable_bytes(b"a\xff\x1bb\xc2"), r"a\xff\u001bb\xc2");
     }
 
     #[test]

@@ -114,6 +114,9 @@ impl Metrics {
         let (stats, into) = (&self.stats, &mut self.registry);
         register(into, TRANSACTIONS, stats.postgres_transactions.clone());
         register(into, REAPED, stats.reaped.clone());
+        register(into, TABLE_BYTES, stats.table_bytes.clone());
+        register(into, VACUUM_HELD_BACK, stats.vacuum_held_back.clone());
+        register(into, TRANSACTION_ID_AGE, stats.transaction_id_age.clone());
         register(into, REAPER_BATCHES, stats.reaper_batches.clone());
         register(into, REQUESTS, stats.client.requests.clone());
         register(into, RESPONSES, stats.client.responses.clone());
@@ -159,6 +162,7 @@ mod tests {
         stats.name_held(&[("events.order".to_owned(), "unknown-topic".to_owned())]);
         stats.count_topic("events.order", 2, 20);
         stats.count_failure("brokers-down");
+        stats.table_bytes.get_or_create(&vec![("table", "outbox".to_owned())]).set(8_192);
         stats.count_rejected("record-too-large");
         stats.client.broker_seconds.get_or_create(&stats.client.brokers.label("1")).set(0.5);
         Arc::new(stats)

@@ -24,7 +24,7 @@ pub(crate) struct Completions {
 impl Completions {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let script = script(self.shell, &mut super::command(), "outbox-relay");
-        output::print(script.as_bytes()).map(|_| ())
+        output::raw(script.as_bytes()).map(|_| ())
     }
 }
 

@@ -1,5 +1,6 @@
 //! How a command ends: the exit code and the error message.
 
+use super::terminal::output::note;
 use std::process::ExitCode;
 
 /// Why a command failed. Uses the codes of `sysexits.h` where there is one.
@@ -29,9 +30,9 @@ impl Failed {
     pub fn report(self) -> ExitCode {
         let code = self.code();
         match self {
-            Failed::Usage(text) => eprintln!("error: {text}"),
+            Failed::Usage(text) => note(&format!("error: {text}")),
             Failed::Failure(error) | Failed::Unavailable(error) | Failed::Configuration(error) => {
-                eprintln!("error: {error:#}");
+                note(&format!("error: {error:#}"));
             }
         }
         ExitCode::from(code)

@@ -2,7 +2,8 @@
 
 use super::exit::Failed;
 use crate::config::{Log, LogFormat};
-use std::io::IsTerminal;
+use crate::text::printable;
+use std::io::{self, IsTerminal, Write};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt;
@@ -28,9 +29,9 @@ impl Filter {
 pub fn init(log: &Log) -> Result<Filter, Failed> {
     let filter = filter(&log.level)
         .map_err(|error| Failed::Configuration(anyhow::anyhow!("[log] level = {:?}: {error}", log.level)))?;
-    let under_systemd = std::env::var_os("JOURNAL_STREAM").is_some() && !std::io::stderr().is_terminal();
+    let under_systemd = std::env::var_os("JOURNAL_STREAM").is_some() && !io::stderr().is_terminal();
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
-        LogFormat::Json => fmt::layer().json().with_writer(std::io::stderr).boxed(),
+        LogFormat::Json => fmt::layer().json().with_writer(|| Printable).boxed(),
         LogFormat::Journald => journald()?,
         LogFormat::Auto if under_systemd => journald().or_else(|_| Ok::<_, Failed>(text()))?,
         LogFormat::Auto | LogFormat::Text => text(),
@@ -54,12 +55,26 @@ fn filter(level: &str) -> Result<EnvFilter, ParseError> {
     }
 }
 
+/// Stderr without the control characters that the library does not escape. It writes whole lines, and escapes all others except
+/// line breaks, tabs and those of its own colors.
+struct Printable;
+
+impl Write for Printable {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        // The colors, which are between escape characters.
+        let parts: Vec<_> = text.split('\u{1b}').map(printable).collect();
+        io::stderr().write_all(parts.join("\u{1b}").as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
 fn text() -> Box<dyn Layer<Registry> + Send + Sync> {
-    fmt::layer()
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .with_writer(std::io::stderr)
-        .boxed()
+    fmt::layer().with_ansi(io::stderr().is_terminal()).with_target(false).with_writer(|| Printable).boxed()
 }
 
 fn journald() -> Result<Box<dyn Layer<Registry> + Send + Sync>, Failed> {

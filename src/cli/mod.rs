@@ -4,6 +4,7 @@ mod arguments;
 pub(crate) mod blocked_keys;
 pub(crate) mod check_config;
 pub mod completions;
+pub(crate) mod confirm;
 pub(crate) mod dead_letters;
 pub(crate) mod doctor;
 pub mod exit;
@@ -68,6 +69,8 @@ enum Command {
     Replay(replay::Replay),
     /// Compare the outbox with the records in Kafka.
     Verify(verify::Verify),
+    /// Confirm that the outbox has moved to another cluster.
+    Confirm(confirm::Confirm),
     /// Print a shell completion script.
     Completions(completions::Completions),
 }
@@ -152,7 +155,7 @@ fn loaded(loaded: Result<Config, Findings>) -> Result<Config, Failed> {
         Failed::Configuration(anyhow::anyhow!("The configuration is invalid.\n{findings}"))
     })?;
     if !config.warnings.is_empty() {
-        eprintln!("{}", config.warnings);
+        terminal::output::note(&config.warnings.to_string());
     }
     Ok(config)
 }
@@ -186,6 +189,7 @@ pub fn main() -> ExitCode {
         Command::Reap(reap) => reap.run(),
         Command::Replay(replay) => replay.run(),
         Command::Verify(verify) => verify.run(),
+        Command::Confirm(confirm) => confirm.run(),
         Command::Completions(completions) => completions.run(),
     };
     match done {

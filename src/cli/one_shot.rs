@@ -1,10 +1,13 @@
 //! Shared by commands that query Postgres and end: exit code 69 for an unreachable server, 78 for an invalid schema.
 
 use crate::cli::exit::Failed;
+use crate::cli::run::clusters::explained;
 use crate::config::{Config, OnSent};
 use crate::postgres::access::grants::Privilege;
 use crate::postgres::connection::connect::{Database, monitoring_settings};
+use crate::postgres::connection::transaction::ShortTransaction;
 use crate::postgres::schema::check::Facts;
+use crate::postgres::schema::identity::{self, Identity};
 use crate::relay::failure::{Failure, FailureKind, Fault, FaultKind};
 use crate::relay::health::stats::Stats;
 use crate::relay::reason::{CONFIGURATION, fix, remedy};
@@ -39,6 +42,35 @@ pub(crate) async fn allowed(
 pub(crate) fn warn_of(difference: Option<&str>) {
     if let Some(difference) = difference {
         eprintln!("warning: {difference}");
+    }
+}
+
+/// What differs if the database, or the Kafka cluster with this ID, is not the one that the outbox belongs to. Nothing is known
+/// without the privilege to read what is recorded.
+pub(crate) async fn other_clusters(
+    config: &Config,
+    database: &Database,
+    kafka: Option<String>,
+) -> Result<Option<String>, Failed> {
+    let recorded =
+        match identity::recorded(&ShortTransaction::reading(database.clone()), &config.outbox.table).await {
+            Err(refused) if refused.kind == FaultKind::Refused => return Ok(None),
+            recorded => recorded.map_err(fault)?,
+        };
+    let found = Identity { system: identity::system(database).await.map_err(fault)?, kafka };
+    let mismatches = recorded.mismatches(&found);
+    Ok((!mismatches.is_empty()).then(|| explained(&mismatches)))
+}
+
+/// Fails if the outbox belongs to other clusters, because no relay would publish it here.
+pub(crate) async fn right_clusters(
+    config: &Config,
+    database: &Database,
+    kafka: Option<String>,
+) -> Result<(), Failed> {
+    match other_clusters(config, database, kafka).await? {
+        Some(problem) => Err(Failed::Configuration(anyhow::anyhow!(problem))),
+        None => Ok(()),
     }
 }
 

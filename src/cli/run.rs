@@ -1,5 +1,6 @@
 //! `outbox-relay run`: the daemon.
 
+pub(crate) mod clusters;
 pub(crate) mod recording;
 pub(crate) mod reload;
 pub(crate) mod systemd;
@@ -17,6 +18,7 @@ use crate::relay::health::stats::Stats;
 use crate::relay::holds::prober::Waiting;
 use crate::supervisor::{self, End, Ready, StartError, Until};
 use clap::Args;
+use clusters::Clusters;
 use recording::Recording;
 use reload::Reloading;
 use std::convert::Infallible;
@@ -139,25 +141,11 @@ async fn start(
     let database = Database::new(&config.postgres, supervisor::connections(&config), Arc::clone(stats))
         .map_err(|fault| Failed::Configuration(fault.into()))?;
     let recording = Recording::new(&config, &database);
-    let ready = until_ready(reloading, &database, &recording, once, stats, signals).await?;
+    let clusters = Clusters::new(&config, &database, stats);
+    let ready = until_ready(reloading, &database, (&recording, &clusters), once, stats, signals).await?;
     let Some(ready) = ready else { return Ok(()) };
     let config = relayed(reloading.config(), once);
-    if ready.facts.is_superuser {
-        tracing::warn!(code = "superuser", "connected as a superuser, {MORE_THAN_NEEDED}");
-    }
-    if let Some(difference) = &ready.facts.difference {
-        tracing::warn!(code = "schema_newer", "{difference}");
-    }
-    if ready.facts.has_topic && config.outbox.topic_allow.is_none() {
-        tracing::warn!(
-            code = "topic_allow_unset",
-            "the outbox has the column topic, but [outbox] topic_allow is not set: events that name a topic are rejected"
-        );
-    }
-    tracing::info!(
-        version = env!("CARGO_PKG_VERSION"), table = %config.outbox.table, workers = config.relay.workers,
-        postgres = ready.facts.server_version_num, "relay started"
-    );
+    log_start(&config, &ready);
     systemd::ready(stats);
     let until = if once { Until::Drained } else { Until::Requested };
     let (stop, stopped) = oneshot::channel::<()>();
@@ -167,11 +155,18 @@ async fn start(
         supervisor::run(&config, database.clone(), ready, Arc::clone(stats), until, stopped, reloads);
     let mut relaying = Box::pin(relaying);
     let mut recording = Box::pin(recording.keep_trying());
+    let mut elsewhere = Box::pin(clusters.watch());
     let mut requested_at = None;
     let end = loop {
         tokio::select! {
             end = &mut relaying => break end,
             never = &mut recording => match never {},
+            () = &mut elsewhere => {
+                stats.stop();
+                systemd::stopping(stats, reloading.config().relay.shutdown_timeout);
+                _ = stop.send(());
+                break relaying.await;
+            }
             () = reloading.requested() => {
                 if let Some(config) = reloading.reload(stats, true).await {
                     configs.send_replace(relayed(&config, once));
@@ -193,8 +188,28 @@ async fn start(
             }
         }
     };
+    clusters.result()?;
     log_end(&end, requested_at);
     ended(end)
+}
+
+fn log_start(config: &Config, ready: &Ready) {
+    if ready.facts.is_superuser {
+        tracing::warn!(code = "superuser", "connected as a superuser, {MORE_THAN_NEEDED}");
+    }
+    if let Some(difference) = &ready.facts.difference {
+        tracing::warn!(code = "schema_newer", "{difference}");
+    }
+    if ready.facts.has_topic && config.outbox.topic_allow.is_none() {
+        tracing::warn!(
+            code = "topic_allow_unset",
+            "the outbox has the column topic, but [outbox] topic_allow is not set: events that name a topic are rejected"
+        );
+    }
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"), table = %config.outbox.table, workers = config.relay.workers,
+        postgres = ready.facts.server_version_num, "relay started"
+    );
 }
 
 /// Logs a regular end. Otherwise, the error with which the process ends is the last line.
@@ -218,7 +233,7 @@ fn relayed(config: &Config, once: bool) -> Config {
 async fn until_ready(
     reloading: &mut Reloading,
     database: &Database,
-    recording: &Recording<'_>,
+    (recording, clusters): (&Recording<'_>, &Clusters),
     once: bool,
     stats: &Arc<Stats>,
     signals: &mut Signals,
@@ -232,7 +247,9 @@ async fn until_ready(
                 Box::pin(recording.attempt()).await;
                 Ok::<_, Failed>(facts)
             };
-            tokio::try_join!(schema, async { Ok(supervisor::reach_kafka(&kafka).await) })
+            let (facts, answers) =
+                tokio::try_join!(schema, async { Ok(supervisor::reach_kafka(&kafka).await) })?;
+            Ok::<_, Failed>((facts, clusters.begin(&kafka, answers).await?))
         });
         loop {
             tokio::select! {

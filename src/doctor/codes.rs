@@ -65,6 +65,9 @@ codes! {
         "rows may be hidden from the relay, and hidden events are never sent; the relay does not start";
     AUTOVACUUM_OFF = Warning, "autovacuum-off",
         "dead rows are never removed, so the table and its indexes grow without limit";
+    WRAPAROUND = Warning, "wraparound",
+        "more than a billion transactions have begun since the oldest one that vacuum has not frozen; PostgreSQL \
+         accepts no writes at two billion, so applications could insert no events";
     AUTOVACUUM_LATE = Warning, "autovacuum-late",
         "vacuum starts so late that the table grows much larger than its live rows require";
     LONG_TRANSACTION = Warning, "long-transaction",
@@ -129,6 +132,8 @@ codes! {
     MIN_INSYNC_TOO_LOW = Warning, "min-insync-too-low",
         "a record counts as stored when one broker has it: if that broker is lost before the others have copied it, \
          the event is lost";
+    UNCLEAN_ELECTION = Warning, "unclean-leader-election",
+        "a replica that lacks records can become the leader, and records that were acknowledged are then lost";
     PAYLOAD_ABOVE_TOPIC = Warning, "payload-above-topic-limit",
         "a waiting event is larger than the topic's maximum record size; unless compression makes it smaller, Kafka \
          rejects it";
@@ -153,6 +158,12 @@ codes! {
     TOPIC_TEMPLATE_UNRECORDED = Note, "topic-template-unrecorded",
         "the relay cannot record its topic template, so applications that check their outbox cannot compare theirs; \
          nothing else is affected";
+
+    OTHER_CLUSTER = Error, "other-cluster",
+        "the outbox belongs to another PostgreSQL or Kafka cluster: this is a copy, or the outbox has moved; the relay \
+         stops and publishes nothing";
+    SYSTEM_HIDDEN = Note, "system-identifier-hidden",
+        "the server does not show its system identifier, so a relay of a copy of the database is not stopped";
 
     CHECK_SKIPPED = Note, "check-skipped",
         "this check could not run";

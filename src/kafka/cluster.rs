@@ -1,5 +1,6 @@
 //! The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
 
+use super::comparison::Comparison;
 use super::errors::handshake;
 use super::publishing::context::{Context, Reports};
 use super::publishing::critical_logs::CriticalLogs;
@@ -59,6 +60,7 @@ pub struct KafkaCluster {
     generation: Cell<u64>,
     /// The topic that was looked up last.
     topic: Rc<RefCell<Option<String>>>,
+    comparison: Comparison,
 }
 
 impl KafkaCluster {
@@ -80,6 +82,7 @@ impl KafkaCluster {
             spare: RefCell::new(None),
             generation: Cell::new(0),
             topic: Rc::default(),
+            comparison: Comparison::default(),
         };
         let config = client_config(kafka)?;
         let record_bytes_max = number(&config, "message.max.bytes").unwrap_or(RECORD_BYTES_MAX);
@@ -93,6 +96,11 @@ impl KafkaCluster {
     pub(crate) fn counting_into(mut self, stats: Arc<Stats>) -> KafkaCluster {
         self.statistics = Some(Arc::new(Statistics::new(stats)));
         self
+    }
+
+    /// Compares the cluster before a producer is used.
+    pub(crate) fn comparison(&self) -> &Comparison {
+        &self.comparison
     }
 
     /// Uses these settings, and secrets that are read again, for producers opened from now on. The brokers, the plain
@@ -171,14 +179,12 @@ impl KafkaCluster {
     }
 
     pub(super) async fn connect(&self) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
-        let (config, batch_bytes) = self.producer_config()?;
-        self.connect_with(config, batch_bytes).await
+        self.connect_with(self.producer_config()?).await
     }
 
     async fn connect_with(
         &self,
-        config: ClientConfig,
-        batch_bytes: usize,
+        (config, batch_bytes): (ClientConfig, usize),
     ) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
         self.have_token().await?;
         let reports = Arc::new(Reports::default());
@@ -207,22 +213,25 @@ impl KafkaCluster {
         Ok(self.wrap(producer, reports, batch_bytes))
     }
 
-    /// A producer to which a broker has answered. This needs no permission.
-    async fn answering(&self) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
-        let (producer, reports, batch_bytes) = self.connect().await?;
+    /// A producer to which a broker of the right cluster has answered. This needs no permission.
+    async fn answering(
+        &self,
+        config: (ClientConfig, usize),
+    ) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
+        let (producer, reports, batch_bytes) = self.connect_with(config).await?;
         let client = producer.share();
         let answered =
             tokio::task::spawn_blocking(move || client.client().fetch_cluster_id(METADATA_TIMEOUT));
         let (answered, ()) = tokio::join!(answered, self.limits.prepare());
-        match answered {
-            Ok(Some(_)) => Ok((producer, reports, batch_bytes)),
-            _ => Err(self.unreachable(&reports).await),
-        }
+        let Ok(Some(id)) = answered else { return Err(self.unreachable(&reports).await) };
+        self.comparison.check(id).await?;
+        Ok((producer, reports, batch_bytes))
     }
 
-    /// Checks that a broker answers.
-    pub(crate) async fn reach(&self) -> Result<(), Failure> {
-        self.answering().await.map(drop)
+    /// The ID of the cluster. Fails if no broker answers.
+    pub(crate) async fn id(&self) -> Result<String, Failure> {
+        self.answering(self.producer_config()?).await?;
+        Ok(self.comparison.answered().unwrap_or_default())
     }
 
     /// A producer that is connected and has its producer ID.
@@ -230,7 +239,7 @@ impl KafkaCluster {
     /// librdkafka requests the ID when a broker answers a metadata request. The first answer comes from a bootstrap
     /// connection, which it then closes; without a second metadata request it waits for 500 ms.
     async fn identified(&self) -> Result<KafkaProducer, Failure> {
-        let (producer, reports, batch_bytes) = self.answering().await?;
+        let (producer, reports, batch_bytes) = self.answering(self.producer_config()?).await?;
         let begun = Instant::now();
         loop {
             if reports.is_identified() {
@@ -321,7 +330,7 @@ impl Publisher for KafkaCluster {
         // With this guarantee, one refused row would end the producer and purge the rows of all other topics. One row per
         // partition cannot leave a gap.
         config.set("enable.gapless.guarantee", "false");
-        let (producer, reports, batch_bytes) = self.connect_with(config, batch_bytes).await?;
+        let (producer, reports, batch_bytes) = self.answering((config, batch_bytes)).await?;
         Ok(self.wrap(producer, reports, batch_bytes))
     }
 }

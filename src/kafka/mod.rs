@@ -1,6 +1,7 @@
 //! All use of Kafka: [`cluster`] opens producers, [`publishing`] sends records, and [`errors`] maps errors to reasons.
 
 pub mod cluster;
+pub(crate) mod comparison;
 pub mod errors;
 pub(crate) mod library;
 pub(crate) mod operate;

@@ -128,6 +128,14 @@ reasons! {
         "the brokers do not support the required protocol version",
         "use Kafka 2.1 or later, and check for an older proxy between the relay and the brokers";
 
+    OTHER_CLUSTER = Cluster, "other-cluster",
+        "this is not the Kafka cluster that the outbox belongs to. The relay stops",
+        "set the right brokers in [kafka] bootstrap_servers. If the outbox has moved to this cluster, run \
+         `outbox-relay confirm --kafka`";
+    CLUSTER_UNCONFIRMED = Cluster, "cluster-unconfirmed",
+        "the ID of the Kafka cluster could not be compared with the recorded one, because PostgreSQL did not answer",
+        "no action is needed unless this persists. In that case, check PostgreSQL";
+
     FATAL_PRODUCER_ERROR = Session, "fatal-producer-error",
         "this producer can no longer guarantee order, and rejects all further records",
         "no action is needed unless this recurs. In that case, check the log for an earlier failure";

@@ -42,14 +42,14 @@ pub struct Ended {
 
 impl Ended {
     pub fn of(command: &mut Command) -> Ended {
-        let Output { status, stdout, stderr } = command.output().unwrap();
+        let output = command.output().unwrap();
+        Ended::new(format!("{command:?}"), output)
+    }
+
+    /// The result of this command.
+    pub fn new(what: String, Output { status, stdout, stderr }: Output) -> Ended {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Ended {
-            what: format!("{command:?}"),
-            code: status.code().unwrap_or(-1),
-            stdout: text(stdout),
-            stderr: text(stderr),
-        }
+        Ended { what, code: status.code().unwrap_or(-1), stdout: text(stdout), stderr: text(stderr) }
     }
 
     /// Asserts success and returns the output.

@@ -234,6 +234,17 @@ catalogue! {
         REAPED = Counter "outbox_relay_reaped_total" [],
             "Rows deleted because they were past retention",
             "no increase for hours while rows are sent: the table grows";
+        TABLE_BYTES = Gauge "outbox_relay_table_bytes" ["table"],
+            "Size of the outbox, the dead letters and the history, with indexes and TOAST; measured once a minute",
+            "a steady increase: the disk of the database server fills up";
+        VACUUM_HELD_BACK = Gauge "outbox_relay_vacuum_held_back_transactions" [],
+            "Transactions that have begun since the oldest open transaction, prepared transaction or replication slot \
+             that keeps vacuum from removing rows; measured once a minute",
+            "more than a million: the table grows, and claims become slower";
+        TRANSACTION_ID_AGE = Gauge "outbox_relay_transaction_id_age" [],
+            "Transactions that have begun since the oldest one in the outbox or the database that vacuum has not \
+             frozen; measured once a minute",
+            "more than a billion: PostgreSQL accepts no writes at two billion";
         REAPER_BATCHES = Counter "outbox_relay_reaper_batches_total" [],
             "Batches of the reaper, including empty ones; only one relay reaps at a time",
             "";

@@ -16,6 +16,9 @@ pub(crate) fn moment(text: &str) -> Result<Moment, String> {
     if let Ok(at) = parse_rfc3339_weak(text) {
         return Ok(Moment::At(at));
     }
+    if text.starts_with('-') {
+        return Err("write the duration without a sign, such as 1h: it is counted back from now".to_owned());
+    }
     parse_duration(text).map(Moment::Ago).map_err(|_| {
         "write a duration before now, such as 2h, or a time in UTC, such as 2026-01-31T12:00:00Z".to_owned()
     })

@@ -1,13 +1,28 @@
 //! The filters of `dead-letters` and `blocked-keys`.
 
 use crate::cli::exit::Failed;
+use crate::cli::terminal::ask;
 use crate::postgres::operate::selection::Selection;
 use clap::Args;
 use std::time::Duration;
 use uuid::Uuid;
 
+/// The largest `--reason`, in bytes. It is stored in the history and logged.
+const REASON_BYTES_MAX: usize = 1_000;
+
+/// Parses a reason that an operator gives.
+pub(crate) fn reason(text: &str) -> Result<String, String> {
+    if text.len() > REASON_BYTES_MAX {
+        return Err(format!("it has {} bytes. Write at most {REASON_BYTES_MAX}", text.len()));
+    }
+    Ok(text.to_owned())
+}
+
 /// Parses a duration. The library's message gives a position, this one an example.
 fn duration(text: &str) -> Result<Duration, String> {
+    if text.starts_with('-') {
+        return Err("write the duration without a sign, such as 1h: it is counted back from now".to_owned());
+    }
     humantime::parse_duration(text).map_err(|_| "write a number and a unit, such as 1h or 2days".to_owned())
 }
 
@@ -41,10 +56,10 @@ pub(crate) struct Filters {
     #[arg(long)]
     reason: Option<String>,
     /// Only events rejected longer ago than this, such as 1h or 2days.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration)]
     older_than: Option<Duration>,
     /// Only events rejected within this time, such as 1h or 2days.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration)]
     newer_than: Option<Duration>,
     /// Only these IDs (first column of `list`), separated by commas.
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_parser = number)]
@@ -75,6 +90,9 @@ pub(crate) struct ChangeOptions {
     /// Select all events. Required if there is no filter.
     #[arg(long)]
     pub all: bool,
+    /// Do not ask for confirmation of --all. Without a terminal, the command never asks.
+    #[arg(long)]
+    pub yes: bool,
     /// Show what would happen without changing anything.
     #[arg(long)]
     pub dry_run: bool,
@@ -97,6 +115,15 @@ impl ChangeOptions {
             (true, true) => Err(Failed::Usage("--all cannot be combined with a filter.".to_owned())),
             _ => Ok(()),
         }
+    }
+
+    /// Asks on a terminal before everything is changed. `question` is, for example, "Discard all dead letters?".
+    pub(crate) fn confirm(&self, question: &str) -> Result<(), Failed> {
+        let asks = self.all && !self.dry_run && !self.yes && ask::can_ask();
+        if asks && !ask::confirm(question)? {
+            return Err(Failed::Failure(anyhow::anyhow!("Canceled. Nothing was changed.")));
+        }
+        Ok(())
     }
 
     pub(crate) fn most(&self) -> u64 {

@@ -60,6 +60,7 @@ pub(crate) fn act(
     let config = chosen.config.load_for_database()?;
     let (selection, options) = (chosen.filters.selection(), &chosen.options);
     options.check(!selection.is_all())?;
+    options.confirm(&format!("Apply {} to all blocked keys of {}?", action.name, config.outbox.table))?;
     let Total { done, lifted } = block_on(async {
         let keys = open(&config, action.privileges).await?;
         let up_to = keys.highest_id().await.map_err(one_shot::fault)?;

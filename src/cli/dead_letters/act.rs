@@ -29,6 +29,8 @@ struct Done {
 pub(crate) struct Action {
     /// The name in the history.
     pub name: &'static str,
+    /// The question begins with it, such as "Requeue".
+    pub verb: &'static str,
     /// The result, such as "requeued".
     pub participle: &'static str,
     /// The privileges that it needs.
@@ -46,6 +48,7 @@ pub(crate) fn act(
     mut batch: impl AsyncFnMut(&PostgresDeadLetters, Batch) -> Result<Option<BatchResult>, Fault>,
 ) -> Result<(), Failed> {
     options.check(!filter.selection.is_all() || filter.requeued == Some(true))?;
+    options.confirm(&format!("{} all selected dead letters of {}?", action.verb, config.outbox.table))?;
     let count = block_on(async {
         let letters = open(config, action.privileges).await?;
         let up_to = letters.highest_id().await.map_err(one_shot::fault)?;

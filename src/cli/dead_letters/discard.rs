@@ -8,8 +8,13 @@ use crate::postgres::access::grants::DISCARD_PRIVILEGES;
 use crate::postgres::operate::dead_letters::Filter;
 use clap::Args;
 
-const DISCARD: Action =
-    Action { name: "discard", participle: "discarded", privileges: DISCARD_PRIVILEGES, inserts: false };
+const DISCARD: Action = Action {
+    name: "discard",
+    verb: "Discard",
+    participle: "discarded",
+    privileges: DISCARD_PRIVILEGES,
+    inserts: false,
+};
 
 /// Delete dead letters.
 #[derive(Debug, Args)]

@@ -8,8 +8,13 @@ use crate::postgres::access::grants::REQUEUE_PRIVILEGES;
 use crate::postgres::operate::dead_letters::Filter;
 use clap::Args;
 
-const REQUEUE: Action =
-    Action { name: "requeue", participle: "requeued", privileges: REQUEUE_PRIVILEGES, inserts: true };
+const REQUEUE: Action = Action {
+    name: "requeue",
+    verb: "Requeue",
+    participle: "requeued",
+    privileges: REQUEUE_PRIVILEGES,
+    inserts: true,
+};
 
 /// Put dead letters back into the outbox.
 #[derive(Debug, Args)]
@@ -43,6 +48,9 @@ pub(crate) struct Requeue {
     /// Include dead letters that were already requeued.
     #[arg(long)]
     again: bool,
+    /// Only dead letters that were not requeued. This is the default.
+    #[arg(long, conflicts_with = "again")]
+    not_requeued: bool,
 }
 
 impl Requeue {

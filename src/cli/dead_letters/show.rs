@@ -12,12 +12,14 @@ use crate::postgres::operate::dead_letters::WholeDeadLetter;
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
+use std::io::IsTerminal;
 
 /// Show a dead letter with its headers and payload.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints the event to stdout. No other command prints payloads. --payload writes the raw bytes of the payload, and \
-nothing for a tombstone.
+Prints the event to stdout. No other command prints payloads. Control characters, which could control your terminal, \
+are escaped, as \\u001b or \\xff. --payload writes nothing for a tombstone, and the unchanged bytes of the payload unless stdout is a \
+terminal. --raw escapes nothing in the payload.
 
 Fields of --json: those of `list`, plus created_at, headers (an object, or null), payload, payload_encoding (\"utf-8\", \
 \"hex\" for binary data, or null for a tombstone).
@@ -41,6 +43,9 @@ pub(crate) struct Show {
     /// Print only the payload.
     #[arg(long, conflicts_with = "json")]
     payload: bool,
+    /// Print the payload unchanged, even on a terminal.
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
 }
 
 /// The object of `--json`.
@@ -88,19 +93,22 @@ impl Show {
                 "{table} has no dead letter {id}. To list all, run: outbox-relay dead-letters list"
             )));
         };
-        if self.payload {
-            output::print(whole.payload.as_deref().unwrap_or_default())
-        } else if self.json {
-            output::line(&output::json(&Whole::new(&whole))?)
-        } else {
-            output::print(&text(&whole))
+        if self.json {
+            return output::line(&output::json(&Whole::new(&whole))?).map(|_| ());
         }
-        .map(|_| ())
+        let is_raw = self.raw || self.payload && !std::io::stdout().is_terminal();
+        let print = if is_raw { output::raw } else { output::print };
+        let payload = whole.payload.as_deref();
+        if self.payload {
+            return print(payload.unwrap_or_default()).map(|_| ());
+        }
+        output::print(text(&whole).as_bytes())?;
+        payload.map_or(Ok(()), |payload| print(&[b"\n", payload, b"\n"].concat()).map(|_| ()))
     }
 }
 
-/// The payload comes last, unchanged except for a line break after it.
-fn text(whole: &WholeDeadLetter) -> Vec<u8> {
+/// Everything before the payload.
+fn text(whole: &WholeDeadLetter) -> String {
     let letter = &whole.letter;
     let cut = usize::MAX;
     let mut text = String::new();
@@ -122,11 +130,5 @@ fn text(whole: &WholeDeadLetter) -> Vec<u8> {
     ] {
         text.push_str(&format!("{name:<15} {value}\n"));
     }
-    let mut bytes = text.into_bytes();
-    if let Some(payload) = &whole.payload {
-        bytes.push(b'\n');
-        bytes.extend_from_slice(payload);
-        bytes.push(b'\n');
-    }
-    bytes
+    text
 }

@@ -8,7 +8,11 @@ use super::terminal::output;
 use super::{ConfigFile, block_on};
 use crate::config::Config;
 use crate::doctor::Finding;
+use crate::doctor::codes::{OTHER_CLUSTER, SYSTEM_HIDDEN};
 use crate::kafka::cluster::KafkaCluster;
+use crate::postgres::connection::connect::Database;
+use crate::postgres::connection::transaction::ShortTransaction;
+use crate::postgres::schema::identity::{self, Identity};
 use crate::relay::failure::Failure;
 use crate::{kafka, postgres};
 use clap::Args;
@@ -74,6 +78,34 @@ pub(super) async fn examine(
     let examined = examined.map_err(one_shot::fault)?;
     let mut findings = examined.findings;
     findings.extend(kafka::operate::doctor::examine(&config.kafka, cluster, &examined.topics).await);
+    findings.extend(clusters(config, &database, cluster).await?);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity));
     Ok(Diagnosis { findings, topics: examined.topics.len() })
+}
+
+/// Compares the clusters with those that the outbox belongs to. Another check reports a missing privilege.
+async fn clusters(
+    config: &Config,
+    database: &Database,
+    cluster: &KafkaCluster,
+) -> Result<Vec<Finding>, Failed> {
+    let table = &config.outbox.table;
+    let recorded =
+        identity::recorded(&ShortTransaction::reading(database.clone()), table).await.unwrap_or_default();
+    let system = identity::system(database).await.map_err(one_shot::fault)?;
+    let mut findings = Vec::new();
+    if system.is_none() {
+        let remedy = "if the service allows it, let the role execute the function";
+        findings.push(SYSTEM_HIDDEN.found("the server", "pg_control_system() is not available", remedy));
+    }
+    let found = Identity { system, kafka: cluster.comparison().answered() };
+    findings.extend(recorded.mismatches(&found).iter().map(|mismatch| {
+        let option = mismatch.option();
+        let remedy = format!(
+            "correct the configuration. If the outbox has moved here, read docs/moving.md, then run `outbox-relay confirm \
+             {option} --config FILE`"
+        );
+        OTHER_CLUSTER.found(table.to_string(), mismatch.to_string(), remedy)
+    }));
+    Ok(findings)
 }

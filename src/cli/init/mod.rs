@@ -5,7 +5,6 @@
 //! what exists and continues. The configuration is written last, so a file that exists belongs to a complete outbox.
 
 mod apply;
-mod ask;
 mod files;
 mod inspect;
 mod next;
@@ -13,7 +12,7 @@ mod owner;
 mod plan;
 
 use super::exit::Failed;
-use super::terminal::output;
+use super::terminal::{ask, output};
 use super::{ConfigFile, block_on, check_config, load};
 use crate::config::properties::is_secret;
 use crate::config::{Secret, TableName};

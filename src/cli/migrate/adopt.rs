@@ -57,7 +57,7 @@ impl Adopt {
         });
         let adoption = adopt::plan(&mut connection, table, rows).await.map_err(|error| refused(&error))?;
         if !self.apply {
-            return output::print(adopt::print(table, &adoption.steps).as_bytes()).map(|_| ());
+            return output::raw(adopt::print(table, &adoption.steps).as_bytes()).map(|_| ());
         }
         apply(&mut connection, config, &adoption).await
     }

@@ -108,13 +108,13 @@ impl Migrate {
                 Series::Outbox => migrate::print(&table),
                 Series::Module(module) => migrate::print_module(&table, module),
             });
-            return output::print(parts.collect::<Vec<_>>().join("\n").as_bytes()).map(|_| ());
+            return output::raw(parts.collect::<Vec<_>>().join("\n").as_bytes()).map(|_| ());
         }
         if self.instead.print_roles {
-            return output::print(roles::print(&table, &self.role).as_bytes()).map(|_| ());
+            return output::raw(roles::print(&table, &self.role).as_bytes()).map(|_| ());
         }
         if let Some(Adapter::Debezium) = self.instead.print_adapter {
-            return output::print(debezium(&self.from, &table, &self.role).as_bytes()).map(|_| ());
+            return output::raw(debezium(&self.from, &table, &self.role).as_bytes()).map(|_| ());
         }
         if let Some(adopted) = &self.instead.adopt {
             return block_on(self.adopted.run(&config, adopted))?;
@@ -123,7 +123,7 @@ impl Migrate {
             let outbox = &config.outbox;
             let queries =
                 statements::print(&Statements::new(&table, self.payload, outbox.on_sent, outbox, i32::MAX));
-            return output::print(queries.as_bytes()).map(|_| ());
+            return output::raw(queries.as_bytes()).map(|_| ());
         }
         block_on(self.with_database(&config, &table))?
     }

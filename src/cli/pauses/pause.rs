@@ -1,6 +1,7 @@
 //! `outbox-relay pause`.
 
 use super::{Selector, open};
+use crate::cli::arguments::selection::reason;
 use crate::cli::exit::Failed;
 use crate::cli::one_shot;
 use crate::cli::terminal::output;
@@ -37,7 +38,7 @@ pub(crate) struct Pause {
     #[command(flatten)]
     selector: Selector,
     /// Reason, shown in `status`, the log and the history.
-    #[arg(long, value_name = "TEXT", help_heading = None::<&str>)]
+    #[arg(long, value_name = "TEXT", help_heading = None::<&str>, value_parser = reason)]
     reason: Option<String>,
 }
 

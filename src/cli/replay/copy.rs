@@ -35,6 +35,7 @@ impl Plan<'_> {
         let (kafka, outbox, relay) = (&self.config.kafka, &self.config.outbox, &self.config.relay);
         let cluster = KafkaCluster::new(kafka, outbox, relay).map_err(|failure| one_shot::kafka(&failure))?;
         let copier = Copier::open(&cluster, to).await.map_err(|failure| unusable(to, &failure))?;
+        one_shot::right_clusters(self.config, &self.database, cluster.comparison().answered()).await?;
         Ok(Target { name: to.to_owned(), copier, record_bytes_max: cluster.record_bytes_max() })
     }
 

@@ -5,7 +5,7 @@ mod in_place;
 mod repeat;
 
 use super::arguments::moment::{Moment, moment};
-use super::arguments::selection::{ChangeOptions, event_id};
+use super::arguments::selection::{ChangeOptions, event_id, reason};
 use super::exit::Failed;
 use super::one_shot;
 use super::terminal::output;
@@ -13,6 +13,7 @@ use super::terminal::progress::Progress;
 use super::{ConfigFile, block_on};
 use crate::config::Config;
 use crate::postgres::access::grants::REPLAY_PRIVILEGES;
+use crate::postgres::connection::connect::Database;
 use crate::postgres::operate::outbox_rows::PostgresHistory;
 use crate::postgres::operate::replay::PostgresReplay;
 use crate::postgres::operate::sent::SentSelection;
@@ -69,7 +70,7 @@ pub(crate) struct Replay {
     options: ChangeOptions,
     /// Skip events that were sent at or after this time, such as those that an interrupted replay has already sent again
     /// [default: now].
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
     sent_before: Option<Moment>,
     /// Replay at most this many events per second.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(RATE_MAX)))]
@@ -78,7 +79,7 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "TOPIC")]
     to_topic: Option<String>,
     /// Reason, shown in the history.
-    #[arg(long, value_name = "TEXT", default_value = REASON)]
+    #[arg(long, value_name = "TEXT", default_value = REASON, value_parser = reason)]
     reason: String,
 }
 
@@ -87,10 +88,10 @@ pub(crate) struct Replay {
 #[command(next_help_heading = "Filters")]
 struct Filters {
     /// Only events sent at or after this time: a duration before now, such as 2h, or a time, such as 2026-01-31T12:00:00Z.
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
     since: Option<Moment>,
     /// Only events sent before this time [default: no limit].
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
     until: Option<Moment>,
     /// Apply --since and --until to the time when the event was created.
     #[arg(long)]
@@ -120,6 +121,7 @@ struct Done {
 /// What a run needs.
 struct Plan<'a> {
     config: &'a Config,
+    database: Database,
     topics: TopicRules,
     replay: PostgresReplay,
     selection: SentSelection,
@@ -176,6 +178,7 @@ impl Replay {
             None => self.config.load_for_database()?,
         };
         one_shot::keeps_history(&config)?;
+        self.options.confirm(&format!("Replay all sent events of {}?", config.outbox.table))?;
         let (counts, sent_before) = block_on(self.replay(&config))??;
         let done = Done {
             act: if self.to_topic.is_some() { "copy" } else { "replay" },
@@ -197,6 +200,7 @@ impl Replay {
     async fn replay(&self, config: &Config) -> Result<(Counts, SystemTime), Failed> {
         let database = one_shot::database(config)?;
         let facts = one_shot::allowed(config, &database, REPLAY_PRIVILEGES).await?;
+        one_shot::right_clusters(config, &database, None).await?;
         let history = PostgresHistory::new(database.clone(), &config.outbox, &facts);
         let bounds = history.bounds().await.map_err(one_shot::fault)?;
         let sent_before = self.sent_before.map_or(Ok(bounds.now), |before| before.at(bounds.now))?;
@@ -204,6 +208,7 @@ impl Replay {
         let (table, topics) = (config.outbox.table.clone(), facts.topics(&config.outbox));
         let plan = Plan {
             config,
+            database: database.clone(),
             replay: PostgresReplay::new(database, table, topics.clone()),
             topics,
             selection,

@@ -3,7 +3,7 @@
 use super::{REASON, Replay};
 use crate::cli::exit::Failed;
 use crate::cli::run::Signals;
-use crate::cli::terminal::output::counted;
+use crate::cli::terminal::output::{counted, note};
 use crate::postgres::operate::sent::SentSelection;
 use humantime::format_rfc3339_micros;
 use std::cell::Cell;
@@ -70,8 +70,13 @@ impl Rest {
     /// Prints it before the first event, because a lost connection or a SIGKILL leaves no time for it.
     pub(super) fn announce(&self) {
         match self.is_copy {
-            false => eprintln!("To continue if this is interrupted, run:\n  {}", self.command),
-            true => eprintln!("To publish all events again if this is interrupted, run:\n  {}", self.command),
+            false => note(&format!("To continue if this is interrupted, run:\n  {}", self.command)),
+            true => {
+                note(&format!(
+                    "To publish all events again if this is interrupted, run:\n  {}",
+                    self.command
+                ));
+            }
         }
     }
 

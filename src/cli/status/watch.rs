@@ -69,7 +69,7 @@ impl Screen {
         let since = *self.unreachable_since.get_or_insert_with(Instant::now);
         if self.json {
             if is_new {
-                eprintln!("PostgreSQL unreachable, retrying: {error}");
+                output::note(&format!("PostgreSQL unreachable, retrying: {error}"));
             }
             return Ok(Reader::There);
         }
@@ -85,13 +85,14 @@ impl Screen {
     }
 
     fn draw(&mut self, text: &str) -> Result<Reader, Failed> {
+        let text = &*output::printable(text);
         let first = !std::mem::replace(&mut self.drawn, true);
         let drawn = match self.is_terminal {
             true => over(text, first, rows()),
             false if first => text.to_owned(),
             false => format!("\n{text}"),
         };
-        output::print(drawn.as_bytes())
+        output::raw(drawn.as_bytes())
     }
 }
 

@@ -1,4 +1,5 @@
 //! Output on stdout, and the progress bar.
 
+pub(crate) mod ask;
 pub mod output;
 pub(crate) mod progress;

@@ -2,8 +2,9 @@
 
 use crate::cli::exit::Failed;
 use crate::relay::failure::Fault;
+use crate::text::printable_bytes;
 pub use crate::text::{counted, thousands};
-pub(crate) use crate::text::{in_line, time};
+pub(crate) use crate::text::{in_line, printable, time};
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
@@ -19,8 +20,13 @@ pub enum Reader {
     Gone,
 }
 
-/// Prints raw bytes.
-pub fn print(bytes: &[u8]) -> Result<Reader, Failed> {
+/// Prints text or JSON. Escapes what could control a terminal, even in a pipe, because a pager or a later `cat` may show it.
+pub fn print(text: &[u8]) -> Result<Reader, Failed> {
+    raw(printable_bytes(text).as_bytes())
+}
+
+/// Prints these bytes unchanged.
+pub(crate) fn raw(bytes: &[u8]) -> Result<Reader, Failed> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(Reader::There),
@@ -31,6 +37,11 @@ pub fn print(bytes: &[u8]) -> Result<Reader, Failed> {
 
 pub(crate) fn line(text: &str) -> Result<Reader, Failed> {
     print(format!("{text}\n").as_bytes())
+}
+
+/// Prints a line on stderr, like [`print`].
+pub(crate) fn note(text: &str) {
+    eprintln!("{}", printable(text));
 }
 
 /// A JSON object on one line.

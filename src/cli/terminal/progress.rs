@@ -1,6 +1,7 @@
 //! The progress bar on stderr. It is only shown on a terminal.
 
 use crate::kafka::operate::reader;
+use crate::text::in_line;
 use indicatif::{ProgressBar, ProgressStyle};
 
 const STYLE: &str = "{msg:32!} [{bar:30}] {percent:>3}%  {eta} left";
@@ -36,7 +37,7 @@ impl Drop for Progress {
 
 impl reader::Progress for Progress {
     fn begin(&self, topic: &str, records: u64) {
-        self.begin(&format!("reading {topic}"), records);
+        self.begin(&format!("reading {}", in_line(topic, 249)), records);
     }
 
     fn advance(&self, records: u64) {

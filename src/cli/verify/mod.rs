@@ -54,10 +54,10 @@ pub(crate) struct Verify {
     config: ConfigFile,
     /// Verify events created at or after this time: a duration before now, such as 2h, or a time, such as
     /// 2026-01-31T12:00:00Z.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = moment)]
+    #[arg(long, value_name = "TIME", default_value = "1h", allow_hyphen_values = true, value_parser = moment)]
     since: Moment,
     /// Verify events created before this time [default: now].
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
     until: Option<Moment>,
     /// Verify only these topics, separated by commas [default: the topics of all events in the range].
     #[arg(long, value_delimiter = ',')]
@@ -112,10 +112,13 @@ impl Verify {
     ) -> Result<Report, Failed> {
         let database = one_shot::database(config)?;
         let facts = one_shot::allowed(config, &database, VERIFY_PRIVILEGES).await?;
-        let history = PostgresHistory::new(database, &config.outbox, &facts);
+        let history = PostgresHistory::new(database.clone(), &config.outbox, &facts);
         let bounds = history.bounds().await.map_err(one_shot::fault)?;
         let range = range::resolve(self.since, self.until, bounds.now)?;
-        cluster.reach().await.map_err(|failure| one_shot::kafka(&failure))?;
+        let cluster_id = cluster.id().await.map_err(|failure| one_shot::kafka(&failure))?;
+        if let Some(problem) = one_shot::other_clusters(config, &database, Some(cluster_id)).await? {
+            output::note(&format!("warning: {problem}"));
+        }
         let reader =
             TopicReader::new(&config.kafka, id_header).map_err(|failure| one_shot::kafka(&failure))?;
         let topics = Topics::new(Arc::new(reader), &self.topic).await?;

@@ -4,7 +4,7 @@ use crate::config::{self, Property};
 use crate::doctor::codes::{
     CHECK_SKIPPED, KAFKA_TLS_OFF, KAFKA_UNREACHABLE, MIN_INSYNC_TOO_HIGH, MIN_INSYNC_TOO_LOW,
     PARTITION_UNAVAILABLE, PAYLOAD_ABOVE_TOPIC, REPLICATION_FACTOR, TOPIC_HIDDEN, TOPIC_MISSING,
-    TOPIC_UNUSABLE,
+    TOPIC_UNUSABLE, UNCLEAN_ELECTION,
 };
 use crate::doctor::{Finding, Severity, TopicInUse};
 use crate::kafka::cluster::KafkaCluster;
@@ -91,7 +91,7 @@ fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
             "run kafka-reassign-partitions.sh with a plan that has three replicas for each partition";
         findings.push(REPLICATION_FACTOR.found(&place, "its replication factor is 1", remedy));
     }
-    let TopicSettings { min_insync, request_bytes_max } = match settings {
+    let TopicSettings { min_insync, request_bytes_max, unclean_election } = match settings {
         Ok(settings) => settings,
         Err(unknown) => {
             if unknown == Unknown::Hidden {
@@ -125,6 +125,10 @@ fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
         let remedy = "run kafka-reassign-partitions.sh with a plan that has three replicas for each partition, then \
         set min.insync.replicas=2";
         findings.push(MIN_INSYNC_TOO_LOW.found(&place, problem, remedy));
+    }
+    if unclean_election {
+        let problem = "unclean.leader.election.enable is true";
+        findings.push(UNCLEAN_ELECTION.found(&place, problem, alter("unclean.leader.election.enable=false")));
     }
     if topic.largest_bytes > request_bytes_max {
         let problem = format!(

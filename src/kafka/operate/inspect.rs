@@ -32,6 +32,8 @@ pub(crate) struct TopicSettings {
     pub min_insync: usize,
     /// `max.message.bytes`
     pub request_bytes_max: i64,
+    /// `unclean.leader.election.enable`
+    pub unclean_election: bool,
 }
 
 /// Why a topic's settings are not known.
@@ -103,6 +105,7 @@ impl TopicSettings {
         Some(TopicSettings {
             min_insync: value(resource, "min.insync.replicas")?,
             request_bytes_max: value(resource, "max.message.bytes")?,
+            unclean_election: value(resource, "unclean.leader.election.enable").unwrap_or(false),
         })
     }
 }

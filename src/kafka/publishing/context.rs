@@ -6,7 +6,7 @@ use crate::kafka::publishing::statistics::Watched;
 use crate::kafka::tokens::Tokens;
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::DeliveryReport;
-use crate::relay::reason::{BROKERS_DOWN, NO_OFFSET, Reason, TLS, TOKEN};
+use crate::relay::reason::{BROKERS_DOWN, NO_OFFSET, OTHER_CLUSTER, Reason, TLS, TOKEN};
 use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -114,6 +114,11 @@ impl Reports {
         }
     }
 
+    fn refuse(&self, failure: Failure) {
+        *lock(&self.refused) = Some(failure);
+        self.raise(&self.failed);
+    }
+
     fn raise(&self, flag: &AtomicBool) {
         flag.store(true, Ordering::Release);
         self.wake.notify_one();
@@ -172,6 +177,10 @@ impl ClientContext for Context {
         if facility == "GETPID" && message.contains("Failed to acquire") {
             self.reports.note_error(message);
         }
+        // The brokers' names lead to another cluster now. librdkafka would publish to it.
+        if facility == "CLUSTERID" && matches!(level, RDKafkaLogLevel::Warning) {
+            self.reports.refuse(OTHER_CLUSTER.failure(message));
+        }
         // The relay logs state changes once, while librdkafka repeats them for each broker and attempt.
         match level {
             // The relay replaces the producer and reports the failure itself.
@@ -204,8 +213,7 @@ impl ClientContext for Context {
         let Some(why) = error.rdkafka_error_code().map(|code| reason_of(code, reason)) else { return };
         // Brokers that are down may be back within publish_timeout, and the producer then continues by itself.
         if why.kind == FailureKind::Cluster && *why != BROKERS_DOWN {
-            *lock(&self.reports.refused) = Some(why.failure(reason));
-            self.reports.raise(&self.reports.failed);
+            self.reports.refuse(why.failure(reason));
         }
     }
 }
@@ -247,6 +255,16 @@ impl ProducerContext for Context {
 mod tests {
     use super::*;
     use tokio::time::advance;
+
+    #[test]
+    fn producer_that_meets_another_cluster_is_refused() {
+        let context = Context::new(Arc::default(), Arc::default(), None, None);
+        context.log(RDKafkaLogLevel::Debug, "CLUSTERID", "ClusterId update \"\" -> \"a\"");
+        assert!(!context.reports.has_failed());
+        context.log(RDKafkaLogLevel::Warning, "CLUSTERID", "Broker b:9092 reports different ClusterId");
+        assert!(context.reports.has_failed());
+        assert_eq!(context.reports.refused().unwrap().reason, OTHER_CLUSTER.word);
+    }
 
     const DOWN: &str = "1/1 brokers are down";
 

@@ -110,11 +110,21 @@ pub(crate) const RELAY_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{migration}"),
 ];
 
-/// The columns that a relay replaces when it records its settings. All except the first have defaults.
-pub(crate) const SETTING_COLUMNS: &[&str] =
-    &["topic_template", "recorded_at", "role", "application", "address"];
+/// The columns that a relay replaces when it records its settings and its clusters. All except the first have defaults or are
+/// NULL.
+pub(crate) const SETTING_COLUMNS: &[&str] = &[
+    "topic_template",
+    "recorded_at",
+    "role",
+    "application",
+    "address",
+    "system_identifier",
+    "kafka_cluster_id",
+    "identified_at",
+    "identified_by",
+];
 
-/// For recording the topic template. The relay also starts without them, so the checks at start do not require them.
+/// For recording the topic template and the clusters. The relay also starts without them, so the checks at start do not require them.
 pub(crate) const RECORD_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{setting}"),
     on_columns("INSERT", "{setting}", &["topic_template"]),
@@ -198,6 +208,16 @@ pub(crate) const REPLAY_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{hold}"),
     privilege("DELETE", "{hold}"),
     RECORD_ACT,
+];
+
+/// For `confirm`.
+pub(crate) const CONFIRM_PRIVILEGES: &[Privilege] = &[
+    privilege("SELECT", "{setting}"),
+    on_columns(
+        "UPDATE",
+        "{setting}",
+        &["system_identifier", "kafka_cluster_id", "identified_at", "identified_by"],
+    ),
 ];
 
 /// For the runbook, which has operators delete a hold in psql.
@@ -303,6 +323,7 @@ pub fn operator_grants(table: &TableName, role: &str) -> String {
         REAP_PRIVILEGES,
         VERIFY_PRIVILEGES,
         REPLAY_PRIVILEGES,
+        CONFIRM_PRIVILEGES,
         RUNBOOK_PRIVILEGES,
     ];
     grants(table, role, &lists)

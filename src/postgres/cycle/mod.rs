@@ -7,3 +7,4 @@ pub mod reap;
 pub mod scout;
 pub(crate) mod settle;
 pub mod statements;
+pub(crate) mod tables;

@@ -3,5 +3,6 @@
 pub(crate) mod adapter;
 pub(crate) mod adopt;
 pub mod check;
+pub(crate) mod identity;
 pub mod migrate;
 pub(crate) mod setting;

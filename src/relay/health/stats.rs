@@ -102,6 +102,12 @@ pub struct Stats {
     pub oldest_seconds: Gauge<f64, AtomicU64>,
     /// Unsent rows: exact up to 10,000, then the span of their ids.
     pub backlog: Gauge,
+    /// The size of each table, with indexes and TOAST.
+    pub table_bytes: PerLabel<Gauge>,
+    /// How many transactions have begun since the oldest one that holds vacuum back.
+    pub vacuum_held_back: Gauge,
+    /// How many transactions have begun since the oldest one that is not frozen.
+    pub transaction_id_age: Gauge,
     /// The steps of the scout and the workers.
     pub progress: Progress,
     started: Instant,
@@ -155,6 +161,9 @@ impl Stats {
             unsettled: Gauge::default(),
             oldest_seconds: Gauge::default(),
             backlog: Gauge::default(),
+            table_bytes: PerLabel::default(),
+            vacuum_held_back: Gauge::default(),
+            transaction_id_age: Gauge::default(),
             progress: Progress::new(),
             started: Instant::now(),
             scout_beat_ms: AtomicI64::new(0),

@@ -8,6 +8,7 @@ use crate::operating::commands::{Setup, kafka};
 use crate::support::database::run;
 
 mod requeue;
+mod terminal;
 
 const EVENT: &str = "00000000-0000-0000-0000-00000000000";
 

@@ -1,5 +1,6 @@
 //! The relay as a service: logs, reload, secrets, sandbox and status page.
 
+mod clusters;
 mod logs;
 mod package_upgrade;
 mod recorded_template;

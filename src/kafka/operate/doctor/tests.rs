@@ -7,8 +7,11 @@ fn words(
     largest_bytes: i64,
 ) -> Vec<&'static str> {
     let topic = TopicInUse { topic: "events.order".to_owned(), waiting: 1, largest_bytes };
-    let settings =
-        settings.map(|(min_insync, request_bytes_max)| TopicSettings { min_insync, request_bytes_max });
+    let settings = settings.map(|(min_insync, request_bytes_max)| TopicSettings {
+        min_insync,
+        request_bytes_max,
+        unclean_election: false,
+    });
     let described = Described { replicas, in_sync, settings };
     judge(&topic, &described).iter().map(|finding| finding.code.word).collect()
 }

@@ -15,8 +15,9 @@ const PLACE: &str = "[outbox] topic";
 const PRIVILEGES: &str = "
 SELECT has_table_privilege(c.oid, 'SELECT'),
        has_column_privilege(c.oid, 'topic_template', 'INSERT')
-       AND NOT EXISTS (SELECT FROM unnest($3::text[]) AS setting (name)
-                       WHERE NOT has_column_privilege(c.oid, setting.name, 'UPDATE'))
+       AND NOT EXISTS (SELECT FROM pg_attribute AS a
+                       WHERE a.attrelid = c.oid AND a.attname = ANY ($3::text[])
+                         AND NOT has_column_privilege(c.oid, a.attnum, 'UPDATE'))
 FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = $1::text AND c.relname = $2::text AND c.relkind = 'r'";

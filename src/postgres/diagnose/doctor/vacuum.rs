@@ -3,7 +3,7 @@
 use super::Context;
 use crate::doctor::Finding;
 use crate::doctor::codes::{
-    AUTOVACUUM_LATE, AUTOVACUUM_OFF, LONG_TRANSACTION, PREPARED_TRANSACTION, REPLICATION_SLOT,
+    AUTOVACUUM_LATE, AUTOVACUUM_OFF, LONG_TRANSACTION, PREPARED_TRANSACTION, REPLICATION_SLOT, WRAPAROUND,
 };
 use crate::postgres::diagnose::holders::{HOLDERS, VacuumHolder, holder};
 use crate::postgres::table::quote_literal;
@@ -24,13 +24,23 @@ SELECT current_setting('autovacuum')::boolean AND current_setting('track_counts'
        coalesce((SELECT option_value FROM pg_options_to_table(c.reloptions)
                  WHERE option_name = 'autovacuum_vacuum_scale_factor'),
                 current_setting('autovacuum_vacuum_scale_factor'))::float8,
-       greatest(c.reltuples, 0)::float8
+       greatest(c.reltuples, 0)::float8,
+       greatest(age(c.relfrozenxid), age((SELECT datfrozenxid FROM pg_database WHERE datname = current_database())))
 FROM pg_class AS c
 WHERE c.oid = $1::text::regclass";
 
 /// Vacuum must start before there are this many dead rows, or this share of the table, whichever is more.
 const DEAD_ROWS_MAX: f64 = 1_000_000.0;
 const DEAD_SHARE_MAX: f64 = 0.05;
+/// Half of what PostgreSQL tolerates. By default, autovacuum freezes at a fifth of it.
+const AGE_MAX: i32 = 1_000_000_000;
+
+fn wraparound(place: &str, age: i32) -> Option<Finding> {
+    let remedy = "end what holds vacuum back (see the other findings), then run VACUUM (FREEZE) in each database whose \
+                  age(datfrozenxid) is high";
+    let problem = format!("the oldest transaction that is not frozen is {age} transactions old");
+    (age > AGE_MAX).then(|| WRAPAROUND.found(place, problem, remedy))
+}
 
 pub(super) async fn autovacuum(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
     let Some(row) = context.of_table(DOING, SETTINGS).await? else { return Ok(Vec::new()) };
@@ -49,6 +59,7 @@ pub(super) async fn autovacuum(context: &Context<'_>) -> Result<Vec<Finding>, Fa
         let remedy = format!("ALTER TABLE {outbox} RESET (autovacuum_enabled);");
         findings.push(AUTOVACUUM_OFF.found(&place, "autovacuum is off for this table", remedy));
     }
+    findings.extend(wraparound(&place, row.get(5)));
     let due = threshold + scale * rows;
     if due > DEAD_ROWS_MAX.max(DEAD_SHARE_MAX * rows) {
         let problem = format!("vacuum starts after {due:.0} dead rows, in a table of about {rows:.0} rows");
@@ -99,5 +110,17 @@ fn finding(held: &VacuumHolder) -> Finding {
             let pid = pid.unwrap_or_default();
             LONG_TRANSACTION.found(place, problem, format!("SELECT pg_terminate_backend({pid});"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn age_is_reported_long_before_the_server_stops() {
+        assert!(wraparound("app.outbox", AGE_MAX).is_none());
+        let finding = wraparound("app.outbox", AGE_MAX + 1).unwrap();
+        assert_eq!(finding.code.word, "wraparound");
     }
 }

@@ -20,7 +20,7 @@ pub struct Migration {
 /// `min_relay` keeps the value of the migration before it if relays of that version can run on the result. Otherwise it is the
 /// version that adds the migration, and neither a running older relay nor a rollback works: prefer two migrations, of which a
 /// later version applies the second one.
-pub const MIGRATIONS: [Migration; 3] = [
+pub const MIGRATIONS: [Migration; 4] = [
     Migration {
         number: 1,
         name: "outbox",
@@ -37,6 +37,12 @@ pub const MIGRATIONS: [Migration; 3] = [
         number: 3,
         name: "wait",
         template: include_str!("../../../../sql/0003_wait.sql"),
+        min_relay: "0.1.0",
+    },
+    Migration {
+        number: 4,
+        name: "identity",
+        template: include_str!("../../../../sql/0004_identity.sql"),
         min_relay: "0.1.0",
     },
 ];

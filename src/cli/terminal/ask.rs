@@ -1,4 +1,4 @@
-//! Questions on the terminal, for settings that the arguments leave out.
+//! Questions on the terminal.
 
 use crate::cli::exit::Failed;
 use crate::config::Secret;
@@ -6,12 +6,12 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use std::io::{BufRead, IsTerminal, Write};
 
 /// Whether a person can answer.
-pub(super) fn can_ask() -> bool {
+pub(crate) fn can_ask() -> bool {
     std::io::stdin().is_terminal()
 }
 
 /// Asks until there is an answer. `default` is used for an empty one.
-pub(super) fn ask(question: &str, default: Option<&str>) -> Result<String, Failed> {
+pub(crate) fn ask(question: &str, default: Option<&str>) -> Result<String, Failed> {
     loop {
         let hint = default.map(|default| format!(" [{default}]")).unwrap_or_default();
         prompt(&format!("{question}{hint}: "))?;
@@ -25,7 +25,7 @@ pub(super) fn ask(question: &str, default: Option<&str>) -> Result<String, Faile
 }
 
 /// Asks for a password, which the terminal does not show. `None` for an empty one.
-pub(super) fn password(question: &str) -> Result<Option<Secret>, Failed> {
+pub(crate) fn password(question: &str) -> Result<Option<Secret>, Failed> {
     let stdin = std::io::stdin();
     let unusable = |error: rustix::io::Errno| failed(&std::io::Error::from(error));
     let shown = tcgetattr(&stdin).map_err(unusable)?;
@@ -41,7 +41,7 @@ pub(super) fn password(question: &str) -> Result<Option<Secret>, Failed> {
 }
 
 /// Asks whether to continue. Anything but yes means no.
-pub(super) fn confirm(question: &str) -> Result<bool, Failed> {
+pub(crate) fn confirm(question: &str) -> Result<bool, Failed> {
     prompt(&format!("{question} [y/N] "))?;
     Ok(["y", "yes"].contains(&line()?.trim().to_lowercase().as_str()))
 }
