@@ -14,22 +14,34 @@ pub struct Migration {
 }
 
 /// The migrations of the outbox, in order. Never edit a released file: add another one.
-pub const MIGRATIONS: [Migration; 3] = [
+pub const MIGRATIONS: [Migration; 4] = [
     Migration { number: 1, name: "outbox", template: include_str!("../../../../sql/0001_outbox.sql") },
     Migration { number: 2, name: "setting", template: include_str!("../../../../sql/0002_setting.sql") },
     Migration { number: 3, name: "wait", template: include_str!("../../../../sql/0003_wait.sql") },
+    Migration { number: 4, name: "audit", template: include_str!("../../../../sql/0004_audit.sql") },
 ];
 
 /// The migrations of the optional modules.
-pub(super) const INBOX: [Migration; 1] =
-    [Migration { number: 1, name: "inbox", template: include_str!("../../../../sql/inbox/0001_inbox.sql") }];
-pub(super) const IDEMPOTENCY: [Migration; 1] = [Migration {
-    number: 1,
-    name: "idempotency",
-    template: include_str!("../../../../sql/idempotency/0001_idempotency.sql"),
-}];
-pub(super) const ONCE: [Migration; 1] =
-    [Migration { number: 1, name: "once", template: include_str!("../../../../sql/once/0001_once.sql") }];
+pub(super) const INBOX: [Migration; 2] = [
+    Migration { number: 1, name: "inbox", template: include_str!("../../../../sql/inbox/0001_inbox.sql") },
+    Migration { number: 2, name: "owner", template: include_str!("../../../../sql/inbox/0002_owner.sql") },
+];
+pub(super) const IDEMPOTENCY: [Migration; 2] = [
+    Migration {
+        number: 1,
+        name: "idempotency",
+        template: include_str!("../../../../sql/idempotency/0001_idempotency.sql"),
+    },
+    Migration {
+        number: 2,
+        name: "owner",
+        template: include_str!("../../../../sql/idempotency/0002_owner.sql"),
+    },
+];
+pub(super) const ONCE: [Migration; 2] = [
+    Migration { number: 1, name: "once", template: include_str!("../../../../sql/once/0001_once.sql") },
+    Migration { number: 2, name: "owner", template: include_str!("../../../../sql/once/0002_owner.sql") },
+];
 
 impl Migration {
     /// The SHA-256 of the text with placeholders, so that it does not depend on the table's name.
