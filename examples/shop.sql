@@ -21,12 +21,12 @@ CREATE TABLE customer_total (
     cents    bigint NOT NULL
 );
 
--- The role of the programs. outbox_relay_writer may insert events and use the inbox and the idempotency keys.
+-- The role of the programs. The groups may insert events, and use the inbox and the idempotency keys.
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'shop') THEN
         CREATE ROLE shop LOGIN PASSWORD 'change-me';
     END IF;
 END $$;
-GRANT outbox_relay_writer TO shop;
+GRANT outbox_relay_writer, outbox_relay_inbox, outbox_relay_idempotency TO shop;
 GRANT SELECT, UPDATE ON account, customer_order TO shop;
 GRANT SELECT, INSERT, UPDATE ON customer_total TO shop;

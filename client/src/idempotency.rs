@@ -71,7 +71,8 @@
 //!
 //! If the client does not retry, [`Idempotency::abandoned`] returns the request to one worker of the application, which
 //! completes it. The pause before it is returned again doubles with each attempt. The relay deletes finished requests after
-//! `[reaper] idempotency_retention` (24 h). It reports older unfinished requests, and never deletes them.
+//! `[reaper] idempotency_retention` (24 h). It reports older unfinished requests, and deletes those without a committed phase
+//! after 30 days.
 //!
 //! # Isolation
 //!
@@ -85,7 +86,8 @@
 //!
 //! # Privileges
 //!
-//! SELECT, INSERT, UPDATE and DELETE on the table `idempotency_key`.
+//! Membership in the group `outbox_relay_idempotency`, which can execute the functions and has no privilege on the table. A key
+//! belongs to the role that logged in, or to its service in the table `idempotency_service`. No other service sees it.
 
 mod calls;
 mod error;

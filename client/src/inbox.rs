@@ -49,7 +49,8 @@
 //!
 //! # Privileges
 //!
-//! INSERT on the table `processed_message`, and also SELECT for [`receive_many`].
+//! Membership in the group `outbox_relay_inbox`, which can execute the functions and has no privilege on the table. A mark belongs
+//! to the role that logged in, or to its service in the table `inbox_service`. No other service sees it or can make it.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};

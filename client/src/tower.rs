@@ -53,10 +53,14 @@
 //!   repeat.
 //!
 //! The layer stores each response except transient ones (408, 425, 429, 5xx), those that are marked with [`DoNotStore`], and
-//! those that [`IdempotencyLayer::store`] excludes. In these cases it releases the key, so that a retry runs the handler again.
+//! those that say that the request was not executed and can succeed later: 401, 403, 404, 407 and 409. Set
+//! [`IdempotencyLayer::store_if`] to decide otherwise. If it stores nothing, it releases the key, so that a retry runs the handler
+//! again. A stored response is replayed without running the handler: authenticate *and authorize* outside of the layer.
 //! A handler that returns such a response must not have committed a change, except in [phases](Guard::phase).
 //!
-//! The layer stores the status, the body, and all headers except `Set-Cookie`, `Date`, and those of the connection. Trailers are
+//! The layer stores the status, the body, and all headers except `Set-Cookie`, `Date`, `Age`, `WWW-Authenticate`,
+//! `Authentication-Info` and those of the connection. Add headers that depend on the single request, such as those of CORS or a
+//! request ID, outside of the layer. Trailers are
 //! dropped, from requests and from responses that the layer stores. A body must have a known size of up to 1 MiB. The client
 //! receives a response that cannot be stored, and the observer gets [`Outcome::NotStored`].
 //!
@@ -96,7 +100,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderName, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::sync::Mutex;
 use tower_layer::Layer;
 
@@ -180,6 +184,8 @@ pub type Held = Arc<Mutex<Guard>>;
 #[derive(Debug, Clone, Copy)]
 pub struct DoNotStore;
 
+type Stores = dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync;
+
 /// Adds idempotency keys to a service. See the [module](self).
 ///
 /// ```no_run
@@ -194,7 +200,7 @@ pub struct DoNotStore;
 ///     .optional() // requests without a key are passed to the handler
 ///     .body_limit(64 * 1024)
 ///     .keep_body() // for `Idempotency::abandoned`
-///     .store(|status| status != StatusCode::NOT_FOUND)
+///     .store_if(|status, _| status != StatusCode::FORBIDDEN) // also stores 404 and 409
 ///     .replay_header(HeaderName::from_static("x-replayed"))
 ///     .documentation("https://shop.example/docs/idempotency")
 ///     .observer(|_, outcome| println!("{outcome:?}"))
@@ -209,7 +215,8 @@ pub struct IdempotencyLayer<C> {
     is_required: bool,
     keeps_body: bool,
     body_bytes_max: usize,
-    stores: Arc<dyn Fn(StatusCode) -> bool + Send + Sync>,
+    stores: Arc<Stores>,
+    challenge: HeaderValue,
     replay_header: HeaderName,
     documentation: String,
     observer: Arc<Observer>,
@@ -247,7 +254,8 @@ impl<C: Connections> IdempotencyLayer<C> {
             is_required: true,
             keeps_body: false,
             body_bytes_max: REQUEST_BYTES_MAX,
-            stores: Arc::new(|_| true),
+            stores: Arc::new(|status, _| !matches!(status.as_u16(), 401 | 403 | 404 | 407 | 409)),
+            challenge: HeaderValue::from_static("Bearer"),
             replay_header: HeaderName::from_static("idempotent-replayed"),
             documentation: "about:blank".to_owned(),
             observer: Arc::new(|_, _| ()),
@@ -275,9 +283,15 @@ impl<C: Connections> IdempotencyLayer<C> {
         IdempotencyLayer { keeps_body: true, ..self }
     }
 
-    /// Limits which responses the layer stores, by their status. It never stores transient ones.
-    pub fn store(self, stores: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
+    /// Decides which responses the layer stores, by their status and headers. It never stores transient ones. The default is
+    /// all except 401, 403, 404, 407 and 409.
+    pub fn store_if(self, stores: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static) -> Self {
         IdempotencyLayer { stores: Arc::new(stores), ..self }
+    }
+
+    /// Sets the header `WWW-Authenticate` of the layer's own 401, which is `Bearer` by default.
+    pub fn challenge(self, challenge: HeaderValue) -> Self {
+        IdempotencyLayer { challenge, ..self }
     }
 
     /// Sets the name of the header of replayed responses, which is `idempotent-replayed` by default. Its value is `true`.

@@ -9,7 +9,7 @@ pub use crate::config::TableName;
 pub use crate::config::quote_identifier;
 
 /// Placeholders of names that derive from the outbox table, with the suffix of each name.
-const DERIVED: [(&str, &str); 14] = [
+const DERIVED: [(&str, &str); 17] = [
     ("outbox", ""),
     ("lane", "_lane"),
     ("dead_letter", "_dead_letter"),
@@ -17,6 +17,9 @@ const DERIVED: [(&str, &str); 14] = [
     ("blocked_key", "_blocked_key"),
     ("pause", "_pause"),
     ("act", "_act"),
+    ("act_recorded", "_act_recorded"),
+    ("record_act", "_record_act"),
+    ("reaper", "_reaper"),
     ("hold_version", "_hold_version"),
     ("hold_changed", "_hold_changed"),
     ("enqueue", "_enqueue"),
@@ -28,16 +31,22 @@ const DERIVED: [(&str, &str); 14] = [
 
 /// Fixed names, which a schema has at most once: the tables and functions of the optional modules. The placeholder is the
 /// name.
-const MODULE_NAMES: [&str; 18] = [
+const MODULE_NAMES: [&str; 24] = [
     "pg_outbox_migration",
     "processed_message",
+    "inbox_service",
+    "inbox_owner",
     "inbox_receive",
     "inbox_receive_many",
     "inbox_reap",
     "once_key",
+    "once_service",
+    "once_owner",
     "once_claim",
     "once_reap",
     "idempotency_key",
+    "idempotency_service",
+    "idempotency_owner",
     "idempotency_fingerprint",
     "idempotency_begin",
     "idempotency_finish",
@@ -85,16 +94,6 @@ impl TableName {
     /// The table that counts changes of holds, blocked keys and pauses, quoted.
     pub(crate) fn hold_version(&self) -> String {
         self.derived("_hold_version")
-    }
-
-    /// The function that inserts an event, quoted.
-    pub(crate) fn enqueue(&self) -> String {
-        self.derived("_enqueue")
-    }
-
-    /// The function that returns the recorded topic template, quoted.
-    pub(crate) fn template(&self) -> String {
-        self.derived("_template")
     }
 
     /// The procedure that waits for new events, quoted.
@@ -148,7 +147,11 @@ impl TableName {
             }
             _ => DERIVED
                 .iter()
-                .find_map(|(known, suffix)| (*known == placeholder).then(|| self.derived(suffix)))
+                .find_map(|(known, suffix)| match placeholder.strip_prefix(known)? {
+                    "" => Some(self.derived(suffix)),
+                    "_literal" => Some(quote_literal(&self.derived(suffix))),
+                    _ => None,
+                })
                 .or_else(|| Some(self.column(Column::named(placeholder.strip_suffix("_column")?)?))),
         }
     }

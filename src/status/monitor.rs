@@ -1,6 +1,6 @@
 //! Creates reports about an outbox, once or repeatedly.
 
-use super::report::{LocalRelay, Rates, Relays, Report};
+use super::report::{LocalRelay, Rates, Reaper, Relays, Report};
 use super::verdict::{Circumstances, verdict};
 use crate::config::{Config, ConnectionError, OnSent};
 use crate::postgres::access::grants::STATUS_PRIVILEGES;
@@ -123,6 +123,7 @@ impl Monitor {
             pooled,
             rates: rates.as_ref(),
             here: here.as_ref(),
+            not_reaped: Reaper::not_reaped(&self.config, &status).filter(|_| self.config.reaper.enabled),
             config: &self.config_argument,
         };
         let verdict = verdict(&status, &circumstances);

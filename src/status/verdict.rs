@@ -49,6 +49,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) rates: Option<&'a Rates>,
     /// The relay on this host, if it answers.
     pub(super) here: Option<&'a LocalRelay>,
+    /// The age of the oldest sent row, if the reaper should have deleted it.
+    pub(super) not_reaped: Option<Duration>,
     /// ` --config FILE`, or nothing.
     pub(super) config: &'a str,
 }
@@ -116,6 +118,11 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
             counted(status.paused.len() as u64, "pause")
         );
         return with_command(OutboxState::Behind, why, "outbox-relay dead-letters history");
+    }
+    if let Some(age) = circumstances.not_reaped {
+        let why =
+            format!("events are sent, but old rows are not deleted: the oldest was sent {} ago", span(age));
+        return with_command(OutboxState::Behind, why, "outbox-relay doctor");
     }
     healthy(status, config)
 }

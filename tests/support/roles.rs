@@ -1,7 +1,8 @@
 //! The roles of a test's outbox, created by the output of `outbox-relay migrate --print-roles`, so that tests run with
 //! the privileges that users grant.
 
-use outbox_relay::postgres::access::roles::{self, RelayRole};
+use outbox_relay::postgres::access::roles::{self, RelayRole, Sessions};
+use outbox_relay::postgres::schema::migrate::Module;
 use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
 
@@ -22,7 +23,7 @@ impl Roles {
     /// Creates them for the outbox of this name in the client's database.
     pub async fn create(client: &Client, table: &TableName) -> Self {
         let roles = Self(unique("relay").parse().unwrap());
-        run(client, &roles::print(table, &roles.0)).await;
+        run(client, &roles::print(table, &roles.0, Sessions::All)).await;
         let (person, group) = (roles.on_call(), roles.0.operator());
         run(client, &format!("CREATE ROLE {person} LOGIN IN ROLE {group}")).await;
         roles
@@ -30,7 +31,7 @@ impl Roles {
 
     /// Grants the privileges on the optional column `topic`.
     pub async fn grant_topic_column(&self, client: &Client, table: &TableName) {
-        run(client, &roles::print(table, &self.0)).await;
+        run(client, &roles::print(table, &self.0, Sessions::All)).await;
     }
 
     /// The role of the relay.
@@ -51,6 +52,11 @@ impl Roles {
     /// The group of the writers.
     pub fn writer(&self) -> String {
         self.0.writer()
+    }
+
+    /// The group of a module, which exists if the roles were printed after the module was installed.
+    pub fn module(&self, module: Module) -> String {
+        self.0.module(module)
     }
 
     /// A member of the operators.

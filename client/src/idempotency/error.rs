@@ -9,6 +9,7 @@ use crate::invalid_text::InvalidText;
 
 /// The SQLSTATE that the SQL functions use for a lost lock.
 const LOCK_LOST: &str = "OB001";
+const TOO_MANY_KEYS: &str = "OB002";
 
 /// Errors of idempotency keys. Messages never contain parts of a request or a response.
 ///
@@ -20,6 +21,7 @@ const LOCK_LOST: &str = "OB001";
 ///     match error {
 ///         Error::Invalid(_) | Error::NotJson { .. } | Error::TooDeep => 400,
 ///         Error::RequestTooLarge { .. } => 413,
+///         Error::TooManyKeys => 429,
 ///         Error::LockLost | Error::Database(_) => 503, // the client repeats the request
 ///         _ => 500,
 ///     }
@@ -58,6 +60,9 @@ pub enum Error {
     /// only be rolled back, so the effect does not happen twice.
     #[error("the lock on this idempotency key was lost. Roll back the transaction")]
     LockLost,
+    /// The scope has as many keys as the table `idempotency_service` allows. Return 429.
+    #[error("this scope has the maximum number of idempotency keys")]
+    TooManyKeys,
     /// The stored data has an unexpected format.
     #[error("cannot read the data stored for this idempotency key")]
     Stored(#[source] serde_json::Error),
@@ -78,6 +83,7 @@ impl From<PostgresError> for Error {
     fn from(error: PostgresError) -> Error {
         match error.sqlstate() {
             Some(LOCK_LOST) => Error::LockLost,
+            Some(TOO_MANY_KEYS) => Error::TooManyKeys,
             _ => Error::Database(DatabaseError::new("idempotency", error)),
         }
     }

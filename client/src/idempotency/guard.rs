@@ -224,8 +224,10 @@ impl Guard {
         Ok(())
     }
 
-    /// Releases a request that failed before its response, so that a retry can begin immediately. If no phase was committed, the
-    /// key counts as unused. Commits immediately, in one round trip.
+    /// Releases a request that failed before its response, so that a retry can begin immediately. If no phase was committed and
+    /// no body is kept, the key counts as unused. With a kept body,
+    /// [`Idempotency::abandoned`](super::Idempotency::abandoned) returns the request later. Commits immediately, in one round
+    /// trip.
     ///
     /// Do not call it after an external call whose phase was not committed. Let the lock expire, so that a retry or
     /// [`Idempotency::abandoned`](super::Idempotency::abandoned) resumes the request.

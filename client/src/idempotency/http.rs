@@ -6,8 +6,10 @@ use http::{HeaderName, HeaderValue, StatusCode, response};
 
 use super::Response;
 
-/// The server sets the first two for each response. Cookies are secrets, and cannot be joined into one value.
-const NOT_STORED: [&str; 3] = ["content-length", "date", "set-cookie"];
+/// The server sets the first two for each response. Cookies are secrets, and cannot be joined into one value. The others are
+/// about the first response only.
+const NOT_STORED: [&str; 6] =
+    ["content-length", "date", "set-cookie", "age", "www-authenticate", "authentication-info"];
 
 /// Whether a header belongs to one connection, and must be neither stored nor replayed (RFC 9110, section 7.6.1).
 fn is_hop_by_hop(name: &HeaderName) -> bool {

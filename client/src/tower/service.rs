@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
@@ -123,7 +123,11 @@ impl<C: Connections> IdempotencyLayer<C> {
         let too_large = |detail: &str| self.refuse(StatusCode::PAYLOAD_TOO_LARGE, detail);
         let over = |bytes_max| too_large(&format!("The maximum size of a body is {bytes_max} bytes."));
         let scope = (self.scope)(parts)
-            .ok_or_else(|| self.refuse(StatusCode::UNAUTHORIZED, "The request is not authenticated."))?
+            .ok_or_else(|| {
+                let mut refusal = self.refuse(StatusCode::UNAUTHORIZED, "The request is not authenticated.");
+                refusal.headers_mut().insert(WWW_AUTHENTICATE, self.challenge.clone());
+                refusal
+            })?
             .map_err(|error| bad(&format!("The Idempotency-Key has no valid scope: {error}.")))?;
         let mut keys = parts.headers.get_all(HEADER).iter();
         let (Some(key), None) = (keys.next(), keys.next()) else {
@@ -145,6 +149,7 @@ impl<C: Connections> IdempotencyLayer<C> {
         })?;
         let body = body.to_bytes();
         let fingerprint = Fingerprint::json(&body).unwrap_or_else(|_| Fingerprint::bytes(&body));
+        let fingerprint = fingerprint.with(parts.method.as_str().as_bytes());
         let fingerprint = fingerprint.with(parts.uri.path().as_bytes());
         let fingerprint = parts.uri.query().map_or(fingerprint, |query| fingerprint.with(query.as_bytes()));
         let mut asked = idempotency::Request::new(scope, key, fingerprint);
@@ -187,6 +192,13 @@ impl<C: Connections> IdempotencyLayer<C> {
                 observe(Outcome::Mismatched);
                 let detail = "The Idempotency-Key was used for another request. Use a new key.";
                 Err(self.refuse(StatusCode::UNPROCESSABLE_ENTITY, detail))
+            }
+            Err(error @ Error::TooManyKeys) => {
+                observe(Outcome::Unavailable(&error));
+                let detail = "Too many requests with an Idempotency-Key were sent. Repeat it later.";
+                let mut refusal = self.refuse(StatusCode::TOO_MANY_REQUESTS, detail);
+                refusal.headers_mut().insert(RETRY_AFTER, 60.into());
+                Err(refusal)
             }
             Err(error) => Err(self.unavailable(asked, &error)),
         }
@@ -233,7 +245,8 @@ impl<C: Connections> IdempotencyLayer<C> {
     }
 
     fn is_stored<R>(&self, response: &Response<R>) -> bool {
-        response.extensions().get::<DoNotStore>().is_none() && (self.stores)(response.status())
+        response.extensions().get::<DoNotStore>().is_none()
+            && (self.stores)(response.status(), response.headers())
     }
 
     async fn store_response<R: Body<Data = Bytes, Error: Into<BoxError>>>(

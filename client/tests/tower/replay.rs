@@ -118,7 +118,7 @@ async fn final_response_is_stored_whatever_its_status() {
 #[tokio::test]
 async fn excluded_response_releases_the_key() {
     let db = Database::new().await;
-    let api = Api::with(&db, |layer| layer.store(|status| !status.is_client_error())).await;
+    let api = Api::with(&db, |layer| layer.store_if(|status, _| !status.is_client_error())).await;
     let marked = || post_to("/status/200", &[("idempotency-key", "k"), ("mark", "")], "{}");
     for _ in 0..2 {
         assert_eq!(api.send(keyed("/status/404", "{}")).await.status, 404);

@@ -15,20 +15,20 @@ use uuid::Uuid;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Shows who requeued or discarded dead letters, retried or dead-lettered blocked keys, replayed events, and paused or resumed publishing. \
-The action `lift` means that a key was unblocked because its event no longer existed. Each line shows the time, role, \
+The action `lift` means that a key was unblocked because its event no longer existed. Each line shows the time, the role that logged in (and the one that SET ROLE has set, if it differs), \
 action, dead letter, outbox row, event_id, topic, reason, and the application_name and address of the connection. For a \
 pause, it shows the ID, scope and reason of the pause, but not the key of a paused key, because keys are not recorded.
 
-Each action and its record are committed in the same transaction. Records are never deleted, even if their dead \
-letter is discarded.
+Each action and its record are committed in the same transaction, also if the action was performed in psql. Records are \
+never deleted, even if their dead letter is discarded.
 
-Fields of --json: id, at, role, application, address (null for a socket), act, dead_letter_id (or null), outbox_id, \
+Fields of --json: id, at, login (null for acts of earlier versions), role, application, address (null for a socket), act, dead_letter_id (or null), outbox_id, \
 event_id, pause_id, aggregate_type, topic, reason. For pause and resume, outbox_id and event_id are null, and \
 aggregate_type and topic contain the scope, without the key. For other actions, pause_id is null.
 
 Examples:
   outbox-relay dead-letters history --config config.toml
-  outbox-relay dead-letters history --config config.toml --json --limit 1000 | jq -r .role | sort | uniq -c
+  outbox-relay dead-letters history --config config.toml --json --limit 1000 | jq -r .login | sort | uniq -c
 
 Exit codes: 0 success, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration or schema, or \
 missing privileges.")]
@@ -47,6 +47,7 @@ pub(crate) struct History {
 struct Line<'a> {
     id: i64,
     at: String,
+    login: Option<&'a str>,
     role: &'a str,
     application: &'a str,
     address: Option<&'a str>,
@@ -80,6 +81,7 @@ fn line(act: &Act) -> Line<'_> {
     Line {
         id: act.id,
         at: time(act.at),
+        login: act.login.as_deref(),
         role: &act.role,
         application: &act.application,
         address: act.address.as_deref(),
@@ -100,14 +102,23 @@ fn describe(act: &Act) -> String {
         None => event_in_line(act),
     };
     format!(
-        "{at}  {role}  {what}{about}  from {application} {address}",
+        "{at}  {who}  {what}{about}  from {application} {address}",
         at = time(act.at),
-        role = in_line(&act.role, 63),
+        who = who(act),
         what = in_line(&act.act, 20),
         application = in_line(&act.application, 63),
         address =
             act.address.as_deref().map_or("over a Unix socket".to_owned(), |address| format!("at {address}")),
     )
+}
+
+/// The role that logged in, and the one that it acted as.
+fn who(act: &Act) -> String {
+    let role = in_line(&act.role, 63);
+    match &act.login {
+        Some(login) if *login != act.role => format!("{} as {role}", in_line(login, 63)),
+        _ => role.to_string(),
+    }
 }
 
 fn event_in_line(act: &Act) -> String {

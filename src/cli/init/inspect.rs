@@ -51,7 +51,7 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
     let role_exists = existing_roles.iter().any(|name| name == role.relay());
     let password = decide(wanted, config, password, role_exists)?;
     let secret = password.secret().filter(|_| !role_exists);
-    let roles = NewRoles::new(table, role, secret);
+    let roles = NewRoles::new(table, role, secret, wanted.sessions);
     let draft = draft(wanted, &relay_url, DraftPassword::File(files::PASSWORD_FILE));
     let mut plan = Plan {
         wanted,

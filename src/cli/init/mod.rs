@@ -17,7 +17,7 @@ use super::{ConfigFile, block_on, check_config, load};
 use crate::config::properties::is_secret;
 use crate::config::{Secret, TableName};
 use crate::kafka::operate::new_topic::Shape;
-use crate::postgres::access::roles::RelayRole;
+use crate::postgres::access::roles::{RelayRole, Sessions};
 use clap::Args;
 use owner::OwnerUrl;
 use pg_outbox::topic::check_topic;
@@ -75,6 +75,9 @@ pub(crate) struct Init {
     /// Role of the relay. The other roles are named after it.
     #[arg(long, value_name = "NAME", default_value = "outbox_relay")]
     role: RelayRole,
+    /// Also show operators and monitoring all sessions of the server, with their statements (pg_read_all_stats).
+    #[arg(long)]
+    with_stats: bool,
     /// Topics to create, separated by commas.
     #[arg(long = "topic", value_name = "TOPICS", value_delimiter = ',', value_parser = topic)]
     topics: Vec<String>,
@@ -102,6 +105,7 @@ struct Wanted {
     properties: Vec<(String, String)>,
     table: TableName,
     role: RelayRole,
+    sessions: Sessions,
     topics: Vec<String>,
     shape: Shape,
 }
@@ -160,8 +164,9 @@ impl Init {
             self.topics
         };
         let shape = Shape { partitions: self.partitions, replicas: self.replication_factor };
+        let sessions = if self.with_stats { Sessions::All } else { Sessions::Own };
         let Init { table, role, .. } = self;
-        Ok(Wanted { file, owner, owner_password, brokers, properties, table, role, topics, shape })
+        Ok(Wanted { file, owner, owner_password, brokers, properties, table, role, sessions, topics, shape })
     }
 }
 

@@ -6,7 +6,7 @@ use super::exit::Failed;
 use super::terminal::output;
 use super::{ConfigFile, block_on};
 use crate::config::Config;
-use crate::postgres::access::roles::{self, RelayRole};
+use crate::postgres::access::roles::{self, RelayRole, Sessions};
 use crate::postgres::connection::connect::Database;
 use crate::postgres::cycle::statements::{self, Statements};
 use crate::postgres::payload::PayloadType;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// Create or upgrade the outbox tables.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each migration runs in its own transaction, under an advisory lock. It waits at most 1 s for a lock on a table, so \
+Each migration runs in its own transaction, under a lock on the table that records the migrations. It waits at most 1 s for a lock on a table, so \
 that inserts do not queue behind it for long, and tries up to 10 times. Its checksum is recorded. Running the \
 command again changes \
 nothing. The relay never migrates by itself.
@@ -59,6 +59,10 @@ pub(crate) struct Migrate {
     /// With --print-roles and --print-adapter: name of the relay's role. The other roles are named after it.
     #[arg(long, value_name = "NAME", default_value = "outbox_relay", requires = "names_roles")]
     role: RelayRole,
+    /// With --print-roles: also show operators and monitoring all sessions of the server, with their statements
+    /// (pg_read_all_stats). Without it, `status` shows less.
+    #[arg(long, requires = "print_roles")]
+    with_stats: bool,
     /// With --print-queries: type of the payload column (json, jsonb, text or bytea).
     #[arg(long, value_name = "TYPE", default_value = "json", requires = "print_queries")]
     payload: PayloadType,
@@ -111,7 +115,8 @@ impl Migrate {
             return output::raw(parts.collect::<Vec<_>>().join("\n").as_bytes()).map(|_| ());
         }
         if self.instead.print_roles {
-            return output::raw(roles::print(&table, &self.role).as_bytes()).map(|_| ());
+            let sessions = if self.with_stats { Sessions::All } else { Sessions::Own };
+            return output::raw(roles::print(&table, &self.role, sessions).as_bytes()).map(|_| ());
         }
         if let Some(Adapter::Debezium) = self.instead.print_adapter {
             return output::raw(debezium(&self.from, &table, &self.role).as_bytes()).map(|_| ());

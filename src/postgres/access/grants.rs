@@ -9,7 +9,7 @@ use crate::postgres::table::{Column, TableName, quote_identifier};
 pub(crate) struct Privilege {
     /// The relation, as a placeholder of [`TableName::render`].
     pub(crate) on: &'static str,
-    /// SELECT, INSERT, UPDATE or DELETE.
+    /// SELECT, INSERT, UPDATE or DELETE; EXECUTE for a function.
     pub(crate) kind: &'static str,
     /// The columns that it is limited to; empty for the whole table.
     pub(crate) columns: &'static [&'static str],
@@ -51,10 +51,6 @@ const EVENT_COLUMNS: &[&str] =
 const REQUEUED_COLUMNS: &[&str] =
     &["event_id", "aggregate_type", "aggregate_id", "event_type", "payload", "headers", "created_at"];
 
-/// Without role, time, application and address, so that no role can record an action of another one.
-const ACT_COLUMNS: &[&str] =
-    &["act", "dead_letter_id", "outbox_id", "event_id", "pause_id", "aggregate_type", "topic", "reason"];
-
 const ADD_DEAD_LETTER: Privilege = on_columns(
     "INSERT",
     "{dead_letter}",
@@ -75,7 +71,10 @@ const ADD_DEAD_LETTER: Privilege = on_columns(
 );
 /// `SELECT ... FOR UPDATE` needs it too.
 const MARK_SENT: Privilege = on_columns("UPDATE", "{outbox}", &["sent_at"]);
-const RECORD_ACT: Privilege = on_columns("INSERT", "{act}", ACT_COLUMNS);
+/// Triggers record all other acts.
+const RECORD_ACT: Privilege = privilege("EXECUTE", "{record_act}");
+/// For `SELECT ... FOR UPDATE`; no role changes the row.
+const LOCK_REAPER: Privilege = on_columns("UPDATE", "{reaper}", &["singleton"]);
 const READ_SENT_AT: Privilege = on_columns("SELECT", "{outbox}", &["id", "event_id", "sent_at"]);
 
 /// For the checks at start, in every command.
@@ -108,6 +107,8 @@ pub(crate) const RELAY_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{pause}"),
     privilege("SELECT", "{hold_version}"), // the trigger function updates it with the privileges of its owner
     privilege("SELECT", "{migration}"),
+    privilege("SELECT", "{reaper}"),
+    LOCK_REAPER,
 ];
 
 /// The columns that a relay replaces when it records its settings and its clusters. All except the first have defaults or are
@@ -148,23 +149,21 @@ pub(crate) const REQUEUE_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{dead_letter}"),
     on_columns("UPDATE", "{dead_letter}", &["requeued_at"]),
     on_columns("INSERT", "{outbox}", REQUEUED_COLUMNS),
-    RECORD_ACT,
 ];
 
 /// For `dead-letters discard`.
 pub(crate) const DISCARD_PRIVILEGES: &[Privilege] =
-    &[privilege("SELECT", "{dead_letter}"), privilege("DELETE", "{dead_letter}"), RECORD_ACT];
+    &[privilege("SELECT", "{dead_letter}"), privilege("DELETE", "{dead_letter}")];
 
 /// For `pause`. Without role and time, so that no role can pause as another one.
 pub(crate) const PAUSE_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{pause}"),
     on_columns("INSERT", "{pause}", &["topic", "aggregate_type", "aggregate_id", "reason"]),
-    RECORD_ACT,
 ];
 
 /// For `resume`.
 pub(crate) const RESUME_PRIVILEGES: &[Privilege] =
-    &[privilege("SELECT", "{pause}"), privilege("DELETE", "{pause}"), RECORD_ACT];
+    &[privilege("SELECT", "{pause}"), privilege("DELETE", "{pause}")];
 
 /// For `dead-letters history`.
 pub(crate) const HISTORY_PRIVILEGES: &[Privilege] = &[privilege("SELECT", "{act}")];
@@ -174,7 +173,7 @@ pub(crate) const BLOCK_PRIVILEGES: &[Privilege] = &[READ_SENT_AT, privilege("SEL
 
 /// For `blocked-keys retry`.
 pub(crate) const RETRY_PRIVILEGES: &[Privilege] =
-    &[READ_SENT_AT, privilege("SELECT", "{blocked_key}"), privilege("DELETE", "{blocked_key}"), RECORD_ACT];
+    &[READ_SENT_AT, privilege("SELECT", "{blocked_key}"), privilege("DELETE", "{blocked_key}")];
 
 /// For `blocked-keys dead-letter`, which moves the whole event.
 pub(crate) const UNBLOCK_PRIVILEGES: &[Privilege] = &[
@@ -184,7 +183,6 @@ pub(crate) const UNBLOCK_PRIVILEGES: &[Privilege] = &[
     privilege("DELETE", "{blocked_key}"),
     on_columns("SELECT", "{dead_letter}", &["id", "outbox_id"]),
     ADD_DEAD_LETTER,
-    RECORD_ACT,
 ];
 
 /// For `reap`.
@@ -192,6 +190,8 @@ pub(crate) const REAP_PRIVILEGES: &[Privilege] = &[
     on_columns("SELECT", "{outbox}", &["ctid", "id", "sent_at"]),
     MARK_SENT,
     privilege("DELETE", "{outbox}"),
+    privilege("SELECT", "{reaper}"),
+    LOCK_REAPER,
 ];
 
 /// For `verify`, which only reads.
@@ -224,11 +224,16 @@ pub(crate) const CONFIRM_PRIVILEGES: &[Privilege] = &[
 const RUNBOOK_PRIVILEGES: &[Privilege] = &[privilege("DELETE", "{hold}")];
 
 /// For applications.
-const WRITER_PRIVILEGES: &[Privilege] = &[on_columns("INSERT", "{outbox}", EVENT_COLUMNS)];
+const WRITER_PRIVILEGES: &[Privilege] = &[
+    on_columns("INSERT", "{outbox}", EVENT_COLUMNS),
+    privilege("EXECUTE", "{enqueue}"),
+    privilege("EXECUTE", "{template}"),
+];
 
 impl Privilege {
     /// The GRANT statement for `role`, a name without quotes.
     pub(crate) fn grant(&self, table: &TableName, role: &str) -> String {
+        let kind = if self.kind == "EXECUTE" { "FUNCTION " } else { "" };
         let privilege = match self.columns {
             [] => self.kind.to_owned(),
             columns => {
@@ -236,7 +241,7 @@ impl Privilege {
                 format!("{} ({})", self.kind, columns.join(", "))
             }
         };
-        format!("GRANT {privilege} ON {} TO {};", table.render(self.on), quote_identifier(role))
+        format!("GRANT {privilege} ON {kind}{} TO {};", table.render(self.on), quote_identifier(role))
     }
 
     /// The names of the columns in the system catalogs.
@@ -292,7 +297,7 @@ pub(crate) fn schema_grant(table: &TableName, role: &str) -> String {
     format!("GRANT USAGE ON SCHEMA {} TO {};", quote_identifier(table.schema()), quote_identifier(role))
 }
 
-fn grants(table: &TableName, role: &str, lists: &[&[Privilege]]) -> String {
+pub(super) fn grants(table: &TableName, role: &str, lists: &[&[Privilege]]) -> String {
     let mut sql = schema_grant(table, role) + "\n";
     for privilege in union(lists) {
         sql += &privilege.grant(table, role);
@@ -337,10 +342,7 @@ pub(crate) fn monitor_grants(table: &TableName, role: &str) -> String {
 /// GRANT statements for applications, one per line. They allow the helper crate, `outbox_enqueue` and plain INSERTs. An
 /// identity column needs no privilege on its sequence.
 pub fn writer_grants(table: &TableName, role: &str) -> String {
-    let (enqueue, template, role_name) = (table.enqueue(), table.template(), quote_identifier(role));
     grants(table, role, &[WRITER_PRIVILEGES])
-        + &format!("GRANT EXECUTE ON FUNCTION {enqueue} TO {role_name};\n")
-        + &format!("GRANT EXECUTE ON FUNCTION {template} TO {role_name};\n")
 }
 
 #[cfg(test)]

@@ -1,85 +1,83 @@
 //! The privileges on the tables of the optional modules. The SQL grants them only for modules that are installed.
 
-use crate::postgres::access::grants::{Privilege, on_columns, privilege, union};
+use crate::postgres::access::grants::{Privilege, grants, on_columns, privilege};
 use crate::postgres::access::roles::RelayRole;
 use crate::postgres::schema::migrate::Module;
-use crate::postgres::table::{TableName, quote_identifier, quote_literal};
+use crate::postgres::table::{TableName, fill, quote_identifier, quote_literal};
 
-/// The privileges on one module.
+/// The privileges on one module. Nobody has privileges on its tables, except to look at them.
 struct ModulePrivileges {
     table: &'static str,
-    /// For the reaper and `reap`. They delete rows by `ctid` and read no id, request or response.
+    /// The services that use several logins.
+    services: &'static str,
+    /// For the reaper and `reap`. They read no id, request or response.
     reap: &'static [Privilege],
-    reap_functions: &'static [&'static str],
     /// For operators: no request, no response and no data of a phase.
     operator: &'static [Privilege],
-    application: &'static [Privilege],
-    application_functions: &'static [&'static str],
+    /// For applications.
+    call: &'static [Privilege],
 }
 
 const INBOX: ModulePrivileges = ModulePrivileges {
     table: "{processed_message}",
+    services: "{inbox_service}",
     reap: &[
-        on_columns("SELECT", "{processed_message}", &["ctid", "processed_at"]),
-        privilege("DELETE", "{processed_message}"),
+        on_columns("SELECT", "{processed_message}", &["processed_at"]),
+        privilege("EXECUTE", "{inbox_reap}"),
     ],
-    reap_functions: &["{inbox_reap}"],
-    operator: &[privilege("SELECT", "{processed_message}")],
-    application: &[privilege("SELECT", "{processed_message}"), privilege("INSERT", "{processed_message}")],
-    application_functions: &["{inbox_receive}", "{inbox_receive_many}"],
+    operator: &[privilege("SELECT", "{processed_message}"), privilege("SELECT", "{inbox_service}")],
+    call: &[privilege("EXECUTE", "{inbox_receive}"), privilege("EXECUTE", "{inbox_receive_many}")],
 };
 
 const IDEMPOTENCY: ModulePrivileges = ModulePrivileges {
     table: "{idempotency_key}",
+    services: "{idempotency_service}",
     reap: &[
-        on_columns("SELECT", "{idempotency_key}", &["ctid", "created_at", "finished_at"]),
-        privilege("DELETE", "{idempotency_key}"),
+        on_columns(
+            "SELECT",
+            "{idempotency_key}",
+            &["created_at", "finished_at", "recovery_point", "locked_until"],
+        ),
+        privilege("EXECUTE", "{idempotency_reap}"),
+        privilege("EXECUTE", "{idempotency_unfinished}"),
     ],
-    reap_functions: &["{idempotency_reap}", "{idempotency_unfinished}"],
-    operator: &[on_columns(
-        "SELECT",
-        "{idempotency_key}",
-        &[
-            "scope",
-            "key",
-            "created_at",
-            "locked_at",
-            "locked_until",
-            "attempts",
-            "retry_at",
-            "recovery_point",
-            "finished_at",
-            "status",
-        ],
-    )],
-    application: &[
-        privilege("SELECT", "{idempotency_key}"),
-        privilege("INSERT", "{idempotency_key}"),
-        privilege("UPDATE", "{idempotency_key}"),
-        privilege("DELETE", "{idempotency_key}"),
+    operator: &[
+        on_columns(
+            "SELECT",
+            "{idempotency_key}",
+            &[
+                "scope",
+                "key",
+                "owner",
+                "created_at",
+                "locked_at",
+                "locked_until",
+                "attempts",
+                "retry_at",
+                "recovery_point",
+                "finished_at",
+                "status",
+            ],
+        ),
+        privilege("SELECT", "{idempotency_service}"),
     ],
-    application_functions: &[
-        "{idempotency_fingerprint}",
-        "{idempotency_begin}",
-        "{idempotency_finish}",
-        "{idempotency_reach}",
-        "{idempotency_extend}",
-        "{idempotency_release}",
-        "{idempotency_abandoned}",
+    call: &[
+        privilege("EXECUTE", "{idempotency_fingerprint}"),
+        privilege("EXECUTE", "{idempotency_begin}"),
+        privilege("EXECUTE", "{idempotency_finish}"),
+        privilege("EXECUTE", "{idempotency_reach}"),
+        privilege("EXECUTE", "{idempotency_extend}"),
+        privilege("EXECUTE", "{idempotency_release}"),
+        privilege("EXECUTE", "{idempotency_abandoned}"),
     ],
 };
 
 const ONCE: ModulePrivileges = ModulePrivileges {
     table: "{once_key}",
-    reap: &[on_columns("SELECT", "{once_key}", &["ctid", "expires_at"]), privilege("DELETE", "{once_key}")],
-    reap_functions: &["{once_reap}"],
-    operator: &[privilege("SELECT", "{once_key}")],
-    application: &[
-        privilege("SELECT", "{once_key}"),
-        privilege("INSERT", "{once_key}"),
-        privilege("UPDATE", "{once_key}"),
-    ],
-    application_functions: &["{once_claim}"],
+    services: "{once_service}",
+    reap: &[on_columns("SELECT", "{once_key}", &["expires_at"]), privilege("EXECUTE", "{once_reap}")],
+    operator: &[privilege("SELECT", "{once_key}"), privilege("SELECT", "{once_service}")],
+    call: &[privilege("EXECUTE", "{once_claim}")],
 };
 
 fn privileges_of(module: Module) -> ModulePrivileges {
@@ -95,32 +93,76 @@ pub(crate) fn reap_privileges() -> Vec<Privilege> {
     Module::ALL.into_iter().flat_map(|module| privileges_of(module).reap).copied().collect()
 }
 
-/// For each module, a block that revokes all earlier privileges of the roles and grants the current ones, if the module's
-/// table exists.
+/// Skips a module that is not installed, or whose migrations are pending. In earlier versions, all writers could use the
+/// modules: they keep that.
+const BLOCK: &str = "
+DO $grants$
+DECLARE
+    member name;
+BEGIN
+    IF pg_catalog.to_regclass({services_literal}) IS NULL THEN
+        RETURN;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = {group_literal}) THEN
+        CREATE ROLE {group} NOLOGIN;
+    END IF;
+    FOR member IN
+        SELECT m.rolname
+        FROM pg_catalog.pg_proc AS p
+        CROSS JOIN LATERAL pg_catalog.aclexplode(p.proacl) AS a
+        JOIN pg_catalog.pg_roles AS w ON w.oid = a.grantee AND w.rolname = {writer_literal}
+        JOIN pg_catalog.pg_auth_members AS am ON am.roleid = w.oid
+        JOIN pg_catalog.pg_roles AS m ON m.oid = am.member AND m.rolname <> current_user
+        WHERE p.oid = {call_literal}::pg_catalog.regproc
+    LOOP
+        EXECUTE pg_catalog.format('GRANT %I TO %I', {group_literal}, member);
+    END LOOP;
+    REVOKE ALL ON {table}, {services} FROM {roles};
+    REVOKE ALL ON FUNCTION {functions} FROM {roles};
+    {grants}
+END $grants$;
+";
+
+/// For each module, a block that creates its group, revokes all earlier privileges of the roles and grants the current ones.
 pub(crate) fn module_grants(table: &TableName, role: &RelayRole) -> String {
-    Module::ALL.into_iter().map(|module| block(table, role, &privileges_of(module))).collect()
+    Module::ALL.into_iter().map(|module| block(table, role, module)).collect()
 }
 
-fn block(table: &TableName, role: &RelayRole, privileges: &ModulePrivileges) -> String {
-    let name = table.render(privileges.table);
-    let (relay, operator, writer) = (role.relay().to_owned(), role.operator(), role.writer());
-    let roles = [&relay, &operator, &role.monitor(), &writer].map(|role| quote_identifier(role)).join(", ");
-    let mut statements = vec![format!("REVOKE ALL ON {name} FROM {roles};")];
-    for (role, lists, functions) in [
-        (&relay, vec![privileges.reap], privileges.reap_functions),
-        (&operator, vec![privileges.operator, privileges.reap], privileges.reap_functions),
-        (&writer, vec![privileges.application], privileges.application_functions),
-    ] {
-        statements.extend(union(&lists).iter().map(|privilege| privilege.grant(table, role)));
-        let functions =
-            functions.iter().map(|function| table.render(function)).collect::<Vec<_>>().join(", ");
-        statements.push(format!("GRANT EXECUTE ON FUNCTION {functions} TO {};", quote_identifier(role)));
-    }
-    format!(
-        "DO $grants$ BEGIN\n    IF pg_catalog.to_regclass({}) IS NOT NULL THEN\n        {}\n    END IF;\nEND $grants$;\n",
-        quote_literal(&name),
-        statements.join("\n        ")
-    )
+fn block(table: &TableName, role: &RelayRole, module: Module) -> String {
+    let privileges = privileges_of(module);
+    let (relay, operator, writer, group) =
+        (role.relay().to_owned(), role.operator(), role.writer(), role.module(module));
+    let grants: String = [
+        (&relay, vec![privileges.reap]),
+        (&operator, vec![privileges.operator, privileges.reap]),
+        (&group, vec![privileges.call]),
+    ]
+    .iter()
+    .map(|(role, lists)| grants(table, role, lists))
+    .collect();
+    let functions: Vec<String> = [privileges.reap, privileges.call]
+        .concat()
+        .iter()
+        .filter(|privilege| privilege.kind == "EXECUTE")
+        .map(|privilege| table.render(privilege.on))
+        .collect();
+    let first_call = privileges.call.first().map_or("", |privilege| privilege.on);
+    fill(BLOCK, |placeholder| match placeholder {
+        "services_literal" => Some(quote_literal(&table.render(privileges.services))),
+        "services" => Some(table.render(privileges.services)),
+        "table" => Some(table.render(privileges.table)),
+        "group" => Some(quote_identifier(&group)),
+        "group_literal" => Some(quote_literal(&group)),
+        "writer_literal" => Some(quote_literal(&writer)),
+        "call_literal" => Some(quote_literal(&table.render(first_call))),
+        "functions" => Some(functions.join(", ")),
+        "roles" => {
+            let roles = [&relay, &operator, &role.monitor(), &writer, &group];
+            Some(roles.map(|role| quote_identifier(role)).join(", "))
+        }
+        "grants" => Some(grants.trim_end().replace('\n', "\n    ")),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -132,12 +174,9 @@ mod tests {
     fn privileges_name_known_relations_and_functions() {
         for module in Module::ALL {
             let privileges = privileges_of(module);
-            let relations = [privileges.reap, privileges.operator, privileges.application]
-                .concat()
-                .into_iter()
-                .map(|privilege| privilege.on);
-            let functions = privileges.reap_functions.iter().chain(privileges.application_functions).copied();
-            for name in relations.chain(functions).chain([privileges.table]) {
+            let granted = [privileges.reap, privileges.operator, privileges.call].concat();
+            let named = granted.into_iter().map(|privilege| privilege.on);
+            for name in named.chain([privileges.table, privileges.services]) {
                 assert_eq!(unknown_placeholders(name), [""; 0], "{name}");
             }
         }

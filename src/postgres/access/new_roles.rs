@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient, IsolationLevel};
 
 use crate::config::Secret;
-use crate::postgres::access::roles::{self, RelayRole};
+use crate::postgres::access::roles::{self, RelayRole, Sessions};
 use crate::postgres::connection::server_error::ServerError;
 use crate::postgres::table::{TableName, quote_identifier, quote_literal};
 
@@ -68,14 +68,19 @@ pub(crate) struct NewRoles {
 impl NewRoles {
     /// With a password, the relay's role is created first. This fails if another session has created it meanwhile, so
     /// that no password is ever replaced.
-    pub(crate) fn new(table: &TableName, role: &RelayRole, password: Option<&Secret>) -> NewRoles {
+    pub(crate) fn new(
+        table: &TableName,
+        role: &RelayRole,
+        password: Option<&Secret>,
+        sessions: Sessions,
+    ) -> NewRoles {
         let with = |verifier: &str| {
             let mut sql = String::new();
             if password.is_some() {
                 let (name, verifier) = (quote_identifier(role.relay()), quote_literal(verifier));
                 _ = write!(sql, "CREATE ROLE {name} LOGIN PASSWORD {verifier};\n\n");
             }
-            sql + &roles::print(table, role)
+            sql + &roles::print(table, role, sessions)
         };
         let verifier = password.map(|password| scram_sha_256(password.expose().as_bytes()));
         NewRoles { sql: with(&verifier.unwrap_or_default()), shown: with(NOT_SHOWN) }
@@ -119,14 +124,14 @@ mod tests {
     #[test]
     fn the_password_is_neither_in_the_sql_nor_in_the_shown_text() {
         let (table, role) = ("app.outbox".parse().unwrap(), "the relay".parse().unwrap());
-        let roles = NewRoles::new(&table, &role, Some(&Secret::new("hunter2")));
+        let roles = NewRoles::new(&table, &role, Some(&Secret::new("hunter2")), Sessions::Own);
         assert!(roles.sql().starts_with("CREATE ROLE \"the relay\" LOGIN PASSWORD 'SCRAM-SHA-256$4096:"));
         assert!(
             roles.shown().starts_with("CREATE ROLE \"the relay\" LOGIN PASSWORD 'SCRAM-SHA-256 verifier, ")
         );
         assert!(!roles.sql().contains("hunter2") && !roles.shown().contains("hunter2"));
-        let kept = NewRoles::new(&table, &role, None);
-        assert_eq!(kept.sql(), roles::print(&table, &role));
+        let kept = NewRoles::new(&table, &role, None, Sessions::All);
+        assert_eq!(kept.sql(), roles::print(&table, &role, Sessions::All));
         assert_eq!(kept.shown(), kept.sql());
     }
 }

@@ -5,12 +5,13 @@ use std::str::FromStr;
 
 use crate::postgres::access::grants::{monitor_grants, operator_grants, relay_grants, writer_grants};
 use crate::postgres::access::module_grants::module_grants;
+use crate::postgres::schema::migrate::Module;
 use crate::postgres::table::{TableName, fill, quote_identifier, quote_literal};
 
 /// PostgreSQL truncates longer names silently, so two names could become the same role.
 const IDENTIFIER_BYTES_MAX: usize = 63;
-/// The longest suffix, `_operator`.
-const SUFFIX_BYTES_MAX: usize = 9;
+/// The longest suffix, `_idempotency`.
+const SUFFIX_BYTES_MAX: usize = 12;
 
 /// The name of the relay's role, from which the other names derive. It is used literally, without unquoting or folding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,9 +76,14 @@ impl RelayRole {
         format!("{}_monitor", self.0)
     }
 
-    /// The group of the applications.
+    /// The group of the applications that insert events.
     pub fn writer(&self) -> String {
         format!("{}_writer", self.0)
+    }
+
+    /// The group of the applications that use a module.
+    pub fn module(&self, module: Module) -> String {
+        format!("{}_{module}", self.0)
     }
 }
 
@@ -93,7 +99,9 @@ const HEADER: &str = "\
 --   {operator}: a group for operators, who use status, dead-letters, blocked-keys, replay, verify and
 --       reap.
 --   {monitor}: a group for monitoring, with read access for status.
---   {writer}: a group for applications, which insert events and use the optional modules.
+--   {writer}: a group for applications, which insert events.
+--   {inbox}, {idempotency}, {once}: groups for applications that use an optional module. They exist if it is
+--       installed.
 --
 -- People and applications keep their own roles and become members:  GRANT {writer} TO shop;
 --
@@ -114,7 +122,9 @@ const REVOKE: &str = "
 -- Revoke all earlier privileges.
 REVOKE ALL ON SCHEMA {schema} FROM {roles};
 REVOKE ALL ON {outbox}, {lane}, {dead_letter}, {hold}, {blocked_key}, {pause}, {act}, {hold_version}, {setting},
-    {migration} FROM {roles};
+    {reaper}, {migration} FROM {roles};
+REVOKE ALL ON FUNCTION {enqueue}, {template}, {record_act} FROM {roles};
+REVOKE ALL ON PROCEDURE {wait} FROM {roles};
 
 -- By default, every role may connect. Grant it explicitly in case that was revoked.
 DO $$ BEGIN
@@ -132,8 +142,8 @@ const WAIT: &str = "GRANT EXECUTE ON PROCEDURE {wait} TO {relay};
 ";
 
 const OPERATOR: &str = "
--- Operators can read everything and change dead letters, blocked keys, held topics and old rows. They cannot change events
--- or the history.
+-- Operators can read everything and change dead letters, blocked keys, held topics and old rows. They cannot change events,
+-- and cannot write the history: triggers record what they do.
 ";
 
 const MONITOR: &str = "
@@ -146,11 +156,12 @@ const WRITER: &str = "
 ";
 
 const MODULES: &str = "
--- The installed optional modules. Apply this again after `migrate --with`. Applications use them. The relay and operators
--- can delete old rows, but not read requests or responses.
+-- The installed optional modules. Apply this again after `migrate --with`. Applications call their functions, and use only the
+-- rows of their own service. The relay and operators can delete old rows, but not read requests or responses.
 ";
 
-/// Without it, a role can see only its own sessions. Only superusers and roles with ADMIN OPTION can grant it.
+/// Only with `--with-stats`. Without it, a role can see only its own sessions. Only superusers and roles with ADMIN OPTION can
+/// grant it.
 const READ_STATS: &str = "
 -- Members of pg_read_all_stats can see which relays are connected and what holds vacuum back, but also the statements of
 -- all sessions of the server. Without it, `status` shows less.
@@ -188,15 +199,35 @@ BEGIN
 END $$;
 ";
 
+const NO_STATS: &str = "
+-- Which relays are connected, and what holds vacuum back, is visible only to members of pg_read_all_stats, who also see the
+-- statements of all sessions of the server. Print the script with --with-stats to grant it to operators and monitoring.
+";
+
+/// Whether operators and monitoring see the sessions of the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sessions {
+    /// Only their own. `status` then shows less.
+    #[default]
+    Own,
+    /// All, with their statements, as members of `pg_read_all_stats`.
+    All,
+}
+
 /// The whole script, without BEGIN and COMMIT.
-pub fn print(table: &TableName, role: &RelayRole) -> String {
+pub fn print(table: &TableName, role: &RelayRole, sessions: Sessions) -> String {
     let (operator, monitor, writer) = (role.operator(), role.monitor(), role.writer());
+    let modules = Module::ALL.map(|module| (module.name(), role.module(module)));
     let names = [
         ("relay", role.relay()),
         ("operator", operator.as_str()),
         ("monitor", monitor.as_str()),
         ("writer", writer.as_str()),
     ];
+    let group_of = |placeholder: &str| {
+        let (_, group) = modules.iter().find(|(module, _)| *module == placeholder)?;
+        Some(quote_identifier(group))
+    };
     let value_of = |placeholder: &str| match placeholder {
         "roles" => Some(names.map(|(_, name)| quote_identifier(name)).join(", ")),
         _ => names
@@ -206,6 +237,7 @@ pub fn print(table: &TableName, role: &RelayRole) -> String {
                 "_literal" => Some(quote_literal(name)),
                 _ => None,
             })
+            .or_else(|| group_of(placeholder))
             .or_else(|| table.value_of(placeholder)),
     };
     let mut sql = fill(HEADER, value_of);
@@ -225,7 +257,10 @@ pub fn print(table: &TableName, role: &RelayRole) -> String {
     sql += &fill(TOPIC_COLUMN, value_of);
     sql += &fill(SEQUENCE, value_of);
     sql += &(MODULES.to_owned() + &module_grants(table, role));
-    sql + &fill(READ_STATS, value_of)
+    sql + &match sessions {
+        Sessions::Own => NO_STATS.to_owned(),
+        Sessions::All => fill(READ_STATS, value_of),
+    }
 }
 
 #[cfg(test)]
@@ -235,10 +270,10 @@ mod tests {
     #[test]
     fn invalid_role_names_are_rejected() {
         use RoleNameError::*;
-        let long = "r".repeat(55);
+        let long = "r".repeat(52);
         for (name, error) in [
             ("", Empty),
-            (&*long, TooLong(55)),
+            (&*long, TooLong(52)),
             ("pg_relay", Reserved),
             ("public", Reserved),
             ("none", Reserved),
@@ -247,7 +282,7 @@ mod tests {
         ] {
             assert_eq!(name.parse::<RelayRole>(), Err(error), "{name:?}");
         }
-        let longest: RelayRole = long[..54].parse().unwrap();
-        assert_eq!(longest.operator().len(), 63);
+        let longest: RelayRole = long[..51].parse().unwrap();
+        assert_eq!(longest.module(Module::Idempotency).len(), 63);
     }
 }

@@ -16,9 +16,13 @@ use crate::postgres::table::TableName;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::reaper::{Pace, Reap, Reaped};
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_postgres::types::{ToSql, Type};
 
 const DELETING: &str = "deleting old rows";
+
+/// How long other sessions may hold the reaper's row until this is a fault.
+const OTHERS_MAX: Duration = Duration::from_secs(3_600);
 
 /// The reaper's access to the outbox. It connects on first use, and keeps no connection.
 pub struct PostgresReaper {
@@ -29,6 +33,8 @@ pub struct PostgresReaper {
     retention: Duration,
     batch_rows: usize,
     rounds: Rounds,
+    /// Since when other sessions have held the reaper's row at each attempt.
+    others_since: Option<Instant>,
     /// The position of [`PostgresReaper::reap_step`] and [`PostgresReaper::count_step`].
     pass: Pass,
 }
@@ -66,6 +72,7 @@ impl PostgresReaper {
             retention,
             batch_rows,
             rounds: Rounds::new(),
+            others_since: None,
             pass: Pass::default(),
         }
     }
@@ -125,6 +132,21 @@ impl PostgresReaper {
         Ok(row.get::<_, bool>(0).then_some(scanned))
     }
 
+    /// Another relay is reaping. If that never ends, something else holds the lock, and nothing is deleted.
+    fn not_our_turn(&mut self) -> Result<Reaped, Fault> {
+        let others_for = self.others_since.get_or_insert_with(Instant::now).elapsed();
+        if others_for < OTHERS_MAX {
+            return Ok(Reaped { rows: 0, more: false });
+        }
+        let message = format!(
+            "other sessions have held the row of {} for {} min. Unless another relay is deleting a large backlog, find \
+             the session in pg_locks and end it",
+            self.table.render("{reaper}"),
+            others_for.as_secs() / 60
+        );
+        Err(Fault { kind: FaultKind::Refused, doing: DELETING, message })
+    }
+
     async fn find_edge(&self) -> Result<u32, Fault> {
         let retention = self.retention.as_secs_f64();
         let sql = self.table.render(EDGE.sql);
@@ -147,8 +169,9 @@ impl Reap for PostgresReaper {
         };
         let range = range_pages(self.batch_rows);
         let Some(scanned) = self.reap_range(at, range).await? else {
-            return Ok(Reaped { rows: 0, more: false });
+            return self.not_our_turn();
         };
+        self.others_since = None;
         let more = self.rounds.advance(range, scanned, pace.interval, pace.retention);
         Ok(Reaped { rows: scanned.old_rows, more })
     }

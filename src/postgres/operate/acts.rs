@@ -1,4 +1,4 @@
-//! The history of operator actions. A statement that requeues, discards, resolves, pauses or resumes also records it.
+//! The history of operator actions. Triggers record what a statement does to dead letters, blocked keys and pauses.
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;
@@ -10,7 +10,7 @@ use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 const HISTORY: &str = "
-SELECT id, at, role, application, host(address), act, dead_letter_id, outbox_id, event_id, pause_id, aggregate_type, topic,
+SELECT id, at, login, role, application, host(address), act, dead_letter_id, outbox_id, event_id, pause_id, aggregate_type, topic,
        reason
 FROM {act}
 WHERE id < $1::bigint AND ($2::uuid IS NULL OR event_id = $2)
@@ -33,7 +33,9 @@ pub(crate) struct BatchResult {
 pub(crate) struct Act {
     pub id: i64,
     pub at: SystemTime,
-    /// The role that performed it.
+    /// The role that logged in; `None` for acts before the column existed.
+    pub login: Option<String>,
+    /// The role that performed it: the same one, unless `SET ROLE` has changed it.
     pub role: String,
     /// The `application_name` of the connection.
     pub application: String,
@@ -88,17 +90,18 @@ fn act(row: &Row) -> Act {
     Act {
         id: row.get(0),
         at: row.get(1),
-        role: row.get(2),
-        application: row.get(3),
-        address: row.get(4),
-        act: row.get(5),
-        dead_letter_id: row.get(6),
-        outbox_id: row.get(7),
-        event_id: row.get(8),
-        pause_id: row.get(9),
-        aggregate_type: row.get(10),
-        topic: row.get(11),
-        reason: row.get(12),
+        login: row.get(2),
+        role: row.get(3),
+        application: row.get(4),
+        address: row.get(5),
+        act: row.get(6),
+        dead_letter_id: row.get(7),
+        outbox_id: row.get(8),
+        event_id: row.get(9),
+        pause_id: row.get(10),
+        aggregate_type: row.get(11),
+        topic: row.get(12),
+        reason: row.get(13),
     }
 }
 

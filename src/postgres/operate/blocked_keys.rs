@@ -52,12 +52,7 @@ picked AS MATERIALIZED (
 )";
 
 const RETRY: &str = "
-WITH {lifted}, recorded AS (
-    INSERT INTO {act} (act, outbox_id, event_id, aggregate_type, topic, reason)
-    SELECT CASE WHEN unsent THEN 'retry' ELSE 'lift' END, outbox_id, event_id, aggregate_type, topic, reason
-    FROM lifted
-    ORDER BY outbox_id
-)
+WITH {lifted}
 SELECT (SELECT count(*) FROM lifted WHERE unsent), (SELECT count(*) FROM lifted WHERE NOT unsent),
        (SELECT max(outbox_id) FROM picked)";
 
@@ -77,14 +72,7 @@ WITH {lifted}, moved AS (
            error{row_topic}
     FROM moved
     ORDER BY id
-    RETURNING id, outbox_id
-), recorded AS (
-    INSERT INTO {act} (act, dead_letter_id, outbox_id, event_id, aggregate_type, topic, reason)
-    SELECT CASE WHEN d.id IS NULL THEN 'lift' ELSE 'dead-letter' END, d.id, l.outbox_id, l.event_id, l.aggregate_type,
-           l.topic, l.reason
-    FROM lifted l
-    LEFT JOIN dead d ON d.outbox_id = l.outbox_id
-    ORDER BY l.outbox_id
+    RETURNING id
 )
 SELECT (SELECT count(*) FROM dead), (SELECT count(*) FROM lifted) - (SELECT count(*) FROM dead),
        (SELECT max(outbox_id) FROM picked)";

@@ -64,9 +64,6 @@ WITH {picked}, requeued AS (
     SELECT event_id, aggregate_type, aggregate_id, event_type, {payload_from_bytes}, headers, created_at{row_topic}
     FROM requeued
     ORDER BY id
-), recorded AS (
-    INSERT INTO {act} (act, dead_letter_id, outbox_id, event_id, aggregate_type, topic, reason)
-    SELECT 'requeue', id, outbox_id, event_id, aggregate_type, topic, reason FROM requeued ORDER BY id
 )
 SELECT (SELECT count(*) FROM requeued), 0::bigint, (SELECT max(id) FROM picked)";
 
@@ -74,10 +71,7 @@ const DISCARD: &str = "
 WITH {picked}, discarded AS (
     DELETE FROM {dead_letter} s
     WHERE s.id = ANY (ARRAY(SELECT id FROM picked)) AND {fits}
-    RETURNING s.id, s.outbox_id, s.event_id, s.aggregate_type, s.topic, s.reason
-), recorded AS (
-    INSERT INTO {act} (act, dead_letter_id, outbox_id, event_id, aggregate_type, topic, reason)
-    SELECT 'discard', id, outbox_id, event_id, aggregate_type, topic, reason FROM discarded ORDER BY id
+    RETURNING s.id
 )
 SELECT (SELECT count(*) FROM discarded), 0::bigint, (SELECT max(id) FROM picked)";
 

@@ -16,19 +16,13 @@ WITH begun AS (
     INSERT INTO {pause} (topic, aggregate_type, aggregate_id, reason)
     SELECT $1::text, $2::text, $3::text, $4::text
     WHERE NOT EXISTS (SELECT FROM {pause} p WHERE {same})
-    RETURNING id, topic, aggregate_type, reason
-), recorded AS (
-    INSERT INTO {act} (act, pause_id, topic, aggregate_type, reason)
-    SELECT 'pause', id, topic, aggregate_type, reason FROM begun
+    RETURNING id
 )
 SELECT count(*) FROM begun";
 
 const RESUME: &str = "
 WITH ended AS (
-    DELETE FROM {pause} p WHERE $4::boolean OR {same} RETURNING id, topic, aggregate_type, reason
-), recorded AS (
-    INSERT INTO {act} (act, pause_id, topic, aggregate_type, reason)
-    SELECT 'resume', id, topic, aggregate_type, reason FROM ended ORDER BY id
+    DELETE FROM {pause} p WHERE $4::boolean OR {same} RETURNING id
 )
 SELECT count(*) FROM ended";
 

@@ -46,20 +46,17 @@ WITH replayed AS (
     WHERE o.{id_column} = ANY ($8::bigint[]) AND {fits}
     RETURNING o.{id_column} AS id, o.{event_id_column} AS event_id, o.{aggregate_type_column} AS aggregate_type,
               {topic} AS topic
-), recorded AS (
-    INSERT INTO {act} (act, outbox_id, event_id, aggregate_type, topic, reason)
-    SELECT 'replay', id, event_id, aggregate_type, topic, $9::text FROM replayed ORDER BY id
+), recorded AS MATERIALIZED (
+    SELECT {record_act}('replay', array_agg(id::bigint ORDER BY id), array_agg(event_id ORDER BY id),
+                        array_agg(aggregate_type::text ORDER BY id), array_agg(topic::text ORDER BY id), $9::text)
+    FROM replayed
 ), marks_invalidated AS (
     DELETE FROM {hold} WHERE false
 )
-SELECT topic, count(*) FROM replayed GROUP BY topic";
+SELECT topic, count(*) FROM replayed CROSS JOIN recorded GROUP BY topic";
 
 /// Records that rows were published to another topic.
-const RECORD_COPIES: &str = "
-INSERT INTO {act} (act, outbox_id, event_id, aggregate_type, topic, reason)
-SELECT 'copy', c.id, c.event_id, c.aggregate_type, $4::text, $5::text
-FROM unnest($1::bigint[], $2::uuid[], $3::text[]) AS c(id, event_id, aggregate_type)
-ORDER BY c.id";
+const RECORD_COPIES: &str = "SELECT {record_act}('copy', $1::bigint[], $2::uuid[], $3::text[], array_fill($4::text, ARRAY[cardinality($1)]), $5::text)";
 
 /// Rows per statement when few of them are selected.
 const SCANNED_ROWS: i64 = 10_000;

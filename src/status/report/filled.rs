@@ -193,16 +193,21 @@ impl From<&RelayConnection> for AtWork {
 impl Reaper {
     fn new(config: &Config, status: &OutboxStatus) -> Reaper {
         let reaper = &config.reaper;
-        let oldest = status.reaping.oldest_sent;
-        let late = reaper.retention / PATROLS_PER_RETENTION;
-        let patience =
-            reaper.retention.saturating_add(late.max(reaper.interval.saturating_mul(REAPER_INTERVALS)));
         Reaper {
             enabled: reaper.enabled,
             retention_seconds: reaper.retention.as_secs_f64(),
-            oldest_sent_age_seconds: seconds(oldest),
-            behind: oldest.is_some_and(|age| age > patience),
+            oldest_sent_age_seconds: seconds(status.reaping.oldest_sent),
+            behind: Reaper::not_reaped(config, status).is_some(),
         }
+    }
+
+    /// The age of the oldest sent row, if the reaper should have deleted it.
+    pub(in crate::status) fn not_reaped(config: &Config, status: &OutboxStatus) -> Option<Duration> {
+        let reaper = &config.reaper;
+        let late = reaper.retention / PATROLS_PER_RETENTION;
+        let patience =
+            reaper.retention.saturating_add(late.max(reaper.interval.saturating_mul(REAPER_INTERVALS)));
+        status.reaping.oldest_sent.filter(|age| *age > patience)
     }
 }
 

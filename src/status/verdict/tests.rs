@@ -59,7 +59,8 @@ fn judged_with(
     pooled: bool,
 ) -> (OutboxState, String, Option<String>) {
     let config = " --config relay.toml";
-    let circumstances = Circumstances { relay_name: "outbox-relay", pooled, rates, here, config };
+    let circumstances =
+        Circumstances { relay_name: "outbox-relay", pooled, rates, here, not_reaped: None, config };
     let Verdict { state, why, command } = verdict(status, &circumstances);
     (state, why, command)
 }

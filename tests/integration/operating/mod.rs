@@ -1,5 +1,6 @@
 //! The commands of an operator.
 
+mod audit;
 mod blocked_keys;
 pub(crate) mod commands;
 mod dead_letters;

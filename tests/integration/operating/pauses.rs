@@ -248,10 +248,9 @@ async fn missing_privilege_to_pause_is_reported_with_its_grant() {
     let table = "app.outbox".parse().unwrap();
     run(&setup.client, &relay_grants(&table, &role)).await;
     setup.configure(&setup.database.url().replace("postgres@", &format!("{role}@")), &kafka());
-    let act = ") ON \"app\".\"outbox_act\" TO";
     let insert = "GRANT INSERT (topic, aggregate_type, aggregate_id, reason) ON \"app\".\"outbox_pause\" TO";
-    setup.relay(&["pause"]).fails(78, &[insert, act]);
-    setup.relay(&["resume"]).fails(78, &["GRANT DELETE ON \"app\".\"outbox_pause\" TO", act]);
+    setup.relay(&["pause"]).fails(78, &[insert]);
+    setup.relay(&["resume"]).fails(78, &["GRANT DELETE ON \"app\".\"outbox_pause\" TO"]);
     assert_eq!(setup.number("SELECT count(*) FROM app.outbox_pause").await, 0);
     run(&setup.client, &operator_grants(&table, &role)).await;
     setup.relay(&["pause"]).succeeds();

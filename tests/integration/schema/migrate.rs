@@ -2,9 +2,12 @@
 
 use std::process::{Command, Stdio};
 
-use outbox_relay::postgres::schema::migrate::{self, MIGRATIONS, MigrateError, Migration, State};
+use outbox_relay::postgres::schema::migrate::{
+    self, MIGRATIONS, MigrateError, Migration, Module, Series, State,
+};
 use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use crate::support::database::{Database, run};
 use crate::support::wait::{STALLED, wait_until};
@@ -89,15 +92,46 @@ async fn two_operators_at_once_apply_each_migration_once() {
 async fn migrate_reports_a_held_lock_instead_of_waiting() {
     let database = Database::create("locked").await;
     let (mut client, other) = (database.connect().await, database.connect().await);
-    run(&other, "BEGIN").await;
-    let key = "SELECT pg_advisory_xact_lock(hashtextextended('outbox-relay migrate \"app\".\"outbox\"', 0))";
-    run(&other, key).await;
+    migrate::apply(&mut client, &table("app.outbox")).await.unwrap();
+    run(&client, "DELETE FROM app.outbox_migration WHERE number > 3").await;
+    run(&other, "BEGIN; LOCK TABLE app.outbox_migration IN SHARE ROW EXCLUSIVE MODE").await;
     let error = migrate::apply(&mut client, &table("app.outbox")).await.unwrap_err();
     assert!(matches!(error, MigrateError::Locked { .. }), "{error}");
     assert!(error.to_string().contains("pg_blocking_pids()"), "{error}");
     run(&other, "ROLLBACK").await;
-    migrate::apply(&mut client, &table("app.outbox")).await.unwrap();
     database.drop(&[]).await;
+}
+
+/// Every role can take an advisory lock, and every role with a privilege on a table a weak lock on it.
+#[tokio::test]
+async fn locks_of_strangers_do_not_stop_a_migration() {
+    let database = Database::create("stranger").await;
+    let mut client = database.connect().await;
+    let (role, stranger) = database.connect_as_new_role().await;
+    let outbox = table("app.outbox");
+    migrate::apply(&mut client, &outbox).await.unwrap();
+    run(
+        &client,
+        &format!("GRANT USAGE ON SCHEMA app TO {role}; GRANT SELECT ON app.outbox_migration TO {role}"),
+    )
+    .await;
+    run(
+        &stranger,
+        "SELECT pg_advisory_lock(hashtextextended('outbox-relay migrate ' || t, 0))
+         FROM unnest(ARRAY['\"app\".\"outbox\"', '\"app\".\"pg_outbox_migration\"']) AS t;
+         BEGIN; SELECT * FROM app.outbox_migration; LOCK TABLE app.outbox_migration IN ACCESS SHARE MODE",
+    )
+    .await;
+    for mode in ["ROW EXCLUSIVE", "SHARE ROW EXCLUSIVE"] {
+        let lock = format!("SAVEPOINT s; LOCK TABLE app.outbox_migration IN {mode} MODE");
+        let error = stranger.batch_execute(&lock).await.unwrap_err();
+        assert_eq!(error.code(), Some(&SqlState::INSUFFICIENT_PRIVILEGE), "{mode}: {error:?}");
+        run(&stranger, "ROLLBACK TO s").await;
+    }
+    let once = migrate::apply_series(&mut client, &outbox, Series::Module(Module::Once)).await.unwrap();
+    assert_eq!(once.len(), 2);
+    drop(stranger);
+    database.drop(&[&role]).await;
 }
 
 /// While a DDL statement waits for its lock, all later statements on the table wait behind it.
@@ -106,24 +140,21 @@ async fn migrate_gives_up_waiting_for_a_lock_and_retries() {
     let database = Database::create("lock_retried").await;
     let (mut client, other) = (database.connect().await, database.connect().await);
     let outbox = table("app.outbox");
-    migrate::apply(&mut client, &outbox).await.unwrap();
+    let once = Series::Module(Module::Once);
+    migrate::apply_series(&mut client, &outbox, once).await.unwrap();
     run(
         &client,
-        "DROP TABLE app.outbox, app.outbox_lane, app.outbox_dead_letter, app.outbox_hold, app.outbox_blocked_key,
-             app.outbox_pause, app.outbox_act, app.outbox_hold_version, app.outbox_setting;
-         DROP FUNCTION app.outbox_hold_changed, app.outbox_enqueue, app.outbox_template;
-         DROP PROCEDURE app.outbox_wait;
-         DELETE FROM app.outbox_migration",
+        "DROP FUNCTION app.once_owner; DROP TABLE app.once_service; ALTER TABLE app.once_key DROP COLUMN owner;
+         ALTER TABLE app.once_key ADD PRIMARY KEY (key);
+         DELETE FROM app.pg_outbox_migration WHERE number = 2",
     )
     .await;
-    // The migration can read the list of applied migrations, but cannot insert into it.
-    run(&other, "BEGIN; LOCK TABLE app.outbox_migration IN SHARE MODE").await;
+    run(&other, "BEGIN; LOCK TABLE app.once_key IN SHARE MODE").await;
     let migration = tokio::spawn(async move {
-        let applied = migrate::apply(&mut client, &outbox).await;
+        let applied = migrate::apply_series(&mut client, &outbox, once).await;
         applied.map(|applied| applied.len())
     });
-    let waiting =
-        "SELECT count(*) FROM pg_locks WHERE relation = 'app.outbox_migration'::regclass AND NOT granted";
+    let waiting = "SELECT count(*) FROM pg_locks WHERE relation = 'app.once_key'::regclass AND NOT granted";
     for expected in [1, 0] {
         wait_until("the migration waits and then gives up", STALLED, async || {
             other.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == expected
@@ -131,7 +162,7 @@ async fn migrate_gives_up_waiting_for_a_lock_and_retries() {
         .await;
     }
     run(&other, "COMMIT").await;
-    assert_eq!(migration.await.unwrap(), Ok(MIGRATIONS.len()));
+    assert_eq!(migration.await.unwrap(), Ok(1));
     database.drop(&[]).await;
 }
 

@@ -4,6 +4,8 @@ mod adopting;
 mod check;
 pub(crate) mod migrate;
 mod modules;
+mod privileges;
 mod queries;
 mod roles;
+mod services;
 mod upgrading;

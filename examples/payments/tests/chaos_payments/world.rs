@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use outbox_relay::postgres::schema::migrate::Module;
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, NoTls};
 
@@ -19,10 +20,10 @@ pub const LOCK_SECONDS: u64 = 2;
 /// The partitions of a dead consumer are reassigned after this time.
 const SESSION_TIMEOUT_MS: &str = "2000";
 
-/// The role of the applications. It may use their own tables, and has the privileges for writers of `migrate
-/// --print-roles`.
+/// The role of the applications. It may use their own tables, and has the privileges for writers and the
+/// modules of `migrate --print-roles`.
 const APPLICATION_ROLE: &str = "
-CREATE ROLE shop LOGIN IN ROLE {writer};
+CREATE ROLE shop LOGIN IN ROLE {groups};
 GRANT USAGE ON SCHEMA provider TO shop;
 GRANT SELECT, INSERT, UPDATE
 ON payment, ledger_entry, posting, balance, consumed, unreadable_record, provider.charge TO shop;";
@@ -61,8 +62,9 @@ impl World {
 
         let client = connect(&url).await;
         let roles = Roles::create(&client, &"public.outbox".parse().unwrap()).await;
-        let writer = roles.writer();
-        client.batch_execute(&APPLICATION_ROLE.replace("{writer}", &writer)).await.unwrap();
+        let [inbox, idempotency] = [Module::Inbox, Module::Idempotency].map(|module| roles.module(module));
+        let groups = [roles.writer(), inbox, idempotency].join(", ");
+        client.batch_execute(&APPLICATION_ROLE.replace("{groups}", &groups)).await.unwrap();
         let as_shop = url_of("shop", &url);
         let numbered = |what: &str, count: usize, arguments: &dyn Fn(&str) -> Vec<String>| {
             let one = |number| {

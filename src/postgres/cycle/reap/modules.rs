@@ -28,8 +28,11 @@ const REAP_ONCE: &str = "SELECT {once_reap}($2) WHERE $1::float8 >= 0";
 
 const COUNT_INBOX: &str =
     "SELECT count(*) FROM {processed_message} WHERE processed_at < now() - make_interval(secs => $1)";
-const COUNT_IDEMPOTENCY: &str =
-    "SELECT count(*) FROM {idempotency_key} WHERE finished_at < now() - make_interval(secs => $1)";
+const COUNT_IDEMPOTENCY: &str = "
+SELECT count(*) FROM {idempotency_key}
+WHERE finished_at < now() - make_interval(secs => $1)
+   OR finished_at IS NULL AND recovery_point IS NULL AND locked_until <= now()
+      AND created_at < now() - greatest(make_interval(secs => $1), interval '30 days')";
 const COUNT_ONCE: &str = "SELECT count(*) FROM {once_key} WHERE expires_at <= now() AND $1::float8 >= 0";
 
 const UNFINISHED: &str = "SELECT requests, oldest FROM {idempotency_unfinished}(make_interval(secs => $1))";
@@ -164,7 +167,8 @@ impl ModulesReaper {
         Ok(counted)
     }
 
-    /// Unfinished requests past retention. They are never deleted: only the application knows their outcome.
+    /// Unfinished requests past retention. Those with a committed phase are never deleted: only the application knows their
+    /// outcome.
     pub(crate) async fn unfinished(&self) -> Result<Unfinished, Fault> {
         let seconds = self.modules[1].retention.as_secs_f64();
         let sql = self.table.render(UNFINISHED);

@@ -11,7 +11,8 @@ const RANGE: &[&str] = &[
 
 pub(super) const REAPER: [Template; 4] = [EDGE, REAP, REAP_AROUND_LOCKS, COUNT];
 
-/// Deletes the old rows of a range of pages. An advisory lock allows only one relay at a time. If a row is changed
+/// Deletes the old rows of a range of pages. A row lock allows only one relay at a time. Only the
+/// roles of the relay and the operators can take it. If a row is changed
 /// concurrently, the server checks its new `sent_at`, so that an unsent or replayed row is never deleted.
 pub(crate) const REAP: Template = Template {
     name: "reap",
@@ -19,15 +20,15 @@ pub(crate) const REAP: Template = Template {
     params: RANGE,
     sql: "
 WITH turn AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(hashtextextended($4::text || ' reaper', 0)) AS ours
+    SELECT FROM {reaper} FOR UPDATE SKIP LOCKED
 ), reaped AS (
     DELETE FROM {outbox}
     WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
       AND {sent_at_column} < (SELECT clock_timestamp() - $3::float8 * interval '1 second')
-      AND (SELECT ours FROM turn)
+      AND EXISTS (SELECT FROM turn)
     RETURNING 1
 )
-SELECT (SELECT ours FROM turn), (SELECT count(*) FROM reaped),
+SELECT EXISTS (SELECT FROM turn), (SELECT count(*) FROM reaped),
        pg_relation_size($4::text::regclass) / current_setting('block_size')::bigint,
        pg_relation_filenode($4::text::regclass)::bigint",
 };
@@ -38,13 +39,13 @@ pub(crate) const REAP_AROUND_LOCKS: Template = Template {
     params: RANGE,
     sql: "
 WITH turn AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(hashtextextended($4::text || ' reaper', 0)) AS ours
+    SELECT FROM {reaper} FOR UPDATE SKIP LOCKED
 ), locked AS MATERIALIZED (
     SELECT ctid AS place
     FROM {outbox}
     WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
       AND {sent_at_column} < (SELECT clock_timestamp() - $3::float8 * interval '1 second')
-      AND (SELECT ours FROM turn)
+      AND EXISTS (SELECT FROM turn)
     FOR UPDATE SKIP LOCKED
 ), reaped AS (
     DELETE FROM {outbox}
@@ -52,7 +53,7 @@ WITH turn AS MATERIALIZED (
       AND {sent_at_column} < (SELECT clock_timestamp() - $3::float8 * interval '1 second')
     RETURNING 1
 )
-SELECT (SELECT ours FROM turn), (SELECT count(*) FROM reaped),
+SELECT EXISTS (SELECT FROM turn), (SELECT count(*) FROM reaped),
        pg_relation_size($4::text::regclass) / current_setting('block_size')::bigint,
        pg_relation_filenode($4::text::regclass)::bigint",
 };

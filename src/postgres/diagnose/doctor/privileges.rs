@@ -51,7 +51,7 @@ ORDER BY 1
 LIMIT $3::bigint";
 
 /// Every table of the outbox.
-const OWN: [&str; 10] = [
+const OWN: [&str; 11] = [
     "{outbox}",
     "{lane}",
     "{dead_letter}",
@@ -61,6 +61,7 @@ const OWN: [&str; 10] = [
     "{act}",
     "{hold_version}",
     "{setting}",
+    "{reaper}",
     "{migration}",
 ];
 

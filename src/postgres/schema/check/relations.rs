@@ -8,7 +8,7 @@ use crate::postgres::access::grants::{Privilege, schema_grant};
 use crate::postgres::table::TableName;
 
 /// The tables that the relay needs, as placeholders. It also works without its recorded settings.
-const RELATIONS: [&str; 9] = [
+const RELATIONS: [&str; 10] = [
     "{outbox}",
     "{lane}",
     "{dead_letter}",
@@ -17,6 +17,7 @@ const RELATIONS: [&str; 9] = [
     "{pause}",
     "{act}",
     "{hold_version}",
+    "{reaper}",
     "{migration}",
 ];
 
@@ -149,14 +150,16 @@ impl Relation {
 const MISSING_USAGE: &str = "
 SELECT 1 FROM pg_namespace WHERE nspname = $1 AND NOT has_schema_privilege(oid, 'USAGE')";
 
-/// The positions in the list of the privileges that the role lacks, on the table or on one of its columns. Missing columns
-/// are a different fault.
+/// The positions in the list of the privileges that the role lacks, on the table, on one of its columns, or on the function.
+/// Missing relations, columns and functions are different faults.
 const MISSING_PRIVILEGES: &str = "
 SELECT wanted.at - 1
 FROM unnest($2, $3, $4) WITH ORDINALITY AS wanted (relation, privilege, columns, at)
 JOIN pg_namespace AS s ON s.nspname = $1
-JOIN pg_class AS c ON c.relnamespace = s.oid AND c.relname = wanted.relation AND c.relkind = 'r'
-WHERE CASE WHEN wanted.columns = '' THEN NOT has_table_privilege(c.oid, wanted.privilege)
+LEFT JOIN pg_class AS c ON c.relnamespace = s.oid AND c.relname = wanted.relation AND c.relkind = 'r'
+LEFT JOIN pg_proc AS p ON p.pronamespace = s.oid AND p.proname = wanted.relation
+WHERE CASE WHEN wanted.privilege = 'EXECUTE' THEN NOT has_function_privilege(p.oid, 'EXECUTE')
+           WHEN wanted.columns = '' THEN NOT has_table_privilege(c.oid, wanted.privilege)
            ELSE EXISTS (SELECT FROM pg_attribute AS a
                         WHERE a.attrelid = c.oid AND NOT a.attisdropped
                           AND a.attname = ANY (string_to_array(wanted.columns, chr(10)))

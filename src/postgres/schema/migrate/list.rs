@@ -16,56 +16,35 @@ pub struct Migration {
 }
 
 /// The migrations of the outbox, in order. Never edit a released file: add another one.
-///
-/// `min_relay` keeps the value of the migration before it if relays of that version can run on the result. Otherwise it is the
-/// version that adds the migration, and neither a running older relay nor a rollback works: prefer two migrations, of which a
-/// later version applies the second one.
-pub const MIGRATIONS: [Migration; 4] = [
-    Migration {
-        number: 1,
-        name: "outbox",
-        template: include_str!("../../../../sql/0001_outbox.sql"),
-        min_relay: "0.1.0",
-    },
-    Migration {
-        number: 2,
-        name: "setting",
-        template: include_str!("../../../../sql/0002_setting.sql"),
-        min_relay: "0.1.0",
-    },
-    Migration {
-        number: 3,
-        name: "wait",
-        template: include_str!("../../../../sql/0003_wait.sql"),
-        min_relay: "0.1.0",
-    },
-    Migration {
-        number: 4,
-        name: "identity",
-        template: include_str!("../../../../sql/0004_identity.sql"),
-        min_relay: "0.1.0",
-    },
+pub const MIGRATIONS: [Migration; 5] = [
+    migration(1, "outbox", include_str!("../../../../sql/0001_outbox.sql")),
+    migration(2, "setting", include_str!("../../../../sql/0002_setting.sql")),
+    migration(3, "wait", include_str!("../../../../sql/0003_wait.sql")),
+    migration(4, "audit", include_str!("../../../../sql/0004_audit.sql")),
+    migration(5, "identity", include_str!("../../../../sql/0005_identity.sql")),
 ];
 
 /// The migrations of the optional modules.
-pub(super) const INBOX: [Migration; 1] = [Migration {
-    number: 1,
-    name: "inbox",
-    template: include_str!("../../../../sql/inbox/0001_inbox.sql"),
-    min_relay: "0.1.0",
-}];
-pub(super) const IDEMPOTENCY: [Migration; 1] = [Migration {
-    number: 1,
-    name: "idempotency",
-    template: include_str!("../../../../sql/idempotency/0001_idempotency.sql"),
-    min_relay: "0.1.0",
-}];
-pub(super) const ONCE: [Migration; 1] = [Migration {
-    number: 1,
-    name: "once",
-    template: include_str!("../../../../sql/once/0001_once.sql"),
-    min_relay: "0.1.0",
-}];
+pub(super) const INBOX: [Migration; 2] = [
+    migration(1, "inbox", include_str!("../../../../sql/inbox/0001_inbox.sql")),
+    migration(2, "owner", include_str!("../../../../sql/inbox/0002_owner.sql")),
+];
+pub(super) const IDEMPOTENCY: [Migration; 2] = [
+    migration(1, "idempotency", include_str!("../../../../sql/idempotency/0001_idempotency.sql")),
+    migration(2, "owner", include_str!("../../../../sql/idempotency/0002_owner.sql")),
+];
+pub(super) const ONCE: [Migration; 2] = [
+    migration(1, "once", include_str!("../../../../sql/once/0001_once.sql")),
+    migration(2, "owner", include_str!("../../../../sql/once/0002_owner.sql")),
+];
+
+/// A migration on which relays of every version can run.
+///
+/// If that does not hold, `min_relay` is the version that adds the migration. Then neither a running older relay nor a rollback
+/// works: prefer two migrations, of which a later version applies the second one.
+const fn migration(number: i32, name: &'static str, template: &'static str) -> Migration {
+    Migration { number, name, template, min_relay: "0.1.0" }
+}
 
 impl Migration {
     /// The SHA-256 of the text with placeholders, so that it does not depend on the table's name.

@@ -1,7 +1,7 @@
 //! The numbered migrations of the schema: their status, applying them, and printing them as SQL.
 //!
-//! Each migration runs in its own transaction, under an advisory lock for the outbox table, so that two deployments can run
-//! `migrate` at the same time. A table next to the outbox records each migration with the checksum of its text. The daemon
+//! Each migration runs in its own transaction, under a lock on the table that records it, so that two deployments can run
+//! `migrate` at the same time. Only roles that may write to that table can take such a lock, unlike an advisory lock. A table next to the outbox records each migration with the checksum of its text. The daemon
 //! reads that table, and never migrates by itself.
 
 mod error;
@@ -49,9 +49,6 @@ SET LOCAL lock_timeout = '5s';
 SET LOCAL statement_timeout = 0;
 SET LOCAL idle_in_transaction_session_timeout = '60s';
 SET LOCAL search_path = pg_catalog, pg_temp";
-
-const LOCK: &str = "
-SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('outbox-relay migrate ' || $1, 0))";
 
 /// A migration that was applied by a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,7 +211,7 @@ async fn roll_back(transaction: Transaction<'_>, table: &TableName) -> Result<()
     done.map_err(|error| MigrateError::new(&table.to_string(), error.into(), String::new))
 }
 
-/// Opens the transaction of a migration, and waits for other migrations.
+/// Opens the transaction of a migration, creates the table that records it if it is missing, and waits for other migrations.
 async fn begin<'a>(
     client: &'a mut Client,
     table: &TableName,
@@ -237,11 +234,16 @@ async fn begin<'a>(
             _ => fault(error),
         })?;
     transaction.batch_execute(SETTINGS).await.map_err(fault)?;
-    let locked = match series {
-        Series::Outbox => table.quoted(),
-        Series::Module(_) => series.record(table),
-    };
-    transaction.query_typed(LOCK, &[(&locked, Type::TEXT)]).await.map_err(fault)?;
+    let names = Names::read(&transaction, table).await?;
+    let bookkeeping = table.render(series.bookkeeping());
+    let lock = format!("{bookkeeping}LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", series.record(table));
+    transaction.batch_execute(&lock).await.map_err(|error| match error.code() {
+        // Another migration has created the schema or the table meanwhile.
+        Some(&SqlState::UNIQUE_VIOLATION | &SqlState::DUPLICATE_TABLE | &SqlState::DUPLICATE_SCHEMA) => {
+            MigrateError::InUse { table: table.to_string() }
+        }
+        _ => MigrateError::new(&table.to_string(), error.into(), || names.missing_grant(table)),
+    })?;
     transaction.batch_execute(DDL_LOCK_TIMEOUT).await.map_err(fault)?;
     Ok(transaction)
 }
@@ -262,7 +264,6 @@ async fn run(
         },
         _ => MigrateError::new(&table.to_string(), error.into(), || names.missing_grant(table)),
     };
-    transaction.batch_execute(&table.render(series.bookkeeping())).await.map_err(fault)?;
     transaction.batch_execute(&origin.sql(series, migration, table)).await.map_err(fault)?;
     transaction.batch_execute(&series.record_sql(table, migration)).await.map_err(fault)?;
     Ok(())

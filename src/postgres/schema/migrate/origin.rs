@@ -84,6 +84,14 @@ mod tests {
         }
     }
 
+    /// Whether the statement that begins here names a column of the alias `o` that could be renamed.
+    fn has_standard_column(statement: &str) -> bool {
+        let statement = statement.split(';').next().unwrap_or(statement);
+        statement
+            .match_indices(" o.")
+            .any(|(at, _)| !statement[at + 3..].starts_with('{') && !statement[at + 3..].starts_with("xmin"))
+    }
+
     /// A later migration that names columns of the outbox needs a text for renamed columns.
     #[test]
     fn only_listed_statements_name_columns_of_the_outbox() {
@@ -92,7 +100,8 @@ mod tests {
             assert_eq!(unknown_placeholders(&template), [""; 0], "{}", migration.file_name());
             for (before, _) in template.match_indices("{outbox}") {
                 let rest = &template[before..];
-                let known = rest.starts_with("{outbox} ({aggregate_type_column}, ");
+                let known = rest.starts_with("{outbox} ({aggregate_type_column}, ")
+                    || rest.starts_with("{outbox} AS o") && !has_standard_column(rest);
                 assert!(known, "{}: {}", migration.file_name(), &rest[..rest.len().min(60)]);
             }
         }
