@@ -8,7 +8,8 @@ pub(crate) mod transaction;
 
 use crate::postgres::connection::connect::{Database, serial};
 use crate::postgres::connection::fault::{answer, fault, unavailable};
-use crate::postgres::connection::session::claim_settings;
+use crate::postgres::connection::session::{SEARCH_PATH, begin, claim_settings};
+use crate::postgres::connection::transaction::examine;
 use crate::postgres::cycle::claim::discard::Discard;
 use crate::postgres::cycle::claim::reading::{Reading, Values};
 use crate::postgres::cycle::claim::transaction::{ClaimTransaction, ManualTransaction};
@@ -23,7 +24,7 @@ use crate::relay::outbox::{
     Claim, Head, Outbox, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, ServerId, Settled,
     Settlement, Slice,
 };
-use deadpool_postgres::{Object, Transaction};
+use deadpool_postgres::Object;
 use futures_util::{TryStreamExt, join};
 use std::pin::pin;
 use std::rc::Rc;
@@ -35,6 +36,8 @@ use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement};
 pub struct PostgresOutbox {
     database: Database,
     statements: Rc<Statements>,
+    /// BEGIN with the settings of a claim, and the settings alone.
+    begin: String,
     settings: String,
     connection: Option<Object>,
     discard: Discard,
@@ -55,7 +58,8 @@ impl PostgresOutbox {
         PostgresOutbox {
             database,
             statements,
-            settings,
+            begin: begin("READ WRITE", &settings),
+            settings: format!("{SEARCH_PATH}; {settings}"),
             connection: None,
             discard,
             recheck_payload_type: false,
@@ -86,7 +90,8 @@ impl PostgresOutbox {
     /// The statements depend on the type of the payload column, which can change while the relay runs.
     async fn check_payload_type(&mut self, connection: &Object) -> Result<(), Fault> {
         let doing = "checking the type of the payload column";
-        let payload = answer(doing, check::payload_type(connection, self.statements.table())).await?;
+        let payload = examine(connection, check::payload_type(connection, self.statements.table()));
+        let payload = answer(doing, payload).await?;
         if let Some(payload) = payload.filter(|payload| *payload != self.statements.payload) {
             tracing::info!("type of the payload column changed to {payload}");
             self.statements = Rc::new(self.statements.with_payload(payload));
@@ -109,17 +114,18 @@ impl Outbox for PostgresOutbox {
         let (discard, prepares) = (&self.discard, self.database.prepares());
         self.database.count_transaction();
         let serial = serial(connection);
-        let locking = Locking { statements: &self.statements, settings: &self.settings, prepares, lanes };
+        let (begin, settings) = (&*self.begin, &*self.settings);
+        let locking = Locking { statements: &self.statements, begin, settings, prepares, lanes };
         let (transaction, rows, reading) = match promptly {
             None => {
                 let locked = locking.lock(connection).await;
                 let (transaction, rows) = locked.map_err(|fault| discard.after(fault))?;
-                (ClaimTransaction::Library(transaction), rows, None)
+                (transaction, rows, None)
             }
             Some(read) => {
                 let locked = locking.lock_and_read(connection, read).await;
-                let (manual, rows, reading) = locked.map_err(|fault| discard.after(fault))?;
-                (ClaimTransaction::Manual(manual), rows, Some(reading))
+                let (transaction, rows, reading) = locked.map_err(|fault| discard.after(fault))?;
+                (transaction, rows, Some(reading))
             }
         };
         let owned = owned(lanes, serial, &rows).map_err(|error| fault(LOCKING, error));
@@ -146,18 +152,21 @@ const LOCKING: &str = "claiming lanes";
 /// Begins the transaction and locks the lanes.
 struct Locking<'a> {
     statements: &'a Statements,
+    begin: &'a str,
     settings: &'a str,
     prepares: bool,
     lanes: &'a [Lane],
 }
 
 impl Locking<'_> {
-    /// Call it before BEGIN: preparing locks the relation, and a transaction has no timeouts before its settings.
-    async fn prepare(&self, connection: &Object, sql: &str) -> Result<Option<Statement>, Fault> {
-        if !self.prepares {
-            return Ok(None);
-        }
-        answer(LOCKING, connection.prepare_cached(sql)).await.map(Some)
+    /// Call it after BEGIN and its settings were sent: preparing resolves names and locks the relation. Does not wait if the
+    /// statement is prepared already.
+    async fn prepare(
+        &self,
+        transaction: &ClaimTransaction<'_>,
+        sql: &str,
+    ) -> Result<Option<Statement>, Error> {
+        if self.prepares { transaction.prepare_cached(sql).await.map(Some) } else { Ok(None) }
     }
 
     async fn query(&self, client: &Client, prepared: Option<&Statement>) -> Result<Vec<Row>, Error> {
@@ -168,37 +177,46 @@ impl Locking<'_> {
         }
     }
 
-    async fn lock<'b>(&self, connection: &'b mut Object) -> Result<(Transaction<'b>, Vec<Row>), Fault> {
-        let prepared = self.prepare(connection, &self.statements.lock).await?;
+    async fn lock<'b>(
+        &self,
+        connection: &'b mut Object,
+    ) -> Result<(ClaimTransaction<'b>, Vec<Row>), Fault> {
         let begin =
             connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
-        let transaction = answer(LOCKING, begin.start()).await?;
-        let set = transaction.batch_execute(self.settings);
-        let rows = self.query(transaction.client(), prepared.as_ref());
+        let transaction = ClaimTransaction::Library(answer(LOCKING, begin.start()).await?);
+        let set = transaction.client().batch_execute(self.settings);
+        let rows = async {
+            let lock = self.prepare(&transaction, &self.statements.lock).await?;
+            self.query(transaction.client(), lock.as_ref()).await
+        };
         let (set, rows) = answer(LOCKING, async { Ok(join!(set, rows)) }).await?;
         let rows = set.and(rows).map_err(|error| fault(LOCKING, error))?;
         Ok((transaction, rows))
     }
 
-    /// Locks and reads in one round trip. The server runs the statements in the order in which they are first polled, so
-    /// the read's snapshot is still taken after the locks.
+    /// Locks and reads in one round trip, if the statements are prepared. The server runs the statements in the order in which
+    /// they are first polled, so the read's snapshot is still taken after the locks.
     async fn lock_and_read<'b>(
         &self,
         connection: &'b Object,
         read: &ReadRequest,
-    ) -> Result<(ManualTransaction<'b>, Vec<Row>, Reading), Fault> {
-        let lock = self.prepare(connection, &self.statements.lock).await?;
+    ) -> Result<(ClaimTransaction<'b>, Vec<Row>, Reading), Fault> {
         let sql = reading::sql(self.statements, read);
-        let prepared = self.prepare(connection, sql).await?;
-        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}", self.settings);
         let values = Values::new(self.statements, self.lanes, read);
-        let manual = ManualTransaction::new(connection);
-        let begun = connection.batch_execute(&begin);
-        let rows = self.query(connection, lock.as_ref());
-        let reading = Reading::whole(connection, prepared.as_ref(), sql, &values);
-        let (begun, rows, reading) = answer(LOCKING, async { Ok(join!(begun, rows, reading)) }).await?;
-        let locked = begun.and(rows).and_then(|rows| reading.map(|reading| (manual, rows, reading)));
-        locked.map_err(|error| fault(LOCKING, error))
+        let transaction = ClaimTransaction::Manual(ManualTransaction::new(connection));
+        let begun = connection.batch_execute(self.begin);
+        let locked = async {
+            // Prepare both first, or the read could be sent before the lock.
+            let lock = self.prepare(&transaction, &self.statements.lock).await?;
+            let prepared = self.prepare(&transaction, sql).await?;
+            let rows = self.query(connection, lock.as_ref());
+            let reading = Reading::whole(connection, prepared.as_ref(), sql, &values);
+            let (rows, reading) = join!(rows, reading);
+            rows.and_then(|rows| reading.map(|reading| (rows, reading)))
+        };
+        let (begun, locked) = answer(LOCKING, async { Ok(join!(begun, locked)) }).await?;
+        let (rows, reading) = begun.and(locked).map_err(|error| fault(LOCKING, error))?;
+        Ok((transaction, rows, reading))
     }
 }
 

@@ -22,6 +22,7 @@ use crate::config;
 use crate::postgres::access::grants::{
     CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, for_topic_column, union,
 };
+use crate::postgres::connection::transaction::examine;
 use crate::postgres::schema::migrate::{self, MigrateError, State};
 use crate::postgres::table::{Column, TableName};
 use crate::relay::topic::TopicRules;
@@ -50,18 +51,28 @@ impl Facts {
     }
 }
 
-/// Checks that the schema meets the needs of the relay. Changes nothing, and needs no transaction.
+/// Checks that the schema meets the needs of the relay, in a READ ONLY transaction.
 pub async fn check(client: &Client, table: &TableName, topic: TopicColumn) -> Result<Facts, CheckError> {
     check_for(client, table, topic, RELAY_PRIVILEGES).await
 }
 
-/// The faults of the server and the database, before there are tables.
+/// The faults of the server and the database, before there are tables. Call it in a transaction.
 pub(crate) async fn server_faults(client: &Client) -> Result<Vec<SchemaFault>, CheckError> {
     Ok(server::read(client).await?.faults())
 }
 
 /// [`check`], for a role that needs privileges other than those of the relay.
 pub(crate) async fn check_for(
+    client: &Client,
+    table: &TableName,
+    topic: TopicColumn,
+    privileges: &[Privilege],
+) -> Result<Facts, CheckError> {
+    examine(client, check_in(client, table, topic, privileges)).await
+}
+
+/// [`check_for`], in a transaction.
+async fn check_in(
     client: &Client,
     table: &TableName,
     topic: TopicColumn,
