@@ -117,7 +117,7 @@ fn block(table: &TableName, role: &RelayRole, privileges: &ModulePrivileges) -> 
         statements.push(format!("GRANT EXECUTE ON FUNCTION {functions} TO {};", quote_identifier(role)));
     }
     format!(
-        "DO $grants$ BEGIN\n    IF pg_catalog.to_regclass({}) IS NOT NULL THEN\n        {}\n    END IF;\nEND $grants$;\n",
+        "DO $$ BEGIN\n    IF pg_catalog.to_regclass({}) IS NOT NULL THEN\n        {}\n    END IF;\nEND $$;\n",
         quote_literal(&name),
         statements.join("\n        ")
     )

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use crate::postgres::access::grants::{monitor_grants, operator_grants, relay_grants, writer_grants};
 use crate::postgres::access::module_grants::module_grants;
+use crate::postgres::connection::session::FIXED_SEARCH_PATH;
 use crate::postgres::table::{TableName, fill, quote_identifier, quote_literal};
 
 /// PostgreSQL truncates longer names silently, so two names could become the same role.
@@ -97,8 +98,8 @@ const HEADER: &str = "\
 --
 -- People and applications keep their own roles and become members:  GRANT {writer} TO shop;
 --
--- None of these roles can read other tables, unless PUBLIC can. Before PostgreSQL 15, every role may create tables in the
--- schema public. To revoke this:  REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+-- None of these roles can read other tables, unless PUBLIC can. Before PostgreSQL 15, every role may create tables and
+-- functions in the schema public, and thereby run code as another role that uses them by chance. To revoke this:  REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 ";
 
 const CREATE: &str = "
@@ -188,8 +189,13 @@ BEGIN
 END $$;
 ";
 
-/// The whole script, without BEGIN and COMMIT.
+/// The whole script for psql, without BEGIN and COMMIT.
 pub fn print(table: &TableName, role: &RelayRole) -> String {
+    FIXED_SEARCH_PATH.to_owned() + &statements(table, role)
+}
+
+/// The statements, for a transaction with a fixed search path.
+pub(crate) fn statements(table: &TableName, role: &RelayRole) -> String {
     let (operator, monitor, writer) = (role.operator(), role.monitor(), role.writer());
     let names = [
         ("relay", role.relay()),

@@ -8,6 +8,18 @@ use std::time::Duration;
 /// path could run code as this role: an exact match in `public` is preferred to a match in `pg_catalog` that needs a cast.
 pub(crate) const SEARCH_PATH: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
 
+/// The beginning of a script for psql or a migration tool. Outside of a transaction, SET LOCAL has no effect, and the block
+/// sets the path for the session.
+pub(crate) const FIXED_SEARCH_PATH: &str = "\
+SET LOCAL search_path = pg_catalog, pg_temp;
+DO $$ BEGIN
+    IF pg_catalog.current_setting('search_path') OPERATOR(pg_catalog.<>) 'pg_catalog, pg_temp' THEN
+        PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false);
+    END IF;
+END $$;
+
+";
+
 /// Begins a transaction. `access` is `READ ONLY` or `READ WRITE`.
 ///
 /// A standby refuses READ WRITE. By then the transaction is open, so that the server also refuses the statements that were

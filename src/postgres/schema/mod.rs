@@ -4,4 +4,5 @@ pub(crate) mod adapter;
 pub(crate) mod adopt;
 pub mod check;
 pub mod migrate;
+pub(crate) mod own;
 pub(crate) mod setting;

@@ -26,6 +26,7 @@ pub(crate) fn print(statements: &Statements) -> String {
 -- EXPLAIN without ANALYZE runs nothing. The statements reap and reap_around_locks run under these settings instead:
 --
 --   {reaper};
+SET search_path = pg_catalog, pg_temp;
 ",
         table = statements.table,
         template = statements.topics.template,

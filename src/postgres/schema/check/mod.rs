@@ -24,6 +24,7 @@ use crate::postgres::access::grants::{
 };
 use crate::postgres::connection::transaction::examine;
 use crate::postgres::schema::migrate::{self, MigrateError, State};
+use crate::postgres::schema::own::{self, Foreign};
 use crate::postgres::table::{Column, TableName};
 use crate::relay::topic::TopicRules;
 
@@ -82,6 +83,15 @@ async fn check_in(
     let mut faults = server.faults();
     if server.is_too_old() {
         return Err(CheckError::Faults(faults)); // its system catalogs are different
+    }
+
+    let foreign = own::foreign(client, table, &relations::own_names(table)).await?;
+    if !foreign.is_empty() {
+        // Before anything of them is read.
+        faults.extend(foreign.into_iter().map(|Foreign { name, problem, remedy }| {
+            SchemaFault::new(SchemaFaultKind::Relation, name, problem, remedy)
+        }));
+        return Err(CheckError::Faults(faults));
     }
 
     let relations = relations::read(client, table).await?;
