@@ -13,19 +13,52 @@ use crate::postgres::connection::session::{
 };
 use crate::relay::failure::{Fault, FaultKind};
 use deadpool_postgres::Object;
-use futures_util::join;
+use futures_util::{FutureExt, join};
 use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, IsolationLevel, Row, Transaction};
 
-/// Runs queries on this connection in a READ ONLY transaction. If it is dropped, the connection must not be used again.
+/// Rolls back a transaction whose BEGIN and COMMIT the relay sends itself, unless it has ended.
+pub(crate) struct OpenTransaction<'a> {
+    client: &'a Client,
+    ended: bool,
+}
+
+impl<'a> OpenTransaction<'a> {
+    /// Create it before BEGIN is sent, so that every failure rolls back.
+    pub(crate) fn new(client: &'a Client) -> OpenTransaction<'a> {
+        OpenTransaction { client, ended: false }
+    }
+
+    pub(crate) async fn end(mut self, how: &str) -> Result<(), Error> {
+        self.ended = true;
+        self.client.batch_execute(how).await
+    }
+
+    /// Notes that a COMMIT is sent together with another statement.
+    pub(crate) fn has_ended(mut self) {
+        self.ended = true;
+    }
+}
+
+impl Drop for OpenTransaction<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            // The first poll sends the request. The answer does not matter.
+            _ = self.client.batch_execute("ROLLBACK").now_or_never();
+        }
+    }
+}
+
+/// Runs queries on this connection in a READ ONLY transaction.
 pub(crate) async fn examine<T, E: From<Error>>(
     client: &Client,
     queries: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
+    let transaction = OpenTransaction::new(client);
     client.batch_execute(&begin("READ ONLY", &check_settings())).await?;
     let examined = queries.await;
-    let ended = client.batch_execute("ROLLBACK").await;
+    let ended = transaction.end("ROLLBACK").await;
     let examined = examined?;
     ended?;
     Ok(examined)
@@ -177,10 +210,12 @@ impl ShortTransaction {
 /// Runs a prepared statement and COMMIT. Requests are sent in the order in which they are first polled, and a statement that
 /// is prepared already is found without waiting. So the first poll sends everything, after the BEGIN that was polled before.
 async fn query_and_commit(connection: &Object, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Error> {
+    let transaction = OpenTransaction::new(connection);
     let statement = match connection.prepare_cached(sql).await {
         Ok(statement) => statement,
-        Err(error) => return connection.batch_execute("ROLLBACK").await.and(Err(error)),
+        Err(error) => return transaction.end("ROLLBACK").await.and(Err(error)),
     };
+    transaction.has_ended();
     let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
     let (rows, committed) = join!(connection.query(&statement, &values), connection.batch_execute("COMMIT"));
     rows.and_then(|rows| committed.map(|()| rows))

@@ -2,6 +2,7 @@
 
 pub(crate) mod discard;
 pub(crate) mod first_row;
+pub(crate) mod locking;
 pub(crate) mod reading;
 pub(crate) mod search;
 pub(crate) mod transaction;
@@ -11,8 +12,9 @@ use crate::postgres::connection::fault::{answer, fault, unavailable};
 use crate::postgres::connection::session::{SEARCH_PATH, begin, claim_settings};
 use crate::postgres::connection::transaction::examine;
 use crate::postgres::cycle::claim::discard::Discard;
-use crate::postgres::cycle::claim::reading::{Reading, Values};
-use crate::postgres::cycle::claim::transaction::{ClaimTransaction, ManualTransaction};
+use crate::postgres::cycle::claim::locking::{LOCKING, Locking, owned};
+use crate::postgres::cycle::claim::reading::Reading;
+use crate::postgres::cycle::claim::transaction::ClaimTransaction;
 use crate::postgres::cycle::event::{OutboxRow, column};
 use crate::postgres::cycle::settle;
 use crate::postgres::cycle::statements::Statements;
@@ -25,12 +27,11 @@ use crate::relay::outbox::{
     Settlement, Slice,
 };
 use deadpool_postgres::Object;
-use futures_util::{TryStreamExt, join};
+use futures_util::TryStreamExt;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement};
+use tokio_postgres::Error;
 
 /// A worker's access to the outbox, over one connection.
 pub struct PostgresOutbox {
@@ -145,90 +146,6 @@ impl Outbox for PostgresOutbox {
             in_order: true,
         })
     }
-}
-
-const LOCKING: &str = "claiming lanes";
-
-/// Begins the transaction and locks the lanes.
-struct Locking<'a> {
-    statements: &'a Statements,
-    begin: &'a str,
-    settings: &'a str,
-    prepares: bool,
-    lanes: &'a [Lane],
-}
-
-impl Locking<'_> {
-    /// Call it after BEGIN and its settings were sent: preparing resolves names and locks the relation. Does not wait if the
-    /// statement is prepared already.
-    async fn prepare(
-        &self,
-        transaction: &ClaimTransaction<'_>,
-        sql: &str,
-    ) -> Result<Option<Statement>, Error> {
-        if self.prepares { transaction.prepare_cached(sql).await.map(Some) } else { Ok(None) }
-    }
-
-    async fn query(&self, client: &Client, prepared: Option<&Statement>) -> Result<Vec<Row>, Error> {
-        let numbers: Vec<i16> = self.lanes.iter().map(|lane| lane.number()).collect();
-        match prepared {
-            Some(statement) => client.query(statement, &[&numbers]).await,
-            None => client.query_typed(&self.statements.lock, &[(&numbers, Type::INT2_ARRAY)]).await,
-        }
-    }
-
-    async fn lock<'b>(
-        &self,
-        connection: &'b mut Object,
-    ) -> Result<(ClaimTransaction<'b>, Vec<Row>), Fault> {
-        let begin =
-            connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
-        let transaction = ClaimTransaction::Library(answer(LOCKING, begin.start()).await?);
-        let set = transaction.client().batch_execute(self.settings);
-        let rows = async {
-            let lock = self.prepare(&transaction, &self.statements.lock).await?;
-            self.query(transaction.client(), lock.as_ref()).await
-        };
-        let (set, rows) = answer(LOCKING, async { Ok(join!(set, rows)) }).await?;
-        let rows = set.and(rows).map_err(|error| fault(LOCKING, error))?;
-        Ok((transaction, rows))
-    }
-
-    /// Locks and reads in one round trip, if the statements are prepared. The server runs the statements in the order in which
-    /// they are first polled, so the read's snapshot is still taken after the locks.
-    async fn lock_and_read<'b>(
-        &self,
-        connection: &'b Object,
-        read: &ReadRequest,
-    ) -> Result<(ClaimTransaction<'b>, Vec<Row>, Reading), Fault> {
-        let sql = reading::sql(self.statements, read);
-        let values = Values::new(self.statements, self.lanes, read);
-        let transaction = ClaimTransaction::Manual(ManualTransaction::new(connection));
-        let begun = connection.batch_execute(self.begin);
-        let locked = async {
-            // Prepare both first, or the read could be sent before the lock.
-            let lock = self.prepare(&transaction, &self.statements.lock).await?;
-            let prepared = self.prepare(&transaction, sql).await?;
-            let rows = self.query(connection, lock.as_ref());
-            let reading = Reading::whole(connection, prepared.as_ref(), sql, &values);
-            let (rows, reading) = join!(rows, reading);
-            rows.and_then(|rows| reading.map(|reading| (rows, reading)))
-        };
-        let (begun, locked) = answer(LOCKING, async { Ok(join!(begun, locked)) }).await?;
-        let (rows, reading) = begun.and(locked).map_err(|error| fault(LOCKING, error))?;
-        Ok((transaction, rows, reading))
-    }
-}
-
-/// The locked lanes, in the requested order, and the server.
-fn owned(lanes: &[Lane], connection: u64, rows: &[Row]) -> Result<(Vec<Lane>, ServerId), Error> {
-    let mut locked = Vec::with_capacity(rows.len());
-    let mut server = ServerId { connection, started_us: 0, backend: 0 };
-    for row in rows {
-        locked.extend(Lane::new(row.try_get::<_, i16>(0)?.into()));
-        server = ServerId { connection, started_us: row.try_get(1)?, backend: row.try_get(2)? };
-    }
-    Ok((lanes.iter().copied().filter(|lane| locked.contains(lane)).collect(), server))
 }
 
 /// An open claim.

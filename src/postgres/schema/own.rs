@@ -21,9 +21,9 @@ pub(crate) struct Foreign {
 /// Whether a role is a superuser, the current one, or has the rights of the owner of the outbox. In a query whose parameters
 /// $1 and $2 are the schema and the outbox.
 const TRUSTED: &str = "EXISTS (
-        SELECT FROM pg_roles AS r WHERE r.oid = {owner} AND (r.rolsuper OR r.rolname = current_user OR EXISTS (
+        SELECT FROM pg_roles AS who WHERE who.oid = {owner} AND (who.rolsuper OR who.rolname = current_user OR EXISTS (
             SELECT FROM pg_class AS o JOIN pg_namespace AS s ON s.oid = o.relnamespace
-            WHERE s.nspname = $1 AND o.relname = $2 AND o.relkind = 'r' AND pg_has_role(r.oid, o.relowner, 'MEMBER'))))";
+            WHERE s.nspname = $1 AND o.relname = $2 AND o.relkind = 'r' AND pg_has_role(who.oid, o.relowner, 'MEMBER'))))";
 
 /// A table and its defaults, constraints, indexes, policies and triggers depend on the code that they call. The server does not
 /// record dependencies on its own functions. A superuser does not run even the code of the outbox's owner, except for our
@@ -53,7 +53,8 @@ SELECT r.relname::text, pg_get_userbyid(r.relowner)::text, r.relkind::text, {rel
         FROM part JOIN pg_depend AS d ON d.classid = part.class AND d.objid = part.object
         JOIN code ON code.class = d.refclassid AND code.oid = d.refobjid
         WHERE part.relation = r.oid
-          AND NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = code.owner AND (r.rolsuper OR r.rolname = current_user))
+          AND NOT EXISTS (SELECT FROM pg_roles AS who
+                          WHERE who.oid = code.owner AND (who.rolsuper OR who.rolname = current_user))
           AND ((SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR NOT {code_is_trusted}))
 FROM relation AS r
 UNION ALL

@@ -1,6 +1,7 @@
 //! Whatever a role may create in a schema of the search path, no statement of the relay and of the commands calls it.
 
-use crate::support::command::Ended;
+use crate::schema::migrate::psql_with;
+use crate::support::command::{Ended, binary};
 use crate::support::database::{run, unique};
 use crate::support::outbox::Outbox;
 use crate::support::relay::Relay;
@@ -94,6 +95,7 @@ fn assert_untrapped(ended: &Ended) {
 /// Every command that connects, with and without changes.
 async fn run_commands(outbox: &Outbox, user: impl Fn() -> Relay) {
     run(&outbox.client, INSERT).await;
+    let topic = &*outbox.topic("order");
     for command in [
         &["status"][..],
         &["dead-letters", "list"],
@@ -101,10 +103,10 @@ async fn run_commands(outbox: &Outbox, user: impl Fn() -> Relay) {
         &["dead-letters", "requeue", "--all", "--dry-run"],
         &["dead-letters", "discard", "--all", "--dry-run"],
         &["blocked-keys", "list"],
-        &["pause", "--topic", "x"],
+        &["pause", "--topic", topic],
         &["pause", "--key", "order", "1"],
         &["status"],
-        &["resume", "--topic", "x"],
+        &["resume", "--topic", topic],
         &["resume", "--key", "order", "1"],
         &["replay", "--since", "1h", "--dry-run"],
         &["replay", "--since", "1h", "--yes"],
@@ -132,9 +134,11 @@ async fn run_as_superuser(outbox: &Outbox) {
     }
     let folder = tempdir().unwrap();
     let (database, role) = (outbox.database.url(), unique("init"));
-    let mut init = crate::support::command::binary(&["init", "--yes", "--dry-run"]);
+    let mut init = binary(&["init", "--yes", "--dry-run"]);
     init.args(["--database", &database, "--table", "app.other", "--role", &role]);
-    init.args(["--brokers", &outbox.cluster.bootstrap]).arg("--config").arg(folder.path().join("config.toml"));
+    init.args(["--brokers", &outbox.cluster.bootstrap])
+        .arg("--config")
+        .arg(folder.path().join("config.toml"));
     assert_untrapped(&Ended::of(&mut init));
 }
 
@@ -147,15 +151,21 @@ async fn functions_and_operators_in_public_are_never_called() {
     publish_and_reap(&mut outbox).await;
     run_commands(&outbox, || outbox.operator()).await;
     run_as_superuser(&outbox).await;
+    // With and without one transaction.
+    let user = || outbox.relay().set("postgres", "url", outbox.database.url());
+    let roles = user().command(&["migrate", "--print-roles", "--role", outbox.roles.relay()]);
+    psql_with(&[], &outbox.database, roles.succeeds());
+    psql_with(&["--single-transaction"], &outbox.database, roles.succeeds());
+    let tables = user().set("outbox", "table", "app.printed").command(&["migrate", "--print"]);
+    psql_with(&[], &outbox.database, tables.succeeds());
     let doctor = outbox.relay().command(&["doctor"]);
-    doctor.fails(1, &["schema-create", &evil_or_public(), "REVOKE CREATE ON SCHEMA"]);
+    doctor.fails(
+        1,
+        &["schema-create", "PUBLIC may create objects", "REVOKE CREATE ON SCHEMA public FROM PUBLIC"],
+    );
     drop(client);
     run(&outbox.client, &format!("DROP OWNED BY {evil}; DROP ROLE {evil}")).await;
     outbox.drop().await;
-}
-
-fn evil_or_public() -> String {
-    "PUBLIC".to_owned()
 }
 
 #[tokio::test]

@@ -214,7 +214,8 @@ impl ModulesReaper {
 
     /// Another role could have created them before the module is installed.
     async fn require_own(&self, module: &ModuleTable) -> Result<(), Fault> {
-        let names: Vec<String> = [module.table].iter().chain(module.functions).map(|&name| name.to_owned()).collect();
+        let names: Vec<String> =
+            [module.table].iter().chain(module.functions).map(|&name| name.to_owned()).collect();
         own::require(&self.transaction, "checking the owner of a module", &self.table, &names).await
     }
 

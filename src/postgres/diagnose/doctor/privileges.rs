@@ -2,7 +2,9 @@
 
 use super::Context;
 use crate::doctor::Finding;
-use crate::doctor::codes::{EVENTS_CHANGEABLE, OTHER_TABLES, ROLE_ATTRIBUTES, ROLE_OWNER, ROLE_SUPERUSER, SCHEMA_CREATE};
+use crate::doctor::codes::{
+    EVENTS_CHANGEABLE, OTHER_TABLES, ROLE_ATTRIBUTES, ROLE_OWNER, ROLE_SUPERUSER, SCHEMA_CREATE,
+};
 use crate::postgres::access::grants::relay_grants;
 use crate::postgres::table::{Column, quote_identifier};
 use crate::relay::failure::Fault;

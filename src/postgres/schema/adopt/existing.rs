@@ -74,11 +74,7 @@ async fn read_in(transaction: &Transaction<'_>, table: &TableName) -> Result<Exi
     Ok(Existing { faults, table: existing, migrations })
 }
 
-async fn read_table(
-    client: &Client,
-    table: &TableName,
-    outbox: u32,
-) -> Result<ExistingTable, AdoptError> {
+async fn read_table(client: &Client, table: &TableName, outbox: u32) -> Result<ExistingTable, AdoptError> {
     let columns = columns::read(client, outbox).await?;
     let owner = client.query_typed_one(OWNER, &[(&outbox, Type::OID)]).await?;
     let mut with_null = Vec::new();

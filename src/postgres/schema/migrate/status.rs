@@ -101,7 +101,8 @@ pub(super) async fn require_own(
     series: Series,
 ) -> Result<(), MigrateError> {
     let foreign = own::foreign(client, table, &[series.record_name(table)]).await;
-    let foreign = foreign.map_err(|error| MigrateError::new(&table.to_string(), error.into(), String::new))?;
+    let foreign =
+        foreign.map_err(|error| MigrateError::new(&table.to_string(), error.into(), String::new))?;
     match foreign.into_iter().next() {
         Some(Foreign { problem, remedy, .. }) => {
             Err(MigrateError::Foreign { table: series.record(table), problem, remedy })
