@@ -3,6 +3,7 @@
 use crate::operating::commands::{Ended, kafka};
 use crate::support::command::binary;
 use crate::support::database::{Database, run, unique};
+use outbox_relay::postgres::schema::migrate;
 use tempfile::{TempDir, tempdir};
 use tokio_postgres::Client;
 
@@ -120,6 +121,9 @@ async fn planted_records_of_migrations_stop_every_command() {
         run(&world.evils, &plant).await;
         world.assert_stops("outbox_migration", &COMMANDS);
         world.assert_init_stops("outbox_migration");
+        let printed = world.client.batch_execute(&migrate::print(&"public.outbox".parse().unwrap())).await;
+        let error = format!("{:?}", printed.expect_err("the printed script must stop"));
+        assert!(error.contains("was created by another role"), "{error}");
         run(&world.evils, &format!("DROP {kind} public.outbox_migration")).await;
     }
     world.drop().await;

@@ -109,7 +109,7 @@ async fn run_commands(outbox: &Outbox, user: impl Fn() -> Relay) {
         &["resume", "--topic", topic],
         &["resume", "--key", "order", "1"],
         &["replay", "--since", "1h", "--dry-run"],
-        &["replay", "--since", "1h", "--yes"],
+        &["replay", "--since", "1h"],
         &["verify", "--allow-others"],
         &["reap", "--dry-run"],
         &["reap"],

@@ -85,13 +85,10 @@ async fn check_in(
         return Err(CheckError::Faults(faults)); // its system catalogs are different
     }
 
-    let foreign = own::foreign(client, table, &relations::own_names(table)).await?;
+    let foreign = own_faults(client, table).await?;
     if !foreign.is_empty() {
-        // Before anything of them is read.
-        faults.extend(foreign.into_iter().map(|Foreign { name, problem, remedy }| {
-            SchemaFault::new(SchemaFaultKind::Relation, name, problem, remedy)
-        }));
-        return Err(CheckError::Faults(faults));
+        faults.extend(foreign);
+        return Err(CheckError::Faults(faults)); // before anything of them is read
     }
 
     let relations = relations::read(client, table).await?;
@@ -143,6 +140,15 @@ async fn check_in(
         }),
         _ => Err(CheckError::Faults(faults)),
     }
+}
+
+/// Relations and functions that another role has made.
+async fn own_faults(client: &Client, table: &TableName) -> Result<Vec<SchemaFault>, tokio_postgres::Error> {
+    let foreign = own::foreign(client, table, &relations::own_names(table)).await?;
+    let fault = |Foreign { name, problem, remedy }| {
+        SchemaFault::new(SchemaFaultKind::Relation, name, problem, remedy)
+    };
+    Ok(foreign.into_iter().map(fault).collect())
 }
 
 const MIGRATE: &str = "run `outbox-relay migrate --config FILE`";
