@@ -87,9 +87,10 @@ async fn publish_and_reap(outbox: &mut Outbox) {
 }
 
 fn assert_untrapped(ended: &Ended) {
-    let is_doctor_finding = ended.code == 1 && ended.stdout.contains("found");
-    assert!(ended.code == 0 || is_doctor_finding, "{ended}");
-    assert!(!ended.to_string().contains(TRAPPED), "{ended}");
+    // `doctor` and `verify` may report findings.
+    assert!(matches!(ended.code, 0 | 1), "{ended}");
+    let text = ended.to_string();
+    assert!(!text.contains(TRAPPED) && !text.contains("SQLSTATE"), "{ended}");
 }
 
 /// Every command that connects, with and without changes.
@@ -110,7 +111,7 @@ async fn run_commands(outbox: &Outbox, user: impl Fn() -> Relay) {
         &["resume", "--key", "order", "1"],
         &["replay", "--since", "1h", "--dry-run"],
         &["replay", "--since", "1h"],
-        &["verify", "--allow-others"],
+        &["verify", "--allow-unknown"],
         &["reap", "--dry-run"],
         &["reap"],
         &["doctor"],
