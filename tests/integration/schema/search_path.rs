@@ -161,10 +161,10 @@ async fn functions_and_operators_in_public_are_never_called() {
     let tables = user().set("outbox", "table", "app.printed").command(&["migrate", "--print"]);
     psql_with(&[], &outbox.database, tables.succeeds());
     let doctor = outbox.relay().command(&["doctor"]);
-    doctor.fails(
-        1,
-        &["schema-create", "PUBLIC may create objects", "REVOKE CREATE ON SCHEMA public FROM PUBLIC"],
-    );
+    let remedy = "REVOKE CREATE ON SCHEMA public FROM PUBLIC;";
+    for text in ["schema-create", "PUBLIC may create objects", remedy] {
+        assert!(doctor.succeeds().contains(text), "{doctor}");
+    }
     drop(client);
     run(&outbox.client, &format!("DROP OWNED BY {evil}; DROP ROLE {evil}")).await;
     outbox.drop().await;
