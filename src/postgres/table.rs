@@ -140,7 +140,6 @@ impl TableName {
             "schema_literal" => Some(quote_literal(self.schema())),
             "outbox_literal" => Some(quote_literal(&self.quoted())),
             "migration_literal" => Some(quote_literal(&self.derived("_migration"))),
-            "pg_outbox_migration_literal" => Some(quote_literal(&self.sibling("pg_outbox_migration"))),
             "id_literal" => Some(quote_literal(self.columns().name(Column::Id))),
             "rows" => Some(self.rows(false)),
             "named_rows" => Some(self.named_rows()),
