@@ -124,7 +124,12 @@ async fn checking<T>(
     check: impl AsyncFnOnce(&Client) -> Result<T, CheckError>,
 ) -> Result<T, StartError> {
     let connection = database.get().await.map_err(|fault| StartError::Unavailable(fault.to_string()))?;
-    match timeout(CHECK_TIMEOUT, check(&connection)).await {
+    let checked = timeout(CHECK_TIMEOUT, check(&connection)).await;
+    if !matches!(checked, Ok(Ok(_))) {
+        // A transaction may be open, or an answer outstanding.
+        drop(Object::take(connection));
+    }
+    match checked {
         Ok(Ok(facts)) => Ok(facts),
         // A standby may be promoted, or another host of the URL may be the primary.
         Ok(Err(CheckError::Faults(faults)))
@@ -138,8 +143,6 @@ async fn checking<T>(
         Ok(Err(error @ CheckError::Faults(_))) => Err(StartError::Unfit(error.to_string())),
         Ok(Err(other)) => Err(StartError::Unavailable(other.to_string())),
         Err(_) => {
-            // A late answer may still arrive on this connection, so it must not return to the pool.
-            drop(Object::take(connection));
             let text = format!(
                 "the schema check timed out after {CHECK_TIMEOUT:?}. Fix: check the server's load and locks"
             );

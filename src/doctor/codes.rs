@@ -90,6 +90,9 @@ codes! {
         "the role may change events of the application, but the relay only needs to set sent_at";
     OTHER_TABLES = Warning, "other-tables",
         "the role may use tables that do not belong to the outbox";
+    SCHEMA_CREATE = Warning, "schema-create",
+        "a role that may create tables and functions in this schema can trick other roles into running its code; the \
+         relay and its commands set a search path of their own and check their tables, but other programs may not";
     ROLE_TIMEOUT = Note, "role-timeout",
         "a timeout set for the role or the server can end the relay's connections and checks; claims are not \
          affected because \

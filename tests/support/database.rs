@@ -46,7 +46,12 @@ impl Database {
         let name = unique(test);
         connect(&server).await.batch_execute(&format!("CREATE DATABASE {name} {options}")).await.unwrap();
         let url = with_database(url, &name);
-        Self { server, name, url }
+        let database = Self { server, name, url };
+        if std::env::var("OUTBOX_RELAY_TEST_PG_VERSION").is_ok_and(|version| version == "14") {
+            // As in later versions.
+            run(&database.connect().await, "REVOKE CREATE ON SCHEMA public FROM PUBLIC").await;
+        }
+        database
     }
 
     /// The same database on a standby of its server.

@@ -12,12 +12,15 @@ use crate::kafka::operate::new_topic::{Mode, Topics};
 use crate::kafka::properties::check;
 use crate::postgres::access::new_roles::{self, Creator, NewRoles};
 use crate::postgres::connection::server_error::ServerError;
+use crate::postgres::connection::session::check_settings;
+use crate::postgres::connection::transaction::open;
 use crate::postgres::schema::check::{CheckError, server_faults};
 use crate::postgres::schema::migrate;
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::Publisher;
 use deadpool_postgres::Object;
 use std::path::Path;
+use tokio_postgres::Client;
 
 /// More than enough for a random password.
 const PASSWORD_BYTES: usize = 24;
@@ -44,10 +47,13 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
     let of_owner = settings(wanted, wanted.owner.text(), of_owner)?;
 
     let mut connection = connect(wanted, &of_owner).await?;
-    check_server(&connection).await?;
-    let migrations = migrate::read_status(&**connection, table).await.map_err(|error| failed(&error))?;
-    let creator = Creator::read(&**connection).await.map_err(server)?;
-    let existing_roles = new_roles::existing(&**connection, role).await.map_err(server)?;
+    let transaction = open(&mut connection, true, &check_settings()).await;
+    let transaction = transaction.map_err(|error| server(error.into()))?;
+    check_server(transaction.client()).await?;
+    let migrations = migrate::read_status(&transaction, table).await.map_err(|error| failed(&error))?;
+    let creator = Creator::read(&transaction).await.map_err(server)?;
+    let existing_roles = new_roles::existing(&transaction, role).await.map_err(server)?;
+    transaction.rollback().await.map_err(|error| server(error.into()))?;
     let role_exists = existing_roles.iter().any(|name| name == role.relay());
     let password = decide(wanted, config, password, role_exists)?;
     let secret = password.secret().filter(|_| !role_exists);
@@ -149,7 +155,7 @@ async fn connect(wanted: &Wanted, config: &Config) -> Result<Object, Failed> {
     })
 }
 
-async fn check_server(connection: &Object) -> Result<(), Failed> {
+async fn check_server(connection: &Client) -> Result<(), Failed> {
     let faults = server_faults(connection).await.map_err(|error| match error {
         CheckError::Server(error) => server(error),
         faults @ CheckError::Faults(_) => Failed::Configuration(faults.into()),

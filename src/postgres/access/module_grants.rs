@@ -96,7 +96,7 @@ pub(crate) fn reap_privileges() -> Vec<Privilege> {
 /// Skips a module that is not installed, or whose migrations are pending. In earlier versions, all writers could use the
 /// modules: they keep that.
 const BLOCK: &str = "
-DO $grants$
+DO $$
 DECLARE
     member name;
 BEGIN
@@ -120,7 +120,7 @@ BEGIN
     REVOKE ALL ON {table}, {services} FROM {roles};
     REVOKE ALL ON FUNCTION {functions} FROM {roles};
     {grants}
-END $grants$;
+END $$;
 ";
 
 /// For each module, a block that creates its group, revokes all earlier privileges of the roles and grants the current ones.

@@ -4,15 +4,16 @@ use std::fmt::Write as _;
 
 use postgres_protocol::password::scram_sha_256;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, GenericClient, IsolationLevel};
+use tokio_postgres::{Client, GenericClient};
 
 use crate::config::Secret;
 use crate::postgres::access::roles::{self, RelayRole, Sessions};
 use crate::postgres::connection::server_error::ServerError;
+use crate::postgres::connection::transaction::open;
 use crate::postgres::table::{TableName, quote_identifier, quote_literal};
 
 /// A role or table of this outbox may be locked by another session.
-const SETTINGS: &str = "SET LOCAL lock_timeout = '5s'; SET LOCAL search_path = pg_catalog, pg_temp";
+const SETTINGS: &str = "SET LOCAL lock_timeout = '5s'";
 
 const EXISTING: &str = "
 SELECT rolname::text FROM pg_catalog.pg_roles WHERE rolname = ANY($1) ORDER BY rolname";
@@ -80,7 +81,7 @@ impl NewRoles {
                 let (name, verifier) = (quote_identifier(role.relay()), quote_literal(verifier));
                 _ = write!(sql, "CREATE ROLE {name} LOGIN PASSWORD {verifier};\n\n");
             }
-            sql + &roles::print(table, role, sessions)
+            sql + &roles::statements(table, role, sessions)
         };
         let verifier = password.map(|password| scram_sha_256(password.expose().as_bytes()));
         NewRoles { sql: with(&verifier.unwrap_or_default()), shown: with(NOT_SHOWN) }
@@ -96,13 +97,7 @@ impl NewRoles {
 
     /// Runs the SQL in one transaction.
     pub(crate) async fn create(&self, client: &mut Client) -> Result<(), ServerError> {
-        let transaction = client
-            .build_transaction()
-            .isolation_level(IsolationLevel::ReadCommitted)
-            .read_only(false)
-            .start()
-            .await?;
-        transaction.batch_execute(SETTINGS).await?;
+        let transaction = open(client, false, SETTINGS).await?;
         transaction.batch_execute(&self.sql).await?;
         Ok(transaction.commit().await?)
     }
@@ -131,7 +126,7 @@ mod tests {
         );
         assert!(!roles.sql().contains("hunter2") && !roles.shown().contains("hunter2"));
         let kept = NewRoles::new(&table, &role, None, Sessions::All);
-        assert_eq!(kept.sql(), roles::print(&table, &role, Sessions::All));
+        assert_eq!(kept.sql(), roles::statements(&table, &role, Sessions::All));
         assert_eq!(kept.shown(), kept.sql());
     }
 }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use crate::postgres::access::grants::{monitor_grants, operator_grants, relay_grants, writer_grants};
 use crate::postgres::access::module_grants::module_grants;
+use crate::postgres::connection::session::FIXED_SEARCH_PATH;
 use crate::postgres::schema::migrate::Module;
 use crate::postgres::table::{TableName, fill, quote_identifier, quote_literal};
 
@@ -105,8 +106,8 @@ const HEADER: &str = "\
 --
 -- People and applications keep their own roles and become members:  GRANT {writer} TO shop;
 --
--- None of these roles can read other tables, unless PUBLIC can. Before PostgreSQL 15, every role may create tables in the
--- schema public. To revoke this:  REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+-- None of these roles can read other tables, unless PUBLIC can. Before PostgreSQL 15, every role may create tables and
+-- functions in the schema public, and thereby run code as another role that uses them by chance. To revoke this:  REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 ";
 
 const CREATE: &str = "
@@ -214,8 +215,13 @@ pub enum Sessions {
     All,
 }
 
-/// The whole script, without BEGIN and COMMIT.
+/// The whole script for psql, without BEGIN and COMMIT.
 pub fn print(table: &TableName, role: &RelayRole, sessions: Sessions) -> String {
+    FIXED_SEARCH_PATH.to_owned() + &statements(table, role, sessions)
+}
+
+/// The statements, for a transaction with a fixed search path.
+pub(crate) fn statements(table: &TableName, role: &RelayRole, sessions: Sessions) -> String {
     let (operator, monitor, writer) = (role.operator(), role.monitor(), role.writer());
     let modules = Module::ALL.map(|module| (module.name(), role.module(module)));
     let names = [

@@ -2,6 +2,7 @@
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::fault::{answer, fault};
+use crate::postgres::connection::session;
 use crate::relay::failure::Fault;
 use deadpool_postgres::Object;
 use std::time::Duration;
@@ -47,7 +48,7 @@ async fn changes_backend(one: &Client, other: &Client) -> Result<bool, tokio_pos
 }
 
 async fn begin(client: &Client) -> Result<i32, tokio_postgres::Error> {
-    client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY").await?;
+    client.batch_execute(&session::begin("READ ONLY", "")).await?;
     Ok(client.query_typed_one("SELECT pg_backend_pid()", &[]).await?.get(0))
 }
 
@@ -64,13 +65,19 @@ pub(crate) async fn keeps_prepared_statements(database: &Database) -> Result<boo
 /// does not exist elsewhere.
 async fn prepared_survives(one: &Client, other: &Client) -> bool {
     let survives = async {
+        begin(one).await?;
         let statement = one.prepare("SELECT 1").await?;
-        begin(other).await?;
-        one.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY").await?;
-        one.query(&statement, &[]).await?;
         one.batch_execute("ROLLBACK").await?;
-        other.batch_execute("ROLLBACK").await?;
-        one.query(&statement, &[]).await.map(|_| ())
+        begin(other).await?;
+        for is_other_busy in [true, false] {
+            begin(one).await?;
+            one.query(&statement, &[]).await?;
+            one.batch_execute("ROLLBACK").await?;
+            if is_other_busy {
+                other.batch_execute("ROLLBACK").await?;
+            }
+        }
+        Ok(())
     };
     let survived: Result<(), tokio_postgres::Error> = survives.await;
     survived.is_ok()

@@ -1,8 +1,46 @@
-//! The settings of the relay's transactions. All are SET LOCAL, so that a pooler may give each transaction another
-//! connection.
+//! How the relay's transactions begin, and their settings. All are SET LOCAL, so that a pooler may give each transaction
+//! another connection.
 
 use crate::postgres::connection::fault::STATEMENT_TIMEOUT;
 use std::time::Duration;
+
+/// The first statement of every transaction. Otherwise a role that may create functions or operators in a schema of the
+/// path could run code as this role: an exact match in `public` is preferred to a match in `pg_catalog` that needs a cast.
+pub(crate) const SEARCH_PATH: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
+
+/// The beginning of a script for psql or a migration tool. Outside of a transaction, SET LOCAL has no effect, and the block
+/// sets the path for the session.
+pub(crate) const FIXED_SEARCH_PATH: &str = "\
+SET LOCAL search_path = pg_catalog, pg_temp;
+DO $$ BEGIN
+    IF pg_catalog.current_setting('search_path') OPERATOR(pg_catalog.<>) 'pg_catalog, pg_temp' THEN
+        PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false);
+    END IF;
+END $$;
+
+";
+
+/// Begins a transaction. `access` is `READ ONLY` or `READ WRITE`.
+///
+/// A standby refuses READ WRITE. By then the transaction is open, so that the server also refuses the statements that were
+/// sent after this one.
+pub(crate) fn begin(access: &str, settings: &str) -> String {
+    format!("BEGIN ISOLATION LEVEL READ COMMITTED; {SEARCH_PATH}; SET TRANSACTION {access}; {settings}")
+}
+
+/// Where the server has this setting, a statement that names a view or a foreign table fails. So nothing that replaced a
+/// table of the outbox after it was checked can run code.
+pub(crate) const NO_VIEWS: &str = "SELECT set_config(name, 'view, foreign-table', true) FROM pg_settings \
+                                   WHERE name = 'restrict_nonsystem_relation_kind'";
+
+/// The settings of the checks of the schema.
+pub(crate) fn check_settings() -> String {
+    format!(
+        "SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; {NO_VIEWS}",
+        statement = STATEMENT_TIMEOUT.as_millis(),
+        lock = OPERATOR_LOCK_TIMEOUT.as_millis(),
+    )
+}
 
 /// How long to wait for another session's row lock. Then the settlement skips the locked rows.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -50,7 +88,7 @@ const OPERATOR_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) fn operator_settings() -> String {
     format!(
         "SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; SET LOCAL row_security = off; \
-         SET LOCAL jit = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off",
+         SET LOCAL jit = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; {NO_VIEWS}",
         statement = STATEMENT_TIMEOUT.as_millis(),
         lock = OPERATOR_LOCK_TIMEOUT.as_millis(),
     )

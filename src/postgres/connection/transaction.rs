@@ -1,19 +1,81 @@
-//! A transaction of one statement in one round trip: BEGIN with the relay's settings, the statement, COMMIT.
+//! Transactions of one statement in one round trip: BEGIN with the relay's settings, the statement, COMMIT. And transactions
+//! of several statements.
 //!
-//! BEGIN is needed even for one statement: a role's default may be read-only, and only SET LOCAL leaves nothing behind on a
-//! connection that a pooler shares.
+//! BEGIN is needed even for one statement: the role's search path must not apply to it, the role's default may be read-only,
+//! and only SET LOCAL leaves nothing behind on a connection that a pooler shares. A statement is prepared inside the
+//! transaction too. The server resolves names and locks tables at that time.
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::fault::{answer, fault};
 use crate::postgres::connection::session::{
-    NO_TRANSACTION_TIMEOUT, operator_settings, plain_settings, reaper_settings,
+    NO_TRANSACTION_TIMEOUT, SEARCH_PATH, begin, check_settings, operator_settings, plain_settings,
+    reaper_settings,
 };
 use crate::relay::failure::{Fault, FaultKind};
 use deadpool_postgres::Object;
-use futures_util::join;
+use futures_util::{FutureExt, join};
 use std::time::Duration;
-use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error, IsolationLevel, Row, Transaction};
+
+/// Rolls back a transaction whose BEGIN and COMMIT the relay sends itself, unless it has ended.
+pub(crate) struct OpenTransaction<'a> {
+    client: &'a Client,
+    ended: bool,
+}
+
+impl<'a> OpenTransaction<'a> {
+    /// Create it before BEGIN is sent, so that every failure rolls back.
+    pub(crate) fn new(client: &'a Client) -> OpenTransaction<'a> {
+        OpenTransaction { client, ended: false }
+    }
+
+    pub(crate) async fn end(mut self, how: &str) -> Result<(), Error> {
+        self.ended = true;
+        self.client.batch_execute(how).await
+    }
+
+    /// Notes that a COMMIT is sent together with another statement.
+    pub(crate) fn has_ended(mut self) {
+        self.ended = true;
+    }
+}
+
+impl Drop for OpenTransaction<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            // The first poll sends the request. The answer does not matter.
+            _ = self.client.batch_execute("ROLLBACK").now_or_never();
+        }
+    }
+}
+
+/// Runs queries on this connection in a READ ONLY transaction.
+pub(crate) async fn examine<T, E: From<Error>>(
+    client: &Client,
+    queries: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let transaction = OpenTransaction::new(client);
+    client.batch_execute(&begin("READ ONLY", &check_settings())).await?;
+    let examined = queries.await;
+    let ended = transaction.end("ROLLBACK").await;
+    let examined = examined?;
+    ended?;
+    Ok(examined)
+}
+
+/// Opens a transaction of the client library.
+pub(crate) async fn open<'a>(
+    client: &'a mut Client,
+    read_only: bool,
+    settings: &str,
+) -> Result<Transaction<'a>, Error> {
+    // Explicit, because the defaults of the role may differ. After a lock, other transactions must be visible.
+    let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+    let transaction = begin.read_only(read_only).start().await?;
+    transaction.batch_execute(&format!("{SEARCH_PATH}; {settings}")).await?;
+    Ok(transaction)
+}
 
 /// Parameters with their types, so that the statement need not be prepared.
 pub(crate) type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
@@ -24,7 +86,6 @@ pub(crate) struct ShortTransaction {
     begin: String,
     /// For servers that have `transaction_timeout`.
     begin_unbounded: String,
-    prepares: bool,
 }
 
 impl ShortTransaction {
@@ -44,12 +105,10 @@ impl ShortTransaction {
         ShortTransaction::new(database, "READ WRITE", &plain_settings())
     }
 
-    /// For rare statements on a table that another session may have locked. The statements are not prepared, because the server
-    /// would wait for the table before the transaction begins, and so without its `lock_timeout`. The commit waits for the
-    /// server's disk, but for no standby.
+    /// For statements whose commit waits for the server's disk, but for no standby.
     pub(crate) fn recording(database: Database) -> ShortTransaction {
         let settings = format!("{}; SET LOCAL synchronous_commit = local", plain_settings());
-        ShortTransaction { prepares: false, ..ShortTransaction::new(database, "READ WRITE", &settings) }
+        ShortTransaction::new(database, "READ WRITE", &settings)
     }
 
     /// For the reaper.
@@ -63,10 +122,8 @@ impl ShortTransaction {
     }
 
     fn new(database: Database, access: &str, settings: &str) -> ShortTransaction {
-        let begin = |first: &str| format!("BEGIN ISOLATION LEVEL READ COMMITTED {access}; {first}{settings}");
-        let (begin, begin_unbounded) = (begin(""), begin(NO_TRANSACTION_TIMEOUT));
-        let prepares = database.prepares();
-        ShortTransaction { database, begin, begin_unbounded, prepares }
+        let begin_unbounded = begin(access, &format!("{NO_TRANSACTION_TIMEOUT}{settings}"));
+        ShortTransaction { database, begin: begin(access, settings), begin_unbounded }
     }
 
     /// Runs a statement on a connection of the pool.
@@ -97,7 +154,8 @@ impl ShortTransaction {
         usable(connection, rows)
     }
 
-    /// Runs a CALL of a procedure that commits, and therefore cannot be part of a transaction. Returns the same as `query_on`.
+    /// Runs a CALL of a procedure that commits, and therefore cannot be part of a transaction. It names the procedure with its
+    /// schema and the exact types of all arguments, and the procedure sets its own search path. Returns the same as `query_on`.
     pub(crate) async fn call_on(
         &self,
         connection: Object,
@@ -135,18 +193,32 @@ impl ShortTransaction {
         self.database.count_transaction();
         let unbounded = self.database.has_transaction_timeout();
         let begin = connection.batch_execute(if unbounded { &self.begin_unbounded } else { &self.begin });
-        let commit = connection.batch_execute("COMMIT");
-        let (begun, rows, committed) = if self.prepares {
-            let statement = answer(doing, connection.prepare_cached(sql)).await?;
-            let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
-            let query = connection.query(&statement, &values);
-            answer(doing, async { Ok(join!(begin, query, commit)) }).await?
-        } else {
-            let query = connection.query_typed(sql, params);
-            answer(doing, async { Ok(join!(begin, query, commit)) }).await?
+        let query = async {
+            if self.database.prepares() {
+                query_and_commit(connection, sql, params).await
+            } else {
+                let query = connection.query_typed(sql, params);
+                let (rows, committed) = join!(query, connection.batch_execute("COMMIT"));
+                rows.and_then(|rows| committed.map(|()| rows))
+            }
         };
-        begun.and(rows).and_then(|rows| committed.map(|()| rows)).map_err(|error| fault(doing, error))
+        let (begun, rows) = answer(doing, async { Ok(join!(begin, query)) }).await?;
+        begun.and(rows).map_err(|error| fault(doing, error))
     }
+}
+
+/// Runs a prepared statement and COMMIT. Requests are sent in the order in which they are first polled, and a statement that
+/// is prepared already is found without waiting. So the first poll sends everything, after the BEGIN that was polled before.
+async fn query_and_commit(connection: &Object, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Error> {
+    let transaction = OpenTransaction::new(connection);
+    let statement = match connection.prepare_cached(sql).await {
+        Ok(statement) => statement,
+        Err(error) => return transaction.end("ROLLBACK").await.and(Err(error)),
+    };
+    transaction.has_ended();
+    let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
+    let (rows, committed) = join!(connection.query(&statement, &values), connection.batch_execute("COMMIT"));
+    rows.and_then(|rows| committed.map(|()| rows))
 }
 
 /// The connection, if it can still be used. After other errors, an answer may still be outstanding.

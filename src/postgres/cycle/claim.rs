@@ -2,16 +2,19 @@
 
 pub(crate) mod discard;
 pub(crate) mod first_row;
+pub(crate) mod locking;
 pub(crate) mod reading;
 pub(crate) mod search;
 pub(crate) mod transaction;
 
 use crate::postgres::connection::connect::{Database, serial};
 use crate::postgres::connection::fault::{answer, fault, unavailable};
-use crate::postgres::connection::session::claim_settings;
+use crate::postgres::connection::session::{SEARCH_PATH, begin, claim_settings};
+use crate::postgres::connection::transaction::examine;
 use crate::postgres::cycle::claim::discard::Discard;
-use crate::postgres::cycle::claim::reading::{Reading, Values};
-use crate::postgres::cycle::claim::transaction::{ClaimTransaction, ManualTransaction};
+use crate::postgres::cycle::claim::locking::{LOCKING, Locking, owned};
+use crate::postgres::cycle::claim::reading::Reading;
+use crate::postgres::cycle::claim::transaction::ClaimTransaction;
 use crate::postgres::cycle::event::{OutboxRow, column};
 use crate::postgres::cycle::settle;
 use crate::postgres::cycle::statements::Statements;
@@ -23,18 +26,19 @@ use crate::relay::outbox::{
     Claim, Head, Outbox, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, ServerId, Settled,
     Settlement, Slice,
 };
-use deadpool_postgres::{Object, Transaction};
-use futures_util::{TryStreamExt, join};
+use deadpool_postgres::Object;
+use futures_util::TryStreamExt;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement};
+use tokio_postgres::Error;
 
 /// A worker's access to the outbox, over one connection.
 pub struct PostgresOutbox {
     database: Database,
     statements: Rc<Statements>,
+    /// BEGIN with the settings of a claim, and the settings alone.
+    begin: String,
     settings: String,
     connection: Option<Object>,
     discard: Discard,
@@ -55,7 +59,8 @@ impl PostgresOutbox {
         PostgresOutbox {
             database,
             statements,
-            settings,
+            begin: begin("READ WRITE", &settings),
+            settings: format!("{SEARCH_PATH}; {settings}"),
             connection: None,
             discard,
             recheck_payload_type: false,
@@ -86,7 +91,8 @@ impl PostgresOutbox {
     /// The statements depend on the type of the payload column, which can change while the relay runs.
     async fn check_payload_type(&mut self, connection: &Object) -> Result<(), Fault> {
         let doing = "checking the type of the payload column";
-        let payload = answer(doing, check::payload_type(connection, self.statements.table())).await?;
+        let payload = examine(connection, check::payload_type(connection, self.statements.table()));
+        let payload = answer(doing, payload).await?;
         if let Some(payload) = payload.filter(|payload| *payload != self.statements.payload) {
             tracing::info!("type of the payload column changed to {payload}");
             self.statements = Rc::new(self.statements.with_payload(payload));
@@ -109,17 +115,18 @@ impl Outbox for PostgresOutbox {
         let (discard, prepares) = (&self.discard, self.database.prepares());
         self.database.count_transaction();
         let serial = serial(connection);
-        let locking = Locking { statements: &self.statements, settings: &self.settings, prepares, lanes };
+        let (begin, settings) = (&*self.begin, &*self.settings);
+        let locking = Locking { statements: &self.statements, begin, settings, prepares, lanes };
         let (transaction, rows, reading) = match promptly {
             None => {
                 let locked = locking.lock(connection).await;
                 let (transaction, rows) = locked.map_err(|fault| discard.after(fault))?;
-                (ClaimTransaction::Library(transaction), rows, None)
+                (transaction, rows, None)
             }
             Some(read) => {
                 let locked = locking.lock_and_read(connection, read).await;
-                let (manual, rows, reading) = locked.map_err(|fault| discard.after(fault))?;
-                (ClaimTransaction::Manual(manual), rows, Some(reading))
+                let (transaction, rows, reading) = locked.map_err(|fault| discard.after(fault))?;
+                (transaction, rows, Some(reading))
             }
         };
         let owned = owned(lanes, serial, &rows).map_err(|error| fault(LOCKING, error));
@@ -139,78 +146,6 @@ impl Outbox for PostgresOutbox {
             in_order: true,
         })
     }
-}
-
-const LOCKING: &str = "claiming lanes";
-
-/// Begins the transaction and locks the lanes.
-struct Locking<'a> {
-    statements: &'a Statements,
-    settings: &'a str,
-    prepares: bool,
-    lanes: &'a [Lane],
-}
-
-impl Locking<'_> {
-    /// Call it before BEGIN: preparing locks the relation, and a transaction has no timeouts before its settings.
-    async fn prepare(&self, connection: &Object, sql: &str) -> Result<Option<Statement>, Fault> {
-        if !self.prepares {
-            return Ok(None);
-        }
-        answer(LOCKING, connection.prepare_cached(sql)).await.map(Some)
-    }
-
-    async fn query(&self, client: &Client, prepared: Option<&Statement>) -> Result<Vec<Row>, Error> {
-        let numbers: Vec<i16> = self.lanes.iter().map(|lane| lane.number()).collect();
-        match prepared {
-            Some(statement) => client.query(statement, &[&numbers]).await,
-            None => client.query_typed(&self.statements.lock, &[(&numbers, Type::INT2_ARRAY)]).await,
-        }
-    }
-
-    async fn lock<'b>(&self, connection: &'b mut Object) -> Result<(Transaction<'b>, Vec<Row>), Fault> {
-        let prepared = self.prepare(connection, &self.statements.lock).await?;
-        let begin =
-            connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
-        let transaction = answer(LOCKING, begin.start()).await?;
-        let set = transaction.batch_execute(self.settings);
-        let rows = self.query(transaction.client(), prepared.as_ref());
-        let (set, rows) = answer(LOCKING, async { Ok(join!(set, rows)) }).await?;
-        let rows = set.and(rows).map_err(|error| fault(LOCKING, error))?;
-        Ok((transaction, rows))
-    }
-
-    /// Locks and reads in one round trip. The server runs the statements in the order in which they are first polled, so
-    /// the read's snapshot is still taken after the locks.
-    async fn lock_and_read<'b>(
-        &self,
-        connection: &'b Object,
-        read: &ReadRequest,
-    ) -> Result<(ManualTransaction<'b>, Vec<Row>, Reading), Fault> {
-        let lock = self.prepare(connection, &self.statements.lock).await?;
-        let sql = reading::sql(self.statements, read);
-        let prepared = self.prepare(connection, sql).await?;
-        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}", self.settings);
-        let values = Values::new(self.statements, self.lanes, read);
-        let manual = ManualTransaction::new(connection);
-        let begun = connection.batch_execute(&begin);
-        let rows = self.query(connection, lock.as_ref());
-        let reading = Reading::whole(connection, prepared.as_ref(), sql, &values);
-        let (begun, rows, reading) = answer(LOCKING, async { Ok(join!(begun, rows, reading)) }).await?;
-        let locked = begun.and(rows).and_then(|rows| reading.map(|reading| (manual, rows, reading)));
-        locked.map_err(|error| fault(LOCKING, error))
-    }
-}
-
-/// The locked lanes, in the requested order, and the server.
-fn owned(lanes: &[Lane], connection: u64, rows: &[Row]) -> Result<(Vec<Lane>, ServerId), Error> {
-    let mut locked = Vec::with_capacity(rows.len());
-    let mut server = ServerId { connection, started_us: 0, backend: 0 };
-    for row in rows {
-        locked.extend(Lane::new(row.try_get::<_, i16>(0)?.into()));
-        server = ServerId { connection, started_us: row.try_get(1)?, backend: row.try_get(2)? };
-    }
-    Ok((lanes.iter().copied().filter(|lane| locked.contains(lane)).collect(), server))
 }
 
 /// An open claim.

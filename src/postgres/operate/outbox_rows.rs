@@ -11,7 +11,7 @@ use crate::postgres::cycle::event::OutboxRow;
 use crate::postgres::operate::sent::{SELECTION_PARAMS, SentSelection};
 use crate::postgres::payload::PayloadType;
 use crate::postgres::schema::check::Facts;
-use crate::postgres::table::{Column, TableName};
+use crate::postgres::table::TableName;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
 use crate::relay::topic::TopicRules;
@@ -183,10 +183,9 @@ impl PostgresHistory {
             ),
             false => ("", ""),
         };
-        let sql =
-            ROWS.replace("{length}", &self.payload.length_sql(&self.table.column_of("o", Column::Payload)));
+        let sql = ROWS.replace("{length}", &self.payload.length_sql("o.{payload_column}"));
         let sql = sql.replace("{o_topic}", o_topic).replace("{p_topic}", p_topic);
-        let sql = self.table.render(&range.selection.render(&sql, &self.table, &self.topics));
+        let sql = range.selection.render(&sql, &self.table, &self.topics);
         let rows = self.reading.query(DOING, &sql, &params).await?;
         rows.into_iter().map(|row| history_row(row).map_err(|error| fault(DOING, error))).collect()
     }

@@ -166,7 +166,7 @@ impl PostgresReplay {
     }
 
     fn render(&self, sql: &str, selection: &SentSelection) -> String {
-        self.table.render(&selection.render(sql, &self.table, &self.topics))
+        selection.render(sql, &self.table, &self.topics)
     }
 
     /// Records that these events were published to another topic.

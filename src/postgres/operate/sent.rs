@@ -1,7 +1,7 @@
 //! Selects sent events, for `verify` and `replay`.
 
 use crate::postgres::cycle::statements::topic_of_target_sql;
-use crate::postgres::table::TableName;
+use crate::postgres::table::{TableName, fill};
 use crate::relay::topic::TopicRules;
 use std::time::SystemTime;
 use tokio_postgres::types::{ToSql, Type};
@@ -50,11 +50,13 @@ impl SentSelection {
         ]
     }
 
-    /// Replaces `{in_range}`, the conditions on a row `o` of the table itself, `{fits}`, the same for a sent row, and `{topic}`,
-    /// its topic. The result contains placeholders for columns.
+    /// Replaces all placeholders: also `{in_range}`, the conditions on a row `o` of the table itself, `{fits}`, the same for a sent
+    /// row, and `{topic}`, its topic.
     pub(crate) fn render(&self, sql: &str, table: &TableName, topics: &TopicRules) -> String {
-        sql.replace("{fits}", FITS)
-            .replace("{in_range}", IN_RANGE)
-            .replace("{topic}", &topic_of_target_sql(table, topics))
+        let template = sql.replace("{fits}", FITS).replace("{in_range}", IN_RANGE);
+        fill(&template, |placeholder| match placeholder {
+            "topic" => Some(topic_of_target_sql(table, topics)),
+            _ => table.value_of(placeholder),
+        })
     }
 }

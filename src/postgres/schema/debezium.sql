@@ -1,4 +1,5 @@
 BEGIN;
+SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL lock_timeout = '3s';
 LOCK TABLE {from} IN ACCESS EXCLUSIVE MODE;
 INSERT INTO {from} (id, aggregatetype, aggregateid, type, payload)
@@ -8,7 +9,7 @@ ALTER TABLE {from} RENAME TO {before};
 CREATE VIEW {from} AS
 SELECT id, aggregatetype, aggregateid, type, payload FROM {before_with_schema} WHERE false;
 
-CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO {to} ({event_id_column}, {aggregate_type_column}, {aggregate_id_column}, {event_type_column}, {payload_column}, {headers_column})
     VALUES (NEW.id, NEW.aggregatetype, NEW.aggregateid, NEW.type, NEW.payload::json,

@@ -5,4 +5,5 @@ pub(crate) mod adopt;
 pub mod check;
 pub(crate) mod identity;
 pub mod migrate;
+pub(crate) mod own;
 pub(crate) mod setting;

@@ -2,14 +2,15 @@
 
 use std::process::{Command, Stdio};
 
+use outbox_relay::postgres::access::roles::{self, RelayRole, Sessions};
 use outbox_relay::postgres::schema::migrate::{
     self, MIGRATIONS, MigrateError, Migration, Module, Series, State,
 };
-use outbox_relay::postgres::table::TableName;
+use outbox_relay::postgres::table::{TableName, quote_identifier};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use crate::support::database::{Database, run};
+use crate::support::database::{Database, run, unique};
 use crate::support::wait::{STALLED, wait_until};
 
 fn table(name: &str) -> TableName {
@@ -238,8 +239,14 @@ async fn role_with_read_only_default_can_migrate() {
 async fn odd_names_work() {
     let database = Database::create("odd").await;
     let mut client = database.connect().await;
-    for name in [r#""My ""Schema""".outbox"#, r#""it's"."out\'box""#, r#""{lane}"."$1; --""#, "select.order"]
-    {
+    let mut created = Vec::new();
+    for name in [
+        r#""My ""Schema""".outbox"#,
+        r#""it's"."out\'box""#,
+        r#""{lane}"."$1; --""#,
+        r#""a$grants$b"."x$do$y""#,
+        "select.order",
+    ] {
         let outbox = table(name);
         migrate::apply(&mut client, &outbox).await.unwrap_or_else(|error| panic!("{name}: {error}"));
         let sql = outbox
@@ -247,11 +254,17 @@ async fn odd_names_work() {
         run(&client, &sql).await;
         let states = states(&mut client, &outbox).await;
         assert!(states.iter().all(|state| matches!(state, State::Applied { .. })), "{name}: {states:?}");
+        let module = migrate::Series::Module(migrate::Module::Inbox);
+        migrate::apply_series(&mut client, &outbox, module).await.unwrap();
+        let role: RelayRole = unique("$grants$").parse().unwrap();
+        run(&client, &roles::print(&outbox, &role)).await;
+        created.extend([role.relay().to_owned(), role.operator(), role.monitor(), role.writer()]);
     }
     let longest = TableName::new("s".repeat(63), "t".repeat(50)).unwrap();
     migrate::apply(&mut client, &longest).await.unwrap();
     run(&client, &longest.render("INSERT INTO {hold} (topic, reason, error) VALUES ('t', 'r', 'e')")).await;
-    database.drop(&[]).await;
+    let created: Vec<String> = created.iter().map(|role| quote_identifier(role)).collect();
+    database.drop(&created.iter().map(String::as_str).collect::<Vec<_>>()).await;
 }
 
 #[tokio::test]
@@ -280,9 +293,15 @@ async fn printed_sql_creates_the_same_schema_as_migrate() {
 
 /// Runs `sql` with psql in the way that the header of `--print` describes.
 pub fn psql(database: &Database, sql: &str) {
+    psql_with(&["--single-transaction"], database, sql);
+}
+
+/// Runs a script with psql and these options.
+pub fn psql_with(options: &[&str], database: &Database, sql: &str) {
     use std::io::Write as _;
     let mut psql = Command::new("psql")
-        .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "--single-transaction", "-f", "-", &database.url()])
+        .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", "-", &database.url()])
+        .args(options)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()

@@ -1,7 +1,7 @@
 //! The transaction of a claim. Dropping it rolls back.
 
+use crate::postgres::connection::transaction::OpenTransaction;
 use deadpool_postgres::{Object, Transaction};
-use futures_util::FutureExt;
 use tokio_postgres::{Client, Error, Statement};
 
 /// An open transaction.
@@ -30,14 +30,14 @@ impl ClaimTransaction<'_> {
     pub(crate) async fn commit(self) -> Result<(), Error> {
         match self {
             ClaimTransaction::Library(transaction) => transaction.commit().await,
-            ClaimTransaction::Manual(manual) => manual.end("COMMIT").await,
+            ClaimTransaction::Manual(manual) => manual.open.end("COMMIT").await,
         }
     }
 
     pub(crate) async fn roll_back(self) -> Result<(), Error> {
         match self {
             ClaimTransaction::Library(transaction) => transaction.rollback().await,
-            ClaimTransaction::Manual(manual) => manual.end("ROLLBACK").await,
+            ClaimTransaction::Manual(manual) => manual.open.end("ROLLBACK").await,
         }
     }
 }
@@ -45,31 +45,17 @@ impl ClaimTransaction<'_> {
 /// A transaction whose BEGIN and COMMIT the relay sends itself.
 pub(crate) struct ManualTransaction<'a> {
     connection: &'a Object,
-    ended: bool,
+    open: OpenTransaction<'a>,
 }
 
 impl<'a> ManualTransaction<'a> {
     /// Create it before BEGIN is sent, so that every failure rolls back.
     pub(crate) fn new(connection: &'a Object) -> ManualTransaction<'a> {
-        ManualTransaction { connection, ended: false }
-    }
-
-    async fn end(mut self, how: &str) -> Result<(), Error> {
-        self.ended = true;
-        self.connection.batch_execute(how).await
+        ManualTransaction { connection, open: OpenTransaction::new(connection) }
     }
 
     /// Notes that the server has answered a COMMIT that was sent together with another statement.
-    pub(crate) fn has_ended(mut self) {
-        self.ended = true;
-    }
-}
-
-impl Drop for ManualTransaction<'_> {
-    fn drop(&mut self) {
-        if !self.ended {
-            // The first poll sends the request. The answer does not matter.
-            _ = self.connection.batch_execute("ROLLBACK").now_or_never();
-        }
+    pub(crate) fn has_ended(self) {
+        self.open.has_ended();
     }
 }

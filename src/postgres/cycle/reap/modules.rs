@@ -5,6 +5,7 @@ use crate::config;
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;
 use crate::postgres::cycle::reap::PostgresReaper;
+use crate::postgres::schema::own;
 use crate::postgres::table::TableName;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::outage::Outage;
@@ -44,6 +45,7 @@ migrate --print-roles` again";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ModuleTable {
     table: &'static str,
+    functions: &'static [&'static str],
     reap: &'static str,
     count: &'static str,
     retention: Duration,
@@ -83,17 +85,25 @@ impl ModulesReaper {
         let modules = [
             ModuleTable {
                 table: "processed_message",
+                functions: &["inbox_reap"],
                 reap: REAP_INBOX,
                 count: COUNT_INBOX,
                 retention: settings.inbox_retention,
             },
             ModuleTable {
                 table: "idempotency_key",
+                functions: &["idempotency_reap", "idempotency_unfinished"],
                 reap: REAP_IDEMPOTENCY,
                 count: COUNT_IDEMPOTENCY,
                 retention: settings.idempotency_retention,
             },
-            ModuleTable { table: "once_key", reap: REAP_ONCE, count: COUNT_ONCE, retention: Duration::ZERO },
+            ModuleTable {
+                table: "once_key",
+                functions: &["once_reap"],
+                reap: REAP_ONCE,
+                count: COUNT_ONCE,
+                retention: Duration::ZERO,
+            },
         ];
         ModulesReaper {
             transaction: ShortTransaction::writing(database),
@@ -121,6 +131,7 @@ impl ModulesReaper {
         }
         let Some(module) = self.remaining.pop_front() else { return Ok(Reaped { rows: 0, more: false }) };
         self.current = module.table;
+        self.require_own(&module).await?;
         let seconds = module.retention.as_secs_f64();
         let params: [(&(dyn ToSql + Sync), Type); 2] =
             [(&seconds, Type::FLOAT8), (&self.batch_rows, Type::INT4)];
@@ -157,6 +168,7 @@ impl ModulesReaper {
     pub(crate) async fn count_all(&self) -> Result<Vec<(&'static str, u64)>, Fault> {
         let mut counted = Vec::new();
         for module in self.find().await? {
+            self.require_own(&module).await?;
             let seconds = module.retention.as_secs_f64();
             let sql = self.table.render(module.count);
             let params: [(&(dyn ToSql + Sync), Type); 1] = [(&seconds, Type::FLOAT8)];
@@ -202,6 +214,13 @@ impl ModulesReaper {
                 self.table.render("{idempotency_key}")
             );
         }
+    }
+
+    /// Another role could have created them before the module is installed.
+    async fn require_own(&self, module: &ModuleTable) -> Result<(), Fault> {
+        let names: Vec<String> =
+            [module.table].iter().chain(module.functions).map(|&name| name.to_owned()).collect();
+        own::require(&self.transaction, "checking the owner of a module", &self.table, &names).await
     }
 
     async fn find(&self) -> Result<VecDeque<ModuleTable>, Fault> {

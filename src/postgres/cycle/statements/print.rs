@@ -2,7 +2,7 @@
 
 use super::Statements;
 use crate::config::OnSent;
-use crate::postgres::connection::session::{plain_settings, reaper_settings};
+use crate::postgres::connection::session::{SEARCH_PATH, plain_settings, reaper_settings};
 
 /// Every statement of a running relay as `PREPARE`, with its purpose and parameters in a comment.
 pub(crate) fn print(statements: &Statements) -> String {
@@ -18,6 +18,7 @@ pub(crate) fn print(statements: &Statements) -> String {
 -- Load this file with \\i in psql. Then run EXPLAIN under the settings of the relay's transactions, for example:
 --
 --   BEGIN;
+--   {SEARCH_PATH};
 --   {settings};
 --   EXPLAIN EXECUTE scan ('{{0, 1}}', '{{0, 0}}', 0);
 --   ROLLBACK;
@@ -25,6 +26,7 @@ pub(crate) fn print(statements: &Statements) -> String {
 -- EXPLAIN without ANALYZE runs nothing. The statements reap and reap_around_locks run under these settings instead:
 --
 --   {reaper};
+SET search_path = pg_catalog, pg_temp;
 ",
         table = statements.table,
         template = statements.topics.template,

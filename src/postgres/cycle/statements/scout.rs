@@ -23,10 +23,13 @@ LEFT JOIN (
 ) AS w ON true",
 };
 
-/// Waits for new events (`sql/0003_wait.sql`). `PREPARE` and EXPLAIN do not accept CALL, so it is not printed.
+/// Waits for new events (`sql/0003_wait.sql`). `PREPARE` and EXPLAIN do not accept CALL, so it is not printed. It runs outside
+/// of the relay's transactions, under the role's search path. So each argument has exactly the declared type, under a name that
+/// is part of the grammar: no other procedure can match better.
 pub(crate) fn wait(table: &TableName) -> String {
     format!(
-        "CALL {}($1::bigint, NULL, $2::bigint[], $3::bigint, $4::float8, $5::float8, $6::float8)",
+        "CALL {}($1::bigint, NULL::boolean, $2::bigint[], $3::bigint, $4::double precision, $5::double precision, \
+         $6::double precision)",
         table.wait()
     )
 }

@@ -6,6 +6,7 @@ use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVE
 use crate::doctor::{Code, Finding, TopicInUse};
 use crate::postgres::connection::transaction::Params;
 use crate::postgres::cycle::statements::topic_sql;
+use crate::postgres::table::fill;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::reason::remedy;
@@ -95,9 +96,8 @@ async fn waiting(
     let most = record_bytes_max as i64;
     let sql = WAITING
         .replace("{length}", &payload.length_sql("o.payload"))
-        .replace("{rows_with_topic}", &context.table.rows(topics.column))
-        .replace("{topic}", &topic_sql(context.table, topics))
         .replace("{is_named}", if topics.column { "o.topic IS NOT NULL" } else { "false" });
+    let sql = render(context, topics, &sql);
     let reserved = context.config.outbox.headers.iter().filter(|header| header.is_reserved());
     let reserved: Vec<&str> = reserved.map(|header| header.name.as_str()).collect();
     let params: Params<'_> = &[
@@ -107,17 +107,23 @@ async fn waiting(
         (&TOPICS_MAX, Type::INT8),
         (&reserved, Type::TEXT_ARRAY),
     ];
-    context.rows(DOING, &sql, params).await
+    context.transaction.query(DOING, &sql, params).await
+}
+
+fn render(context: &Context<'_>, topics: &TopicRules, template: &str) -> String {
+    fill(template, |placeholder| match placeholder {
+        "rows_with_topic" => Some(context.table.rows(topics.column)),
+        "topic" => Some(topic_sql(context.table, topics)),
+        _ => context.table.value_of(placeholder),
+    })
 }
 
 async fn latest(context: &Context<'_>, topics: &TopicRules) -> Result<Vec<Row>, Fault> {
     let columns =
         if topics.column { "aggregate_type, event_type, topic" } else { "aggregate_type, event_type" };
-    let sql = LATEST
-        .replace("{topic}", &topic_sql(context.table, topics))
-        .replace("{columns}", columns)
-        .replace("{rows_with_topic}", &context.table.rows(topics.column));
-    context.rows(DOING, &sql, &[(&LATEST_ROWS, Type::INT8), (&TOPICS_MAX, Type::INT8)]).await
+    let sql = render(context, topics, &LATEST.replace("{columns}", columns));
+    let params: Params<'_> = &[(&LATEST_ROWS, Type::INT8), (&TOPICS_MAX, Type::INT8)];
+    context.transaction.query(DOING, &sql, params).await
 }
 
 /// Rows that the relay cannot send to their topic.

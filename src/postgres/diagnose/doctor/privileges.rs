@@ -2,10 +2,13 @@
 
 use super::Context;
 use crate::doctor::Finding;
-use crate::doctor::codes::{EVENTS_CHANGEABLE, OTHER_TABLES, ROLE_ATTRIBUTES, ROLE_OWNER, ROLE_SUPERUSER};
+use crate::doctor::codes::{
+    EVENTS_CHANGEABLE, OTHER_TABLES, ROLE_ATTRIBUTES, ROLE_OWNER, ROLE_SUPERUSER, SCHEMA_CREATE,
+};
 use crate::postgres::access::grants::relay_grants;
 use crate::postgres::table::{Column, quote_identifier};
 use crate::relay::failure::Fault;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 const DOING: &str = "reading the role's privileges";
@@ -50,6 +53,22 @@ WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm') AND n.nspname <> 'information_schem
 ORDER BY 1
 LIMIT $3::bigint";
 
+/// Who may create objects in the schema of the outbox or in one of the role's search path, except for superusers and the owners
+/// of the schema and of the outbox.
+const CREATORS: &str = "
+SELECT DISTINCT quote_ident(n.nspname), CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(r.rolname) END
+FROM pg_namespace AS n
+CROSS JOIN LATERAL aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) AS a
+LEFT JOIN pg_roles AS r ON r.oid = a.grantee
+WHERE (n.nspname = $1::text OR n.nspname IN (
+          SELECT CASE btrim(part) WHEN '\"$user\"' THEN current_user::text ELSE btrim(part, ' \"') END
+          FROM pg_settings AS s CROSS JOIN LATERAL unnest(string_to_array(s.reset_val, ',')) AS part
+          WHERE s.name = 'search_path'))
+  AND a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner AND r.rolsuper IS NOT TRUE
+  AND NOT EXISTS (SELECT FROM pg_class AS o
+                  WHERE o.relnamespace = n.oid AND n.nspname = $1::text AND o.relname = $2::text AND o.relowner = a.grantee)
+ORDER BY 1, 2";
+
 /// Every table of the outbox.
 const OWN: [&str; 11] = [
     "{outbox}",
@@ -68,16 +87,17 @@ const OWN: [&str; 11] = [
 pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
     let (name, role) = (&context.role.name, quote_identifier(&context.role.name));
     let place = format!("role {name}");
+    let mut findings = on_schemas(context).await?;
     if context.role.is_superuser {
-        // All other findings would follow from this one.
+        // All other findings of the role would follow from this one.
         let grants = relay_grants(context.table, "outbox_relay").replace('\n', " ");
         let remedy = format!(
             "CREATE ROLE outbox_relay LOGIN; {}; then connect as this role",
             grants.trim_end_matches([' ', ';'])
         );
-        return Ok(vec![ROLE_SUPERUSER.found(place, "the role is a superuser", remedy)]);
+        findings.push(ROLE_SUPERUSER.found(place, "the role is a superuser", remedy));
+        return Ok(findings);
     }
-    let mut findings = Vec::new();
     let rows = context.rows(DOING, ATTRIBUTES, &[]).await?;
     let attributes: String = rows.first().map_or_else(String::new, |row| row.get(0));
     if !attributes.is_empty() {
@@ -88,6 +108,21 @@ pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Faul
     findings.extend(on_outbox(context).await?);
     findings.extend(on_others(context).await?);
     Ok(findings)
+}
+
+async fn on_schemas(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+    let (schema, outbox) = (context.table.schema(), context.table.table());
+    let rows = context.rows(DOING, CREATORS, &[(&schema, Type::TEXT), (&outbox, Type::TEXT)]).await?;
+    let finding = |row: &Row| {
+        let (schema, role): (&str, &str) = (row.get(0), row.get(1));
+        let problem = format!("{role} may create objects in it");
+        SCHEMA_CREATE.found(
+            format!("schema {schema}"),
+            problem,
+            format!("REVOKE CREATE ON SCHEMA {schema} FROM {role};"),
+        )
+    };
+    Ok(rows.iter().map(finding).collect())
 }
 
 async fn on_outbox(context: &Context<'_>) -> Result<Option<Finding>, Fault> {

@@ -6,7 +6,7 @@ use crate::doctor::codes::{
     SCHEMA_NEWER, SEQUENCE, SERVER_TOO_OLD, STANDBY,
 };
 use crate::doctor::{Code, Finding};
-use crate::postgres::connection::fault::{answer, unavailable};
+use crate::postgres::connection::fault::unavailable;
 use crate::postgres::connection::transaction::Params;
 use crate::postgres::schema::check::{CheckError, PayloadType, SchemaFault, SchemaFaultKind, check};
 use crate::postgres::table::Column;
@@ -34,11 +34,9 @@ SELECT max(format_type(a.atttypid, NULL)) FILTER (WHERE a.attname = $2::text),
 FROM pg_attribute AS a
 WHERE a.attrelid = to_regclass($1::text) AND a.attname IN ($2::text, $3::text) AND NOT a.attisdropped";
 
-/// Runs the checks at start in one transaction, because `doctor` must be READ ONLY.
+/// Runs the checks at start.
 pub(super) async fn read(context: &Context<'_>) -> Result<Schema, Fault> {
     let connection = context.database.get().await?;
-    let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
-    answer(DOING, connection.batch_execute(begin)).await?;
     let outbox = &context.config.outbox;
     let checked = timeout(WITHIN, check(&connection, context.table, outbox.into())).await;
     // A statement may have failed, or an answer may be outstanding.

@@ -22,7 +22,7 @@ fn ends(name: &str) -> &'static str {
         "transaction_timeout" => {
             "the scout, the reaper and topic probes are interrupted; claims set their own timeout"
         }
-        "statement_timeout" => "the startup checks are interrupted; everything else sets its own timeout",
+        "statement_timeout" => "the wait for new events is interrupted; everything else sets its own timeout",
         _ => "the relay is not affected because it sets its own timeout; other sessions of this role are",
     }
 }

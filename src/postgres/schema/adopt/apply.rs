@@ -10,7 +10,7 @@ use super::steps::{How, Step};
 use crate::postgres::schema::migrate::{self, DDL_ATTEMPTS, DDL_PAUSE, MigrateError};
 use crate::postgres::table::TableName;
 
-/// For the session, because indexes cannot be built in a transaction. While a statement waits for a lock on the table, inserts
+/// For the session, because indexes cannot be built in a transaction. The command refuses a pooler in transaction mode. While a statement waits for a lock on the table, inserts
 /// wait too.
 const SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0; SET lock_timeout = '1s'; \
                         SET default_transaction_read_only = off";

@@ -1,10 +1,12 @@
 //! Reads an existing table. Nothing here takes a lock that inserts wait for, or waits long for a lock.
 
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Transaction};
 
 use super::error::AdoptError;
+use crate::postgres::connection::session::NO_VIEWS;
+use crate::postgres::connection::transaction::open;
 use crate::postgres::schema::check::columns::{self, FoundColumns, WANTED};
 use crate::postgres::schema::check::id_index::{self, IdIndex};
 use crate::postgres::schema::check::index::{self, Pending};
@@ -46,12 +48,23 @@ impl Existing {
     }
 }
 
+/// Without a statement timeout, because the whole table may be read.
+const SETTINGS: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '5s'";
+
 pub(super) async fn read(client: &mut Client, table: &TableName) -> Result<Existing, AdoptError> {
+    let transaction = open(client, true, &format!("{SETTINGS}; {NO_VIEWS}")).await?;
+    let existing = read_in(&transaction, table).await?;
+    transaction.rollback().await?;
+    Ok(existing)
+}
+
+async fn read_in(transaction: &Transaction<'_>, table: &TableName) -> Result<Existing, AdoptError> {
+    let client = transaction.client();
     let mut faults = server_faults(client).await?;
     if !faults.is_empty() {
         return Ok(Existing { faults, table: None, migrations: Vec::new() });
     }
-    let migrations = migrate::status(client, table).await?;
+    let migrations = migrate::read_status(client, table).await?;
     let found = relations::outbox_faults(client, table).await?;
     let mut existing = None;
     if let Some((outbox, of_relation)) = found {
@@ -63,11 +76,7 @@ pub(super) async fn read(client: &mut Client, table: &TableName) -> Result<Exist
     Ok(Existing { faults, table: existing, migrations })
 }
 
-async fn read_table(
-    client: &mut Client,
-    table: &TableName,
-    outbox: u32,
-) -> Result<ExistingTable, AdoptError> {
+async fn read_table(client: &Client, table: &TableName, outbox: u32) -> Result<ExistingTable, AdoptError> {
     let columns = columns::read(client, outbox).await?;
     let owner = client.query_typed_one(OWNER, &[(&outbox, Type::OID)]).await?;
     let mut with_null = Vec::new();
@@ -90,15 +99,12 @@ async fn read_table(
 }
 
 /// Whether there is a row, or one in which the column is NULL. The latter reads the whole table.
-async fn exists(client: &mut Client, table: &TableName, null: Option<Column>) -> Result<bool, AdoptError> {
+async fn exists(client: &Client, table: &TableName, null: Option<Column>) -> Result<bool, AdoptError> {
     let condition = null.map(|column| format!(" WHERE {} IS NULL", table.column(column))).unwrap_or_default();
     let sql = format!("SELECT EXISTS (SELECT FROM {}{condition})", table.quoted());
-    let transaction = client.transaction().await?;
-    transaction.batch_execute("SET LOCAL lock_timeout = '5s'").await?;
-    let found = transaction.query_one(&sql, &[]).await.map_err(|error| match error.code() {
+    let found = client.query_typed_one(&sql, &[]).await.map_err(|error| match error.code() {
         Some(&SqlState::LOCK_NOT_AVAILABLE) => AdoptError::Locked { table: table.to_string() },
         _ => AdoptError::from(error),
     })?;
-    transaction.commit().await?;
     Ok(found.get(0))
 }

@@ -5,7 +5,7 @@ use tokio_postgres::types::Type;
 
 use super::columns::place;
 use super::fault::{SchemaFault, SchemaFaultKind};
-use crate::postgres::table::{Column, TableName, quote_identifier};
+use crate::postgres::table::{Column, TableName, fill, quote_identifier};
 
 /// The suffix of the name of the index that [`create`] creates.
 const SUFFIX: &str = "_id_key";
@@ -39,7 +39,10 @@ pub(crate) fn name(table: &TableName) -> String {
 
 /// The statement that creates it.
 pub(crate) fn create(table: &TableName) -> String {
-    table.render(&CREATE.replace("{name}", &quote_identifier(&name(table))))
+    fill(CREATE, |placeholder| match placeholder {
+        "name" => Some(quote_identifier(&name(table))),
+        _ => table.value_of(placeholder),
+    })
 }
 
 pub(crate) async fn read(

@@ -22,7 +22,9 @@ use crate::config;
 use crate::postgres::access::grants::{
     CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, for_topic_column, union,
 };
+use crate::postgres::connection::transaction::examine;
 use crate::postgres::schema::migrate::{self, MigrateError, MigrationState, State};
+use crate::postgres::schema::own::{self, Foreign};
 use crate::postgres::table::{Column, TableName};
 use crate::relay::topic::TopicRules;
 
@@ -52,7 +54,7 @@ impl Facts {
     }
 }
 
-/// Checks that the schema meets the needs of the relay. Changes nothing, and needs no transaction.
+/// Checks that the schema meets the needs of the relay, in a READ ONLY transaction.
 pub async fn check(client: &Client, table: &TableName, topic: TopicColumn) -> Result<Facts, CheckError> {
     check_as(client, table, topic, RELAY_PRIVILEGES, By::Relay).await
 }
@@ -65,7 +67,7 @@ enum By {
     Command,
 }
 
-/// The faults of the server and the database, before there are tables.
+/// The faults of the server and the database, before there are tables. Call it in a transaction.
 pub(crate) async fn server_faults(client: &Client) -> Result<Vec<SchemaFault>, CheckError> {
     Ok(server::read(client).await?.faults())
 }
@@ -87,10 +89,26 @@ async fn check_as(
     privileges: &[Privilege],
     by: By,
 ) -> Result<Facts, CheckError> {
+    examine(client, check_in(client, table, topic, (privileges, by))).await
+}
+
+/// [`check_as`], in a transaction.
+async fn check_in(
+    client: &Client,
+    table: &TableName,
+    topic: TopicColumn,
+    (privileges, by): (&[Privilege], By),
+) -> Result<Facts, CheckError> {
     let server = server::read(client).await?;
     let mut faults = server.faults();
     if server.is_too_old() {
         return Err(CheckError::Faults(faults)); // its system catalogs are different
+    }
+
+    let foreign = own_faults(client, table).await?;
+    if !foreign.is_empty() {
+        faults.extend(foreign);
+        return Err(CheckError::Faults(faults)); // before anything of them is read
     }
 
     let relations = relations::read(client, table).await?;
@@ -148,6 +166,15 @@ async fn check_as(
         }),
         _ => Err(CheckError::Faults(faults)),
     }
+}
+
+/// Relations and functions that another role has made.
+async fn own_faults(client: &Client, table: &TableName) -> Result<Vec<SchemaFault>, tokio_postgres::Error> {
+    let foreign = own::foreign(client, table, &relations::own_names(table)).await?;
+    let fault = |Foreign { name, problem, remedy }| {
+        SchemaFault::new(SchemaFaultKind::Relation, name, problem, remedy)
+    };
+    Ok(foreign.into_iter().map(fault).collect())
 }
 
 const MIGRATE: &str = "run `outbox-relay migrate --config FILE`";

@@ -80,6 +80,16 @@ pub enum MigrateError {
         /// How to resolve the conflict, without the full stop.
         remedy: &'static str,
     },
+    /// The table that records migrations is not the outbox's own. It was not read.
+    #[error("{table}: {problem}, so it was not read, and nothing was changed. Fix: {remedy}")]
+    Foreign {
+        /// The records table.
+        table: String,
+        /// What is wrong, with the name of the owner.
+        problem: String,
+        /// What to do.
+        remedy: String,
+    },
     /// The columns are renamed, and the table is not adopted.
     #[error(
         "{table}: [outbox.columns] is set, so the table is an existing one, but it is not adopted yet. Run \

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, IsolationLevel, Transaction};
+use tokio_postgres::{Client, Transaction};
 
 pub use error::MigrateError;
 pub use list::{MIGRATIONS, Migration};
@@ -25,12 +25,14 @@ pub(crate) use origin::Origin;
 pub use print::{print, print_module};
 pub(crate) use print::{print_adopted, print_pending};
 pub use series::{Module, Series, UnknownModule};
-pub use status::read as read_status;
+pub(crate) use status::read as read_status;
 pub use status::{MigrationState, State, module_status, status};
 pub(crate) use version::to_upgrade_to;
 pub use version::{NotAVersion, Version};
 
 use crate::postgres::connection::server_error::ServerError;
+use crate::postgres::connection::session::NO_VIEWS;
+use crate::postgres::connection::transaction::open;
 use crate::postgres::table::{TableName, quote_identifier};
 
 /// How long a migration waits for another migration.
@@ -42,13 +44,11 @@ const DDL_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '1s'";
 pub(crate) const DDL_ATTEMPTS: u32 = 10;
 pub(crate) const DDL_PAUSE: Duration = Duration::from_secs(2);
 
-/// Without a statement timeout, because creating an index on a large table takes long. The search path makes the result
-/// independent of the role's settings.
+/// Without a statement timeout, because creating an index on a large table takes long.
 const SETTINGS: &str = "
 SET LOCAL lock_timeout = '5s';
 SET LOCAL statement_timeout = 0;
-SET LOCAL idle_in_transaction_session_timeout = '60s';
-SET LOCAL search_path = pg_catalog, pg_temp";
+SET LOCAL idle_in_transaction_session_timeout = '60s'";
 
 /// A migration that was applied by a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ async fn apply_as(
 ) -> Result<Vec<Applied>, MigrateError> {
     let mut applied = Vec::new();
     // Read without the lock first, so that a read-only role can run the command if there is nothing to do.
-    let states = status::read_series(client, table, series).await?;
+    let states = status::examine_series(client, table, series).await?;
     for migration in pending(series, &states, table)? {
         let mut attempt = 1;
         let is_applied = loop {
@@ -153,11 +153,12 @@ pub(crate) async fn dry_run_series(
     series: Series,
 ) -> Result<Vec<Applied>, MigrateError> {
     require_table(client, table, series).await?;
-    let states = status::read_series(client, table, series).await?;
+    let states = status::examine_series(client, table, series).await?;
     if pending(series, &states, table)?.is_empty() {
         return Ok(Vec::new());
     }
-    let (transaction, applied) = run_pending(client, table, series, Origin::of(table)).await?;
+    let transaction = begin(client, table, series).await?;
+    let applied = run_pending(&transaction, table, series, Origin::of(table)).await?;
     roll_back(transaction, table).await?;
     Ok(applied)
 }
@@ -168,12 +169,12 @@ pub(crate) async fn dry_run_adopted(
     table: &TableName,
     origin: Origin,
 ) -> Result<(), MigrateError> {
-    let fault =
-        |error: tokio_postgres::Error| MigrateError::new(&table.to_string(), error.into(), String::new);
-    client.batch_execute("SET check_function_bodies = off").await.map_err(fault)?;
-    let (transaction, _) = run_pending(client, table, Series::Outbox, origin).await?;
-    roll_back(transaction, table).await?;
-    client.batch_execute("RESET check_function_bodies").await.map_err(fault)
+    let series = Series::Outbox;
+    let transaction = begin(client, table, series).await?;
+    let set = transaction.batch_execute("SET LOCAL check_function_bodies = off").await;
+    set.map_err(|error| MigrateError::new(&table.to_string(), error.into(), String::new))?;
+    run_pending(&transaction, table, series, origin).await?;
+    roll_back(transaction, table).await
 }
 
 /// [`dry_run`], followed by `more` in the same transaction. `grant` is the statement for a privilege that `more` lacks.
@@ -183,27 +184,27 @@ pub(crate) async fn dry_run_with(
     more: &str,
     grant: impl FnOnce() -> String,
 ) -> Result<Vec<Applied>, MigrateError> {
-    let (transaction, applied) = run_pending(client, table, Series::Outbox, Origin::of(table)).await?;
+    let transaction = begin(client, table, Series::Outbox).await?;
+    let applied = run_pending(&transaction, table, Series::Outbox, Origin::of(table)).await?;
     let done = transaction.batch_execute(more).await;
     done.map_err(|error| MigrateError::new(&table.to_string(), error.into(), grant))?;
     roll_back(transaction, table).await?;
     Ok(applied)
 }
 
-/// Applies every pending migration in a new transaction.
-async fn run_pending<'a>(
-    client: &'a mut Client,
+/// Applies every pending migration in this transaction.
+async fn run_pending(
+    transaction: &Transaction<'_>,
     table: &TableName,
     series: Series,
     origin: Origin,
-) -> Result<(Transaction<'a>, Vec<Applied>), MigrateError> {
-    let transaction = begin(client, table, series).await?;
-    let states = status::read_series(&transaction, table, series).await?;
+) -> Result<Vec<Applied>, MigrateError> {
+    let states = status::read_series(transaction, table, series).await?;
     let pending = pending(series, &states, table)?;
     for migration in &pending {
-        run(&transaction, table, (series, origin), migration).await?;
+        run(transaction, table, (series, origin), migration).await?;
     }
-    Ok((transaction, pending.iter().map(|migration| Applied::new(series, migration)).collect()))
+    Ok(pending.iter().map(|migration| Applied::new(series, migration)).collect())
 }
 
 async fn roll_back(transaction: Transaction<'_>, table: &TableName) -> Result<(), MigrateError> {
@@ -219,21 +220,15 @@ async fn begin<'a>(
 ) -> Result<Transaction<'a>, MigrateError> {
     let fault =
         |error: tokio_postgres::Error| MigrateError::new(&table.to_string(), error.into(), String::new);
-    let transaction = client
-        .build_transaction()
-        // Explicit, because the defaults of the role may differ. After the lock, the other migration must be visible.
-        .isolation_level(IsolationLevel::ReadCommitted)
-        .read_only(false)
-        .start()
-        .await
-        .map_err(|error| match error.code() {
-            // A standby rejects READ WRITE with this code.
-            Some(&SqlState::FEATURE_NOT_SUPPORTED) => {
-                MigrateError::ReadOnly { table: table.to_string(), source: error.into() }
-            }
-            _ => fault(error),
-        })?;
-    transaction.batch_execute(SETTINGS).await.map_err(fault)?;
+    let transaction = open(client, false, SETTINGS).await.map_err(|error| match error.code() {
+        // A standby rejects READ WRITE with this code.
+        Some(&SqlState::FEATURE_NOT_SUPPORTED) => {
+            MigrateError::ReadOnly { table: table.to_string(), source: error.into() }
+        }
+        _ => fault(error),
+    })?;
+    transaction.batch_execute(NO_VIEWS).await.map_err(fault)?;
+    status::require_own(&transaction, table, series).await?;
     let names = Names::read(&transaction, table).await?;
     let bookkeeping = table.render(series.bookkeeping());
     let lock = format!("{bookkeeping}LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", series.record(table));
@@ -244,6 +239,8 @@ async fn begin<'a>(
         }
         _ => MigrateError::new(&table.to_string(), error.into(), || names.missing_grant(table)),
     })?;
+    // Another session may have created the table meanwhile.
+    status::require_own(&transaction, table, series).await?;
     transaction.batch_execute(DDL_LOCK_TIMEOUT).await.map_err(fault)?;
     Ok(transaction)
 }
@@ -312,12 +309,12 @@ fn pending(
 }
 
 /// The migrations do not create a table with renamed columns.
-async fn require_table(client: &Client, table: &TableName, series: Series) -> Result<(), MigrateError> {
+async fn require_table(client: &mut Client, table: &TableName, series: Series) -> Result<(), MigrateError> {
     if table.columns().are_standard() || series != Series::Outbox {
         return Ok(());
     }
     let is_first = |known: &MigrationState| known.number == 1 && known.state == State::Pending;
-    match status::read_series(client, table, series).await?.iter().any(is_first) {
+    match status::examine_series(client, table, series).await?.iter().any(is_first) {
         true => Err(MigrateError::NotAdopted { table: table.to_string() }),
         false => Ok(()),
     }

@@ -4,6 +4,7 @@ use super::list::Migration;
 use super::origin::Origin;
 use super::series::{Module, Series};
 use super::status::{MigrationState, State};
+use crate::postgres::connection::session::FIXED_SEARCH_PATH;
 use crate::postgres::table::TableName;
 
 const HEADER: &str = "\
@@ -43,6 +44,7 @@ fn print_series(table: &TableName, series: Series) -> String {
     };
     let mut sql = table.render(&header);
     sql.push('\n');
+    sql.push_str(FIXED_SEARCH_PATH);
     sql.push_str(&table.render(series.bookkeeping()));
     let origin = Origin::of(table);
     if series == Series::Outbox && origin != Origin::Created {

@@ -9,6 +9,9 @@ use tokio_postgres::{Client, GenericClient};
 use super::error::MigrateError;
 use super::series::{Module, Series};
 use super::version::Version;
+use crate::postgres::connection::session::check_settings;
+use crate::postgres::connection::transaction::open;
+use crate::postgres::schema::own::{self, Foreign};
 use crate::postgres::table::{TableName, quote_identifier};
 
 /// A migration and its state.
@@ -67,7 +70,7 @@ SELECT EXISTS (
 
 /// Every migration of the outbox that this version or the database has, in order. Changes nothing.
 pub async fn status(client: &mut Client, table: &TableName) -> Result<Vec<MigrationState>, MigrateError> {
-    read(client, table).await
+    examine_series(client, table, Series::Outbox).await
 }
 
 /// [`status`], for a module.
@@ -76,15 +79,47 @@ pub async fn module_status(
     table: &TableName,
     module: Module,
 ) -> Result<Vec<MigrationState>, MigrateError> {
-    read_series(client, table, Series::Module(module)).await
+    examine_series(client, table, Series::Module(module)).await
 }
 
-/// [`status`], on a connection or in a transaction.
-pub async fn read(
+/// [`status`], in a transaction.
+pub(crate) async fn read(
     client: &impl GenericClient,
     table: &TableName,
 ) -> Result<Vec<MigrationState>, MigrateError> {
     read_series(client, table, Series::Outbox).await
+}
+
+/// [`read_series`], in a transaction of its own.
+pub(super) async fn examine_series(
+    client: &mut Client,
+    table: &TableName,
+    series: Series,
+) -> Result<Vec<MigrationState>, MigrateError> {
+    let fault =
+        |error: tokio_postgres::Error| MigrateError::new(&table.to_string(), error.into(), String::new);
+    let transaction = open(client, true, &check_settings()).await.map_err(fault)?;
+    let states = read_series(&transaction, table, series).await?;
+    transaction.rollback().await.map_err(fault)?;
+    Ok(states)
+}
+
+/// Fails if the records table exists and is not the outbox's own. Call it before each use of the table: a view, a trigger or a
+/// default that somebody else made could run code as this role.
+pub(super) async fn require_own(
+    client: &impl GenericClient,
+    table: &TableName,
+    series: Series,
+) -> Result<(), MigrateError> {
+    let foreign = own::foreign(client, table, &[series.record_name(table)]).await;
+    let foreign =
+        foreign.map_err(|error| MigrateError::new(&table.to_string(), error.into(), String::new))?;
+    match foreign.into_iter().next() {
+        Some(Foreign { problem, remedy, .. }) => {
+            Err(MigrateError::Foreign { table: series.record(table), problem, remedy })
+        }
+        None => Ok(()),
+    }
 }
 
 pub(super) async fn read_series(
@@ -106,6 +141,7 @@ pub(super) async fn read_series(
         .query_typed(EXISTS, &[(&table.schema(), Type::TEXT), (&relation, Type::TEXT)])
         .await
         .map_err(fault)?;
+    require_own(client, table, series).await?;
     let mut recorded = BTreeMap::new();
     if exists.first().is_some_and(|row| row.get(0)) {
         let grant = || {

@@ -70,16 +70,14 @@ async fn standby_is_found() {
 async fn server_that_is_too_old_is_found() {
     let world = World::new("doctor_old").await;
     world.doctor().has_not("server-too-old");
-    let role = &world.role;
+    // In this database, another function replaces the server's.
     world
-        .sql(&format!(
-            "CREATE SCHEMA former;
-             CREATE FUNCTION former.current_setting(setting text) RETURNS text LANGUAGE sql AS $$
+        .sql(
+            "ALTER FUNCTION pg_catalog.current_setting(text) RENAME TO real_setting;
+             CREATE FUNCTION pg_catalog.current_setting(setting text) RETURNS text LANGUAGE sql AS $$
                  SELECT CASE setting WHEN 'server_version_num' THEN '130022' WHEN 'server_version' THEN '13.22'
-                                     ELSE pg_catalog.current_setting(setting) END $$;
-             GRANT USAGE ON SCHEMA former TO {role};
-             ALTER ROLE {role} SET search_path = former, pg_catalog"
-        ))
+                                     ELSE pg_catalog.real_setting(setting) END $$",
+        )
         .await;
     let found = world.doctor();
     assert_eq!(found.has("server-too-old", "the server is PostgreSQL 13.22"), "upgrade it to 14 or later");
