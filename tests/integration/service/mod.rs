@@ -1,5 +1,6 @@
 //! The relay as a service: logs, reload, secrets, sandbox and status page.
 
+mod core_dumps;
 mod logs;
 mod recorded_template;
 mod reload;
