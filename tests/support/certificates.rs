@@ -95,6 +95,7 @@ impl Files {
     pub fn put(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let (path, new) = (self.path(name), self.0.path().join(format!(".{name}")));
         std::fs::write(&new, content).unwrap();
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::rename(&new, &path).unwrap();
         path.to_str().unwrap().to_owned()
     }

@@ -144,6 +144,14 @@ fn values_of_the_wrong_type_or_out_of_range_are_findings() {
         ("[relay]\npoll_interval = '0s'", "[relay] poll_interval is 0s, but must be from 1ms to 1h"),
         ("[relay]\nshutdown_timeout = '10ms'", "[relay] shutdown_timeout is 10ms, but must be from 1s to 1h"),
         ("[reaper]\nenabled = 'yes'", "[reaper] enabled must be true or false, not a string"),
+        (
+            "[reaper]\ninbox_retention = '59s'",
+            "[reaper] inbox_retention is 59s, but must be from 1m to 10years 7days 12h",
+        ),
+        (
+            "[reaper]\nidempotency_retention = '1s'",
+            "[reaper] idempotency_retention is 1s, but must be from 1m",
+        ),
         ("[reaper]\nretention = 1979-05-27", "[reaper] retention must be a duration, not a date"),
         (
             "[outbox]\non_sent = 'marc'",
