@@ -61,8 +61,12 @@ async fn an_impostor_on_loopback_or_a_socket_gets_no_password() {
         let impostor = tokio::spawn(async move {
             loop {
                 tokio::select! {
-                    Ok((stream, _)) = listener.accept() => _ = tokio::spawn(pretend(stream, request, Arc::clone(&by_tcp))),
-                    Ok((stream, _)) = socket.accept() => _ = tokio::spawn(pretend(stream, request, Arc::clone(&by_socket))),
+                    Ok((stream, _)) = listener.accept() => {
+                        tokio::spawn(pretend(stream, request, Arc::clone(&by_tcp)));
+                    }
+                    Ok((stream, _)) = socket.accept() => {
+                        tokio::spawn(pretend(stream, request, Arc::clone(&by_socket)));
+                    }
                 }
             }
         });

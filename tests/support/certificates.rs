@@ -10,6 +10,7 @@ use openssl::sign::Signer;
 use openssl::symm::Cipher;
 use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 const DAY_SECONDS: i64 = 24 * 3_600;

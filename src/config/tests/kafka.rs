@@ -1,6 +1,6 @@
 //! `[kafka]` and librdkafka properties.
 
-use super::{Case, with};
+use super::{Case, LEAST, with};
 use crate::config::Property;
 
 #[test]
@@ -27,7 +27,7 @@ fn invalid_properties_are_findings() {
         ("'compresion.type' = 'lz4'", "not a librdkafka property\n  6 | compresion"),
         ("'compression.type' = 'lz5'", "`compression.type` is rejected by librdkafka: "),
         ("'linger.ms' = -1", "`linger.ms` is rejected by librdkafka: "),
-        ("'linger.ms' = 0.5", "must be a string, an integer or a boolean"),
+        ("'linger.ms' = '0.5'", "must be a string, an integer or a boolean"),
         ("'group.id' = 'x'", "`group.id` does not apply to producers"),
         ("'bootstrap.servers' = 'x'", "set [kafka] bootstrap_servers instead"),
         ("'ssl.ca.location' = 'absent.pem'", "ssl.ca.location: cannot read absent.pem: "),
@@ -80,7 +80,7 @@ fn a_property_with_which_nothing_can_be_sent_in_time_is_a_finding() {
         assert!(findings[0].starts_with("error: config.toml:6: "), "{}", findings[0]);
         assert!(findings[0].contains(expected), "{}", findings[0]);
     }
-    for property in ["'linger.ms' = 44999", "'linger.ms' = 0.5", "'socket.timeout.ms' = 10000"] {
+    for property in ["'linger.ms' = 44999", "'linger.ms' = '0.5'", "'socket.timeout.ms' = 10000"] {
         assert_eq!(with(&format!("[kafka.properties]\n{property}\n")).findings(), [""; 0], "{property}");
     }
 }
@@ -126,7 +126,7 @@ fn brokers_must_be_hosts_with_ports() {
 #[test]
 fn the_finding_for_a_property_in_kafka_names_its_section() {
     let text =
-        "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'k'\n'compression.level' = 3\n";
+        "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'localhost'\n'compression.level' = 3\n";
     Case::new(text).assert_finding(
         "error: config.toml:5: unknown key `compression.level` in [kafka]\n  5 | 'compression.level' = 3\n  \
          help: properties of librdkafka belong to [kafka.properties]",
@@ -136,7 +136,7 @@ fn the_finding_for_a_property_in_kafka_names_its_section() {
 #[test]
 fn properties_that_are_not_a_table_are_a_finding() {
     let text =
-        "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'k'\nproperties = 'linger.ms=1'\n";
+        "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'localhost'\nproperties = 'linger.ms=1'\n";
     Case::new(text).assert_finding(
         "error: config.toml:5: [kafka] properties must be a table, not a string\n  5 | properties = …\n  \
          help: for example properties = { \"client.id\" = \"relay\" }",
