@@ -16,14 +16,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{AbortHandle, JoinSet, yield_now};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-const CONNECTIONS_MAX: usize = 128;
+const CONNECTIONS_MAX: usize = 256;
+/// How many clients may wait to be accepted. The default is so low that the system would drop the connections of a probe.
+const BACKLOG: u32 = 4_096;
 /// How long a client has at least for its request. It also limits the rate at which a flood of connections keeps the
-/// relay's thread busy, to about a thousand a second.
-const REQUEST_GRACE: Duration = Duration::from_millis(100);
+/// relay's thread busy, to less than two thousand a second.
+const REQUEST_GRACE: Duration = Duration::from_millis(150);
 const HEADER_BYTES_MAX: usize = 16 * 1024;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Each connection serves one request. This covers everything from the accept to the last byte of the answer.
@@ -46,9 +48,14 @@ pub struct Listening(TcpListener);
 
 impl Listening {
     /// Opens the port, so that a port in use is reported before anything starts.
-    pub async fn open(listen: SocketAddr) -> Result<Listening, AdminError> {
-        let listener = TcpListener::bind(listen).await.map_err(|cause| AdminError { listen, cause })?;
-        Ok(Listening(listener))
+    pub fn open(listen: SocketAddr) -> Result<Listening, AdminError> {
+        let open = || {
+            let socket = if listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            socket.set_reuseaddr(true)?;
+            socket.bind(listen)?;
+            socket.listen(BACKLOG)
+        };
+        open().map(Listening).map_err(|cause| AdminError { listen, cause })
     }
 
     /// The address, with the actual port if the configured one is 0.

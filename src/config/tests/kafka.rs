@@ -125,8 +125,7 @@ fn brokers_must_be_hosts_with_ports() {
 
 #[test]
 fn the_finding_for_a_property_in_kafka_names_its_section() {
-    let text =
-        "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'localhost'\n'compression.level' = 3\n";
+    let text = "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'localhost'\n'compression.level' = 3\n";
     Case::new(text).assert_finding(
         "error: config.toml:5: unknown key `compression.level` in [kafka]\n  5 | 'compression.level' = 3\n  \
          help: properties of librdkafka belong to [kafka.properties]",
@@ -135,8 +134,7 @@ fn the_finding_for_a_property_in_kafka_names_its_section() {
 
 #[test]
 fn properties_that_are_not_a_table_are_a_finding() {
-    let text =
-        "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'localhost'\nproperties = 'linger.ms=1'\n";
+    let text = "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'localhost'\nproperties = 'linger.ms=1'\n";
     Case::new(text).assert_finding(
         "error: config.toml:5: [kafka] properties must be a table, not a string\n  5 | properties = …\n  \
          help: for example properties = { \"client.id\" = \"relay\" }",
