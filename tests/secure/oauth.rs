@@ -72,10 +72,11 @@ async fn a_token_that_the_brokers_reject_is_replaced_at_once_and_a_reload_renews
     secured.outbox.wait_until_drained(STALLED).await;
     let before = secured.endpoint.given();
 
-    // The brokers do not change. The new token is not used before the next login.
+    // After a reload, the producer of the next batch logs in with a new token.
     relay.reload(configured);
-    wait_until("the reload renews the token", STALLED, async || secured.endpoint.given() > before).await;
+    relay.wait_for_log("configuration reloaded").await;
     run(&secured.outbox.client, insert).await;
+    wait_until("the reload renews the token", STALLED, async || secured.endpoint.given() > before).await;
     secured.outbox.wait_until_drained(STALLED).await;
 
     // Brokers that reject every token do not cause a request for each attempt.

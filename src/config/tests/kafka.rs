@@ -27,7 +27,7 @@ fn invalid_properties_are_findings() {
         ("'compresion.type' = 'lz4'", "not a librdkafka property\n  6 | compresion"),
         ("'compression.type' = 'lz5'", "`compression.type` is rejected by librdkafka: "),
         ("'linger.ms' = -1", "`linger.ms` is rejected by librdkafka: "),
-        ("'linger.ms' = '0.5'", "must be a string, an integer or a boolean"),
+        ("'linger.ms' = 0.5", "must be a string, an integer or a boolean"),
         ("'group.id' = 'x'", "`group.id` does not apply to producers"),
         ("'bootstrap.servers' = 'x'", "set [kafka] bootstrap_servers instead"),
         ("'ssl.ca.location' = 'absent.pem'", "ssl.ca.location: cannot read absent.pem: "),
