@@ -87,6 +87,7 @@ async fn a_token_that_the_brokers_reject_is_replaced_at_once_and_a_reload_renews
     secured.endpoint.change(|state| state.answers = Answers::ForgedTokens);
     let (begun, before) = (Instant::now(), secured.endpoint.given());
     secured.kafka.restart().await;
+    run(&secured.outbox.client, insert).await;
     not_ready(&relay, "(reason: authentication)").await;
     wait_until("two tokens are rejected", STALLED, async || secured.endpoint.given() >= before + 2).await;
     let (given, passed) = (secured.endpoint.given() - before, begun.elapsed());
@@ -95,7 +96,6 @@ async fn a_token_that_the_brokers_reject_is_replaced_at_once_and_a_reload_renews
 
     secured.endpoint.change(|state| state.answers = Answers::Tokens);
     let begun = Instant::now();
-    run(&secured.outbox.client, insert).await;
     secured.outbox.wait_until_drained(STALLED).await;
     println!("events flow {:.1?} after the endpoint issued tokens with the new key", begun.elapsed());
     assert!(relay.stop().await.success());
