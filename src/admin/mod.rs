@@ -5,9 +5,12 @@
 //! - `/livez`: 200 while the cycle makes progress, even without Kafka or Postgres, because a restart would not help then.
 //! - `/readyz`: 200 while the relay can publish, otherwise 503 and one line with the reason.
 //!
+//! Other websites must not read it (DNS rebinding): see [`host`].
+//!
 //! It runs on the relay's thread, so an answer also shows that the thread is not stuck. Requests are limited for the same
 //! reason.
 
+mod host;
 pub mod metrics;
 mod page;
 mod serve;
@@ -18,12 +21,14 @@ use crate::config::Config;
 use crate::fail_point;
 use crate::relay::health::stats::Stats;
 use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use metrics::Metrics;
 use page::Page;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +55,7 @@ struct AdminState {
     page: Arc<Page>,
 }
 
-fn router(stats: Arc<Stats>, page: Arc<Page>) -> Router {
+fn router(stats: Arc<Stats>, page: Arc<Page>, listen: SocketAddr) -> Router {
     let metrics = Arc::new(Metrics::new(&stats));
     Router::new()
         .route("/", get(page::show))
@@ -58,6 +63,20 @@ fn router(stats: Arc<Stats>, page: Arc<Page>) -> Router {
         .route("/livez", get(live))
         .route("/readyz", get(ready))
         .with_state(AdminState { stats, metrics, page })
+        .layer(from_fn(move |request, next| protect(listen, request, next)))
+}
+
+/// On a loopback address, answers only requests by address or as `localhost`. Elsewhere, monitoring systems use other
+/// names, and only the page is protected.
+async fn protect(listen: SocketAddr, request: Request, next: Next) -> Response {
+    let is_open = !listen.ip().is_loopback() && request.uri().path() != "/";
+    let mut response = if is_open || host::is_trusted(request.uri(), request.headers()) {
+        next.run(request).await
+    } else {
+        (StatusCode::MISDIRECTED_REQUEST, host::NOT_BY_NAME).into_response()
+    };
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 async fn show_metrics(State(shown): State<AdminState>) -> Response {

@@ -10,6 +10,7 @@ pub(crate) mod doctor;
 pub mod exit;
 pub(crate) mod init;
 pub mod log;
+pub mod memory;
 pub(crate) mod migrate;
 mod one_shot;
 mod operator;
@@ -174,6 +175,7 @@ fn arguments() -> Cli {
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     panic::abort_on_panic();
+    memory::hide();
     keep_openssl();
     let done = match arguments().command {
         Command::Run(run) => run.run(),

@@ -108,7 +108,7 @@ async fn open_admin(
 ) -> Result<impl Future<Output = Infallible> + use<>, Failed> {
     let listening = match config.admin.listen.filter(|_| !once) {
         Some(listen) => {
-            let listening = Listening::open(listen).await.map_err(|error| Failed::Failure(error.into()))?;
+            let listening = Listening::open(listen).map_err(|error| Failed::Failure(error.into()))?;
             if let Ok(address) = listening.address() {
                 tracing::info!(
                     "serving metrics and health checks at http://{address}/metrics, /livez and /readyz, and the \

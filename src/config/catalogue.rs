@@ -42,6 +42,8 @@ const fn secs(secs: u64) -> Duration {
 
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
+/// Below this, retries of requests and redelivered events would take effect again.
+const MODULE_RETENTION_LEAST: u64 = 60;
 
 settings! {
     section "postgres" Postgres at |config| Some(&config.postgres),
@@ -109,7 +111,7 @@ settings! {
          Requires\n\"security.protocol\" = \"sasl_ssl\" in [kafka.properties]. Used if token_url \
          is set." {
         token_url: Uri, Text, Unset("https://login.example.com/oauth2/token"), Restart,
-            "Token endpoint of the identity provider. The URL must use https, unless the host is loopback.";
+            "Token endpoint of the identity provider. The URL must use https, unless the host is a loopback address.";
         client_id: String, Text, Unset("outbox-relay"), Restart,
             "Client ID of the relay at the identity provider.";
         client_secret / client_secret_file(
@@ -221,10 +223,10 @@ settings! {
             "How often the relay checks for old rows.";
         batch_size: usize, Count(1, 100_000), Default("5000"), Now,
             "Maximum number of rows deleted in one transaction.";
-        inbox_retention: Duration, Span(secs(1), secs(3660 * DAY)), Default("30d"), Now,
+        inbox_retention: Duration, Span(secs(MODULE_RETENTION_LEAST), secs(3660 * DAY)), Default("30d"), Now,
             "How long the inbox module, if installed, remembers processed events. Keep it above the retention\nof \
              the topics plus the longest replay.";
-        idempotency_retention: Duration, Span(secs(1), secs(3660 * DAY)), Default("1d"), Now,
+        idempotency_retention: Duration, Span(secs(MODULE_RETENTION_LEAST), secs(3660 * DAY)), Default("1d"), Now,
             "How long the idempotency module, if installed, keeps finished requests. Older unfinished requests \
              are\nkept and reported.";
     }

@@ -32,7 +32,7 @@ pub use outbox::headers::{HeaderTemplate, Part, default_headers};
 pub use outbox::table::{TableName, TableNameError, quote_identifier};
 pub use outbox::topic_allow::{TopicAllow, TopicAllowError};
 pub use password_command::PasswordCommand;
-pub use postgres::{Connection, ConnectionError, Tls, TlsMode, TlsVersion};
+pub use postgres::{AuthMethod, Authentication, Connection, ConnectionError, Tls, TlsMode, TlsVersion};
 pub use reload::{Change, changes};
 pub use secret::{Secret, SecretSource, are_of_systemd};
 pub use size::{ByteSize, InvalidSize};
@@ -180,7 +180,7 @@ fn read(reader: &mut Reader) -> Option<Config> {
     let postgres = Postgres::from(reader);
     let kafka = Kafka::from(reader);
     let outbox = Outbox::from(reader);
-    let relay = Relay::read(reader).inspect(|relay| relay.warn(reader));
+    let relay = Relay::read(reader).inspect(|relay| relay.check(reader));
     let reaper = Reaper::read(reader);
     let admin = Admin::read(reader).inspect(|admin| admin.warn(reader));
     let log = Log::read(reader);

@@ -1,7 +1,9 @@
 //! Rules for single settings and for combinations of settings.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+
+use humantime::format_duration;
 
 use super::catalogue::{Admin, Relay};
 use super::findings::Problem;
@@ -10,12 +12,37 @@ use super::reading::nearest::nearest;
 use super::reading::reader::Reader;
 use super::reading::values::FromText;
 use super::setting::Setting;
+use super::size::ByteSize;
 
 /// Below this, an ordinary pause of the machine or the network would end a claim.
 const TAKEOVER_TIMEOUT_LEAST: Duration = Duration::from_secs(3);
+/// The largest allowed size of all batches together.
+const BATCHES_MOST: u64 = 8 << 30;
+/// Properties of librdkafka that delay the first attempt or the next one.
+const WAITS: [&str; 6] = [
+    "linger.ms",
+    "queue.buffering.max.ms",
+    "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "retry.backoff.max.ms",
+    "retry.backoff.ms",
+];
+/// Timeouts of single requests in librdkafka, whose own minimum is a few milliseconds.
+const REQUESTS: [&str; 2] = ["request.timeout.ms", "socket.timeout.ms"];
+const REQUEST_LEAST_MS: f64 = 1_000.0;
+
+/// Whether this is the name or an address of this host itself. The name is `localhost`, which resolvers must not send elsewhere.
+pub(super) fn is_loopback(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || is_loopback_address(host)
+}
+
+pub(super) fn is_loopback_address(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
 
 impl Relay {
-    pub(super) fn warn(&self, reader: &mut Reader) {
+    pub(super) fn check(&self, reader: &mut Reader) {
         if self.shutdown_timeout < self.publish_timeout {
             let message = "shutdown_timeout is shorter than publish_timeout, so a shutdown while Kafka is slow redelivers events";
             let help = "increase shutdown_timeout or decrease publish_timeout";
@@ -26,6 +53,42 @@ impl Relay {
                 "takeover_timeout is so short that events are redelivered when a relay freezes only briefly";
             let help = "set it to 3s or more; the default is 10s";
             reader.warn(&Relay::takeover_timeout, Problem::new(message, help));
+        }
+        let bytes = self.batch_bytes.as_u64() * self.workers as u64;
+        if bytes > BATCHES_MOST {
+            let (bytes, most) = (ByteSize::bytes(bytes), ByteSize::bytes(BATCHES_MOST));
+            let message = format!("workers times batch_bytes is {bytes}, but must be at most {most}");
+            let help = "decrease one of them: the relay needs about twice this much memory";
+            reader.error(&Relay::batch_bytes, Problem::new(message, help));
+        }
+        self.compare_with_properties(reader);
+    }
+
+    /// Properties of librdkafka with which nothing would be sent before the timeout, or no request could succeed.
+    fn compare_with_properties(&self, reader: &mut Reader) {
+        let most = self.publish_timeout.as_millis() as f64;
+        for (name, entry) in reader.entries.properties() {
+            let Some(Ok(value)) = entry.raw.text().map(|text| text.trim().parse::<f64>()) else { continue };
+            let (is_wrong, message) = if WAITS.contains(&name.as_str()) {
+                let timeout = format_duration(self.publish_timeout);
+                (
+                    value >= most,
+                    format!("must be below [relay] publish_timeout ({timeout}), or nothing is sent in time"),
+                )
+            } else if REQUESTS.contains(&name.as_str()) {
+                (
+                    value < REQUEST_LEAST_MS,
+                    format!("must be at least {REQUEST_LEAST_MS}, or no request succeeds in time"),
+                )
+            } else {
+                continue;
+            };
+            if is_wrong {
+                let message = format!("Kafka property `{name}` is {value} (milliseconds), but {message}");
+                reader
+                    .findings
+                    .error(&entry.place, Problem::new(message, "remove it: the default is suitable"));
+            }
         }
     }
 }

@@ -4,19 +4,21 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use zeroize::Zeroizing;
+
 use super::findings::Problem;
 use super::reading::reader::Reader;
 use super::reading::values::FromText;
 use super::setting::Setting;
 
-/// A text that must not be printed: `Debug` hides it, and there is no `Display`.
+/// A text that must not be printed: `Debug` hides it, and there is no `Display`. Dropping it wipes the text.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret(Zeroizing<String>);
 
 impl Secret {
     /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Secret {
-        Secret(text.into())
+        Secret(Zeroizing::new(text.into()))
     }
 
     /// The text, for a client library.
@@ -50,7 +52,7 @@ impl SecretSource {
         match self {
             SecretSource::Inline(secret) => Ok(secret.clone()),
             SecretSource::File(path) => {
-                let text = std::fs::read_to_string(path)?;
+                let text = Zeroizing::new(std::fs::read_to_string(path)?);
                 Ok(Secret::new(text.trim_end_matches(['\r', '\n'])))
             }
         }

@@ -111,6 +111,7 @@ impl KafkaCluster {
         self.batch_bytes.set(relay.batch_bytes.as_usize());
         self.spare.replace(None);
         self.generation.set(self.generation.get() + 1);
+        self.tokens.iter().for_each(|tokens| tokens.renew());
         match client_config(kafka) {
             Ok(config) => self.limits.reconfigure(config),
             // The secret file existed a moment ago. A session that cannot read it reports the failure.

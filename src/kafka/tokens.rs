@@ -13,7 +13,7 @@ mod source;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rdkafka::client::OAuthToken;
 
@@ -28,6 +28,9 @@ use crate::relay::reason::CONFIGURATION;
 const LEAST_LEFT: Duration = Duration::from_secs(1);
 /// A token is renewed after this share of its lifetime, before librdkafka asks.
 const RENEWED_AT: f64 = 0.7;
+/// A token that is rejected sooner than this after it was issued is used again, so that brokers that reject every token do not
+/// cause a request for each attempt to log in.
+const REQUEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long delivery reports may wait for a new token while the old one is valid.
 const RENEWAL_WAIT: Duration = Duration::from_secs(1);
@@ -47,8 +50,9 @@ pub(super) struct Tokens {
 #[derive(Clone)]
 struct Cached {
     token: Secret,
-    renew_from: SystemTime,
-    ends: SystemTime,
+    requested: Instant,
+    renew_from: Instant,
+    ends: Instant,
 }
 
 impl Tokens {
@@ -71,7 +75,7 @@ impl Tokens {
     /// A valid token. If there is none, blocks for as long as the source takes.
     pub(super) fn get(self: &Arc<Self>) -> Result<OAuthToken, TokenError> {
         if let Some(cached) = self.valid() {
-            let is_old = cached.renew_from <= SystemTime::now();
+            let is_old = cached.renew_from <= Instant::now();
             let newest = if is_old { self.after_renewal() } else { None };
             return Ok(self.for_librdkafka(&newest.unwrap_or(cached)));
         }
@@ -83,15 +87,31 @@ impl Tokens {
         Ok(self.for_librdkafka(&cached))
     }
 
+    /// The brokers have rejected the token: another one is requested before the next login, unless this one is new.
+    pub(super) fn reject(&self) {
+        let mut cached = lock(&self.cached);
+        if cached.as_ref().is_some_and(|cached| cached.requested.elapsed() >= REQUEST_PAUSE) {
+            *cached = None;
+        }
+    }
+
+    /// Requests another token before the next login. The current one remains valid, in case that the source does not answer.
+    pub(super) fn renew(&self) {
+        if let Some(cached) = lock(&self.cached).as_mut() {
+            cached.renew_from = Instant::now();
+        }
+    }
+
     fn valid(&self) -> Option<Cached> {
-        lock(&self.cached).clone().filter(|cached| SystemTime::now() + LEAST_LEFT < cached.ends)
+        lock(&self.cached).clone().filter(|cached| Instant::now() + LEAST_LEFT < cached.ends)
     }
 
     fn request(&self) -> Result<Cached, TokenError> {
-        let requested = SystemTime::now();
+        let requested = Instant::now();
         let issued = self.source.request()?;
         let cached = Cached {
             token: issued.token,
+            requested,
             renew_from: requested + issued.lifetime.mul_f64(RENEWED_AT),
             ends: requested + issued.lifetime,
         };
@@ -140,7 +160,8 @@ impl Tokens {
     }
 
     fn for_librdkafka(&self, cached: &Cached) -> OAuthToken {
-        let ends = cached.ends.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ends = SystemTime::now() + cached.ends.saturating_duration_since(Instant::now());
+        let ends = ends.duration_since(UNIX_EPOCH).unwrap_or_default();
         OAuthToken {
             token: cached.token.expose().to_owned(),
             principal_name: self.source.principal().to_owned(),

@@ -12,5 +12,6 @@ mod msk;
 mod oauth;
 mod postgres;
 mod postgres_cases;
+mod postgres_impostor;
 #[path = "../support/mod.rs"]
 mod support;

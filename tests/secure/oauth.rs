@@ -59,6 +59,49 @@ async fn tokens_are_renewed_under_a_running_relay_and_a_provider_outage_costs_on
     secured.outbox.drop_database().await;
 }
 
+/// The identity provider changes its key, and the brokers accept only tokens with the new one. The relay's token would be
+/// valid for an hour.
+#[tokio::test]
+async fn a_token_that_the_brokers_reject_is_replaced_at_once_and_a_reload_renews_it() {
+    let mut secured = Secured::start("token_rejected", &["OAUTH"], Duration::from_secs(3_600)).await;
+    let insert =
+        "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'x')";
+    let configured = secured.by_token().set("admin", "listen", "127.0.0.1:0");
+    let mut relay = configured.clone().start().await;
+    run(&secured.outbox.client, insert).await;
+    secured.outbox.wait_until_drained(STALLED).await;
+    let before = secured.endpoint.given();
+
+    // After a reload, the producer of the next batch logs in with a new token.
+    relay.reload(configured);
+    relay.wait_for_log("configuration reloaded").await;
+    run(&secured.outbox.client, insert).await;
+    wait_until("the reload renews the token", STALLED, async || secured.endpoint.given() > before).await;
+    secured.outbox.wait_until_drained(STALLED).await;
+
+    // Brokers that reject every token do not cause a request for each attempt.
+    secured.endpoint.rotate_key();
+    secured.kafka.stop().await;
+    let old_keys = secured.file("keys.json");
+    std::fs::write(old_keys, secured.endpoint.keys()).unwrap();
+    secured.endpoint.change(|state| state.answers = Answers::ForgedTokens);
+    let (begun, before) = (Instant::now(), secured.endpoint.given());
+    secured.kafka.restart().await;
+    run(&secured.outbox.client, insert).await;
+    not_ready(&relay, "(reason: authentication)").await;
+    wait_until("two tokens are rejected", STALLED, async || secured.endpoint.given() >= before + 2).await;
+    let (given, passed) = (secured.endpoint.given() - before, begun.elapsed());
+    println!("{given} rejected tokens within {passed:.1?}");
+    assert!(given as u64 <= 2 + passed.as_secs() / 10, "{given} tokens within {passed:?}");
+
+    secured.endpoint.change(|state| state.answers = Answers::Tokens);
+    let begun = Instant::now();
+    secured.outbox.wait_until_drained(STALLED).await;
+    println!("events flow {:.1?} after the endpoint issued tokens with the new key", begun.elapsed());
+    assert!(relay.stop().await.success());
+    secured.outbox.drop_database().await;
+}
+
 /// The exit code of `doctor --json`, and its findings: code, place and problem of each.
 async fn examined(relay: Relay) -> (i32, Vec<[String; 3]>) {
     let ended = tokio::task::spawn_blocking(move || relay.command(&["doctor", "--json"])).await.unwrap();

@@ -10,6 +10,7 @@ use openssl::sign::Signer;
 use openssl::symm::Cipher;
 use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 const DAY_SECONDS: i64 = 24 * 3_600;
@@ -95,6 +96,7 @@ impl Files {
     pub fn put(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let (path, new) = (self.path(name), self.0.path().join(format!(".{name}")));
         std::fs::write(&new, content).unwrap();
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::rename(&new, &path).unwrap();
         path.to_str().unwrap().to_owned()
     }

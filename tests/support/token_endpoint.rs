@@ -37,6 +37,8 @@ pub struct State {
     pub answers: Answers,
     pub secret: String,
     pub lifetime: Duration,
+    /// Signs the tokens.
+    key: PKey<Private>,
     /// The number of issued tokens.
     pub given: usize,
     /// The number of requests that were refused because of a wrong secret.
@@ -46,7 +48,6 @@ pub struct State {
 /// It ends when it is dropped.
 pub struct TokenEndpoint {
     port: u16,
-    key: PKey<Private>,
     state: Arc<Mutex<State>>,
     task: JoinHandle<()>,
 }
@@ -61,18 +62,18 @@ impl TokenEndpoint {
         acceptor.set_private_key(&shown.key).unwrap();
         let acceptor = acceptor.build();
         let secret = secret.to_owned();
-        let state = State { answers: Answers::Tokens, secret, lifetime, given: 0, refused: 0 };
+        let state =
+            State { answers: Answers::Tokens, secret, lifetime, key: new_key(), given: 0, refused: 0 };
         let state = Arc::new(Mutex::new(state));
-        let key = PKey::from_rsa(Rsa::generate(2_048).unwrap()).unwrap();
-        let (shared, signs) = (Arc::clone(&state), key.clone());
+        let shared = Arc::clone(&state);
         let task = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let ssl = Ssl::new(acceptor.context()).unwrap();
-                tokio::spawn(serve(SslStream::new(ssl, stream).unwrap(), Arc::clone(&shared), signs.clone()));
+                tokio::spawn(serve(SslStream::new(ssl, stream).unwrap(), Arc::clone(&shared)));
             }
         });
-        Self { port, key, state, task }
+        Self { port, state, task }
     }
 
     pub fn url(&self) -> String {
@@ -91,9 +92,14 @@ impl TokenEndpoint {
         self.state.lock().unwrap().refused
     }
 
+    /// Signs with another key from now on.
+    pub fn rotate_key(&self) {
+        self.change(|state| state.key = new_key());
+    }
+
     /// The keys that verify its tokens, as a JSON Web Key Set.
     pub fn keys(&self) -> String {
-        let rsa = self.key.rsa().unwrap();
+        let rsa = self.state.lock().unwrap().key.rsa().unwrap();
         let (n, e) = (base64url(&rsa.n().to_vec()), base64url(&rsa.e().to_vec()));
         format!(
             r#"{{"keys": [{{"kty": "RSA", "kid": "1", "use": "sig", "alg": "RS256", "n": "{n}", "e": "{e}"}}]}}"#
@@ -108,7 +114,7 @@ impl Drop for TokenEndpoint {
 }
 
 /// Handles one request. Errors of the client are ignored.
-async fn serve(mut stream: SslStream<TcpStream>, state: Arc<Mutex<State>>, key: PKey<Private>) -> Option<()> {
+async fn serve(mut stream: SslStream<TcpStream>, state: Arc<Mutex<State>>) -> Option<()> {
     Pin::new(&mut stream).accept().await.ok()?;
     let request = read(&mut stream).await?;
     let (status, body) = {
@@ -130,10 +136,11 @@ async fn serve(mut stream: SslStream<TcpStream>, state: Arc<Mutex<State>>, key: 
             }
             Answers::Tokens => {
                 state.given += 1;
-                (200, granted(&key, state.lifetime))
+                (200, granted(&state.key, state.lifetime))
             }
             Answers::ForgedTokens => {
-                (200, granted(&PKey::from_rsa(Rsa::generate(2_048).unwrap()).unwrap(), state.lifetime))
+                state.given += 1;
+                (200, granted(&new_key(), state.lifetime))
             }
         }
     };
@@ -164,6 +171,10 @@ async fn read(stream: &mut SslStream<TcpStream>) -> Option<String> {
             return Some(text);
         }
     }
+}
+
+fn new_key() -> PKey<Private> {
+    PKey::from_rsa(Rsa::generate(2_048).unwrap()).unwrap()
 }
 
 fn granted(key: &PKey<Private>, lifetime: Duration) -> String {

@@ -7,16 +7,20 @@ mod tokens;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZeroU16;
 
 use crate::config::catalogue::{Aws, Kafka, OAuth};
 use crate::config::findings::{Place, Problem};
 use crate::config::reading::entries::Entry;
 use crate::config::reading::nearest::nearest;
-use crate::config::reading::reader::Reader;
-use crate::config::reading::values::Raw;
+use crate::config::reading::reader::{Reader, check_key};
+use crate::config::rules::is_loopback;
 use crate::config::secret::{Secret, SecretSource};
 use crate::config::setting::{Section, Setting};
 use tokens::TokenSection;
+
+/// The file of the client's key.
+const KEY: &str = "ssl.key.location";
 
 /// The SASL mechanism that uses tokens.
 pub(crate) const OAUTHBEARER: &str = "OAUTHBEARER";
@@ -67,12 +71,24 @@ impl Kafka {
                     reader.findings.error(&entry.place, Problem::new(message, "remove one of them"));
                 }
                 Ok((base, property)) => {
+                    match &property {
+                        Property::Secret(SecretSource::Inline(_)) => {
+                            reader.warn_if_inline(name, &entry.place);
+                        }
+                        Property::Secret(SecretSource::File(path)) => {
+                            reader.warn_if_shared(name, &entry.place, path);
+                        }
+                        Property::Plain(_) => {}
+                    }
                     properties.insert(base, property);
                 }
                 Err(problem) => reader.findings.error(&entry.place, problem),
             }
         }
         if reader.whole {
+            if let Some(kafka) = &kafka {
+                warn_if_plaintext(&kafka.bootstrap_servers, properties.get("security.protocol"), reader);
+            }
             check_together(&properties, &entries, reader);
         }
         Some(Kafka { properties, oauth, aws, ..kafka? })
@@ -134,12 +150,38 @@ fn check_together(
     }
 }
 
+fn warn_if_plaintext(brokers: &str, protocol: Option<&Property>, reader: &mut Reader) {
+    let is_plaintext = match protocol {
+        None => true,
+        Some(Property::Plain(protocol)) => protocol.eq_ignore_ascii_case("plaintext"),
+        Some(Property::Secret(_)) => false,
+    };
+    if is_plaintext && is_remote(brokers) {
+        let message = "security.protocol is plaintext, and a broker is remote, so others can read and change the events";
+        let help = "set \"security.protocol\" = \"ssl\" or \"sasl_ssl\" in [kafka.properties]";
+        reader.warn(&Kafka::bootstrap_servers, Problem::new(message, help));
+    }
+}
+
+/// Whether a broker is on another host.
+fn is_remote(brokers: &str) -> bool {
+    let host = |broker: &str| {
+        let broker = broker.trim().rsplit_once("://").map_or(broker.trim(), |(_, broker)| broker);
+        broker.rsplit_once(':').map_or(broker, |(host, _)| host).to_owned()
+    };
+    !brokers.split(',').map(host).all(|host| is_loopback(&host))
+}
+
 /// Checks a list of brokers.
 pub(super) fn brokers(list: &str, setting: &Setting, _: &Reader) -> Result<String, Problem> {
     for broker in list.split(',').map(str::trim) {
         let (host, port) = broker.rsplit_once(':').unwrap_or((broker, "9092"));
         let host = host.rsplit_once("://").map_or(host, |(_, host)| host);
-        if host.is_empty() || host.contains([' ', '/', '@', ';']) || port.parse::<u16>().is_err() {
+        if host.is_empty()
+            || host.contains([' ', '/', '@', ';'])
+            || host.contains(char::is_control)
+            || port.parse::<NonZeroU16>().is_err()
+        {
             // The message does not quote it, because it could be a URL with a password.
             let message = format!("{setting} is not a list of host:port");
             return Err(Problem::new(message, "for example \"kafka-1:9092,kafka-2:9092\""));
@@ -150,14 +192,9 @@ pub(super) fn brokers(list: &str, setting: &Setting, _: &Reader) -> Result<Strin
 
 /// Reads a property. Returns its name without `_file`.
 fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Property), Problem> {
-    let value = match &entry.raw {
-        Raw::Variable(text) | Raw::String(text) => text.clone(),
-        Raw::Integer(number) => number.to_string(),
-        Raw::Boolean(flag) => flag.to_string(),
-        Raw::List(_) | Raw::Other(_) => {
-            let message = format!("Kafka property `{name}` must be a string, an integer or a boolean");
-            return Err(Problem::new(message, "write lists as one string, separated by commas"));
-        }
+    let Some(value) = entry.raw.text() else {
+        let message = format!("Kafka property `{name}` must be a string, an integer or a boolean");
+        return Err(Problem::new(message, "write lists as one string, separated by commas"));
     };
     let section = Kafka::bootstrap_servers.section;
     if let Some(base) = name.strip_suffix("_file").filter(|base| properties::is_secret(base)) {
@@ -173,6 +210,9 @@ fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Prope
     }
     if properties::FILES.contains(&name) && value != "probe" {
         let path = reader.readable_file(section, name, &value)?;
+        if name == KEY {
+            check_key(name, &path)?;
+        }
         return Ok((name.to_owned(), Property::Plain(path.to_string_lossy().into_owned())));
     }
     Ok((name.to_owned(), Property::Plain(value)))

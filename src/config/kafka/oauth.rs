@@ -1,13 +1,12 @@
 //! `[kafka.oauth]`: token authentication with the client credentials grant of OAuth 2.0 (RFC 6749, 4.4).
 
-use std::net::IpAddr;
-
 use hyper::Uri;
 
 use crate::config::catalogue::OAuth;
 use crate::config::findings::{Place, Problem};
 use crate::config::reading::reader::Reader;
 use crate::config::reading::values::FromText;
+use crate::config::rules::{is_loopback, is_loopback_address};
 use crate::config::setting::{Section, Setting};
 
 impl OAuth {
@@ -37,7 +36,7 @@ impl OAuth {
     }
 }
 
-/// A token endpoint: `https`, or `http` on this host. Messages do not quote the URL, because it could contain a password.
+/// A token endpoint: `https`, or `http` to a loopback address. Messages do not quote the URL, because it could contain a password.
 impl FromText for Uri {
     fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<Uri, Problem> {
         let problem = |message: &str, help: &str| Err(Problem::new(format!("{setting} {message}"), help));
@@ -51,15 +50,13 @@ impl FromText for Uri {
         }
         match scheme {
             "https" => Ok(url),
-            "http" if is_loopback(authority.host()) => Ok(url),
+            "http" if is_loopback_address(authority.host()) => Ok(url),
+            "http" if is_loopback(authority.host()) => problem(
+                "uses http with a name, which a resolver could map to another host",
+                "use http://127.0.0.1",
+            ),
             "http" => problem("uses http, so the secret would be sent unencrypted", "use https"),
             _ => problem("uses neither https nor http", "use https"),
         }
     }
-}
-
-fn is_loopback(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost")
-        || address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }

@@ -18,6 +18,9 @@ use crate::config::setting::Section;
 const BYTES_MAX: usize = 1_000;
 const HEADERS_MAX: usize = 100;
 
+/// Topic templates without a fixed part.
+const WRITERS_CHOOSE: [&str; 2] = ["{aggregate_type}", "{event_type}"];
+
 const PLACEHOLDERS: [(&str, Part); 5] = [
     ("event_id", Part::EventId),
     ("event_type", Part::EventType),
@@ -85,7 +88,15 @@ impl Outbox {
         headers.retain(|header| !replaces_all && !entries.contains_key(&header.name));
         headers.extend(own);
         headers.sort_by(|one, other| one.name.cmp(&other.name));
-        check(&headers, reader);
+        check(&headers, &entries, reader);
+        if WRITERS_CHOOSE.contains(&outbox.topic.to_string().as_str()) {
+            let message = format!(
+                "[outbox] topic is \"{}\", so whoever can insert events can write to any topic",
+                outbox.topic
+            );
+            let help = "add a fixed prefix, such as \"events.{aggregate_type}\", or limit the relay's Kafka user to some topics";
+            reader.warn(&Outbox::topic, Problem::new(message, help));
+        }
         let table = outbox.table.clone().with_columns(columns);
         Some(Outbox { table, headers, ..outbox })
     }
@@ -103,11 +114,21 @@ fn own(entries: &BTreeMap<String, Entry>, reader: &mut Reader) -> Vec<HeaderTemp
     headers
 }
 
-fn check(headers: &[HeaderTemplate], reader: &mut Reader) {
+fn check(headers: &[HeaderTemplate], entries: &BTreeMap<String, Entry>, reader: &mut Reader) {
     if headers.len() > HEADERS_MAX {
         let message =
             format!("[outbox.headers] has {} headers, but must have at most {HEADERS_MAX}", headers.len());
         reader.findings.error(&reader.default_place(), Problem::new(message, ""));
+    }
+    for (place, header) in headers.iter().enumerate() {
+        let is_same = |other: &&HeaderTemplate| other.name.eq_ignore_ascii_case(&header.name);
+        if let Some(other) = headers[..place].iter().find(is_same) {
+            let message = format!("the headers `{}` and `{}` differ only in case", other.name, header.name);
+            let help = "remove one of them: many consumers ignore the case";
+            let entry = entries.get(&header.name).or_else(|| entries.get(&other.name));
+            let place = entry.map_or_else(|| reader.default_place(), |entry| entry.place.clone());
+            reader.findings.error(&place, Problem::new(message, help));
+        }
     }
     if !headers.iter().any(|header| header.value == [Part::EventId]) {
         let message =
@@ -122,8 +143,14 @@ fn header(name: &str, entry: &Entry) -> Result<HeaderTemplate, Problem> {
     let (Raw::Variable(text) | Raw::String(text)) = &entry.raw else {
         return Err(invalid("must be a string", "for example \"{event_id}\""));
     };
-    if name.is_empty() || name.contains('\0') {
-        return Err(invalid("has an invalid name", "a name has at least one character, and no NUL"));
+    if name.is_empty() || name.contains(char::is_control) {
+        return Err(invalid(
+            "has an invalid name",
+            "a name has at least one character, and no control characters",
+        ));
+    }
+    if text.contains(char::is_control) {
+        return Err(invalid("contains a control character", "remove it"));
     }
     if name.len().max(text.len()) > BYTES_MAX {
         return Err(invalid(&format!("is longer than {BYTES_MAX} bytes"), ""));

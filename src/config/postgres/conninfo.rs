@@ -34,6 +34,8 @@ const OWN: &[&str] = &[
     "tcp_user_timeout",
     "target_session_attrs",
     "connect_timeout",
+    "require_auth",
+    "requirepeer",
 ];
 
 /// `tokio_postgres` handles these like libpq.
@@ -85,8 +87,6 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("oauth_issuer", NO_OAUTH),
     ("oauth_scope", NO_OAUTH),
     ("passfile", "write only the password to a file, and set [postgres] password_file"),
-    ("require_auth", "set channel_binding=require to allow only SCRAM-SHA-256 over TLS"),
-    ("requirepeer", "allow only the server's user to write to the directory of the socket"),
     ("requiressl", "set sslmode=verify-full and sslrootcert"),
     ("scram_client_key", "set [postgres] password_file"),
     ("scram_server_key", "set [postgres] password_file"),

@@ -1,5 +1,6 @@
 //! `[postgres]`: the connection to the database.
 
+mod authentication;
 mod conninfo;
 mod tls;
 
@@ -7,23 +8,29 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::config::{Host, TargetSessionAttrs};
 
 use crate::config::catalogue::Postgres;
 use crate::config::findings::Problem;
 use crate::config::reading::reader::Reader;
 use crate::config::secret::{Secret, SecretSource};
 use crate::config::setting::{Section, Setting};
+pub use authentication::{AuthMethod, Authentication};
 pub use tls::{Tls, TlsMode, TlsVersion};
 use tls::{TlsParameters, is_local};
+
+/// PostgreSQL keeps 63 bytes. Commands add their own name.
+const NAME_BYTES_MAX: usize = 48;
 
 /// The settings of a connection.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    /// For `tokio_postgres`, with the password. Its `ssl_mode` matches [`Connection::tls`].
+    /// For `tokio_postgres`, with the password. Its `ssl_mode` is not used.
     pub config: tokio_postgres::Config,
     /// For the TLS connector.
     pub tls: Tls,
+    /// Which servers get the password.
+    pub authentication: Authentication,
 }
 
 impl Connection {
@@ -57,8 +64,13 @@ impl Postgres {
     ///
     /// If the file of a secret cannot be read or does not contain a valid URL.
     pub fn connection(&self) -> Result<Connection, ConnectionError> {
-        let url = read(&self.url)?;
-        let password = self.password.as_ref().map(read).transpose()?;
+        let read_password = || self.password.as_ref().map(read).transpose();
+        let (mut url, mut password) = (read(&self.url)?, read_password()?);
+        // Both files may be replaced together. The new server must not get the old password.
+        let latest = read(&self.url)?;
+        if latest != url {
+            (url, password) = (latest, read_password()?);
+        }
         self.connect_to(&url, password.as_ref()).map_err(|problems| {
             let messages: Vec<_> = problems.into_iter().map(|problem| problem.message).collect();
             ConnectionError::Invalid(messages.join("; "))
@@ -89,6 +101,7 @@ impl Postgres {
             config.password(password.expose());
         }
         let mut tls_parameters = TlsParameters::new(&self.lookup);
+        let mut authentication = Authentication::default();
         // Settings override the URL.
         let keys = [
             ("sslmode", self.sslmode.map(TlsMode::name)),
@@ -98,17 +111,22 @@ impl Postgres {
         ];
         let keys = keys.into_iter().filter_map(|(key, value)| Some((key, value?)));
         for (key, value) in conninfo.own.iter().map(|(key, value)| (&**key, &**value)).chain(keys) {
-            let set = match tls_parameters.set(key, value) {
-                Some(set) => set,
-                None => own_parameter(key, value, &mut config),
-            };
-            problems.extend(set.err());
+            let set = tls_parameters.set(key, value).or_else(|| authentication.set(key, value));
+            problems.extend(set.unwrap_or_else(|| own_parameter(key, value, &mut config)).err());
         }
         self.set_defaults(&mut config);
         let (tls, faults) = tls_parameters.resolve(&config);
-        config.ssl_mode(tls.mode.negotiation());
         problems.extend(faults);
-        if problems.is_empty() { Ok(Connection { config, tls }) } else { Err(problems) }
+        let authentication = authentication.resolve(tls.mode);
+        let has_socket = config.get_hosts().iter().any(|host| matches!(host, Host::Unix(_)));
+        if authentication.peer.is_some() && !has_socket {
+            let message = "requirepeer has no effect, because no host is a Unix socket";
+            problems.push(Problem::new(
+                message,
+                "remove requirepeer, or set host to the directory of the socket",
+            ));
+        }
+        if problems.is_empty() { Ok(Connection { config, tls, authentication }) } else { Err(problems) }
     }
 
     /// Sets timeouts that libpq leaves unlimited, so that the relay detects a dead server within about half a minute.
@@ -163,6 +181,10 @@ impl Postgres {
     fn check(&self, url: &Secret, reader: &mut Reader) {
         let place = reader.place(&Postgres::url).or_else(|| reader.place(&Postgres::url_file));
         let place = place.unwrap_or_else(|| reader.default_place());
+        let has_password = |connection: &Connection| connection.config.get_password().is_some();
+        if self.connect_to(url, None).is_ok_and(|connection| has_password(&connection)) {
+            reader.warn_if_inline("the password in [postgres] url", &place);
+        }
         let password = self.password.as_ref().and_then(|password| password.read().ok());
         match self.connect_to(url, password.as_ref()) {
             Err(problems) => {
@@ -173,7 +195,7 @@ impl Postgres {
                     reader.findings.error(own.as_ref().unwrap_or(&place), problem);
                 }
             }
-            Ok(Connection { config, tls }) if !is_local(&config) && tls.mode < TlsMode::VerifyFull => {
+            Ok(Connection { config, tls, .. }) if !is_local(&config) && tls.mode < TlsMode::VerifyFull => {
                 let risk = match tls.mode {
                     TlsMode::VerifyCa => {
                         "any server with a certificate of this authority can impersonate the server"
@@ -185,6 +207,23 @@ impl Postgres {
                 reader.findings.warn(&place, Problem::new(message, help));
             }
             Ok(_) => {}
+        }
+        self.check_name(reader);
+    }
+
+    /// The server cuts a longer name and replaces other characters, so `status` would not find the relay.
+    fn check_name(&self, reader: &mut Reader) {
+        let Ok(Connection { config, .. }) = self.connection() else { return };
+        let name = config.get_application_name().unwrap_or_default();
+        if name.len() > NAME_BYTES_MAX || !name.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+            let message = format!(
+                "[postgres] application_name is {name:?}, but must have at most {NAME_BYTES_MAX} characters, all of them printable ASCII"
+            );
+            let help = "PostgreSQL would change it, and status would not find the relay";
+            let own = [&Postgres::application_name, &Postgres::url, &Postgres::url_file];
+            let place = own.into_iter().find_map(|setting| reader.place(setting));
+            let place = place.unwrap_or_else(|| reader.default_place());
+            reader.findings.error(&place, Problem::new(message, help));
         }
     }
 }

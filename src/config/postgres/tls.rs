@@ -4,12 +4,13 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use tokio_postgres::config::{ChannelBinding, Host, SslMode, SslNegotiation};
+use tokio_postgres::config::{ChannelBinding, Host, SslNegotiation};
 
 use super::invalid;
 use crate::config::findings::Problem;
-use crate::config::reading::reader::Reader;
+use crate::config::reading::reader::{Reader, check_key};
 use crate::config::reading::values::{FromText, unknown_word};
+use crate::config::rules::is_loopback;
 use crate::config::secret::{Lookup, Secret};
 use crate::config::setting::{Setting, choice};
 
@@ -105,17 +106,6 @@ choice! {
         VerifyCa = "verify-ca",
         /// TLS, with a certificate of a trusted authority for this host.
         VerifyFull = "verify-full",
-    }
-}
-
-impl TlsMode {
-    /// The mode for `tokio_postgres`. The connector verifies the server.
-    pub(super) fn negotiation(self) -> SslMode {
-        match self {
-            TlsMode::Disable => SslMode::Disable,
-            TlsMode::Prefer => SslMode::Prefer,
-            TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull => SslMode::Require,
-        }
     }
 }
 
@@ -219,6 +209,7 @@ impl TlsParameters<'_> {
         let broken = rules.into_iter().filter(|(broken, ..)| *broken);
         let mut problems: Vec<_> = broken.map(|(_, message, help)| Problem::new(message, help)).collect();
         problems.extend(tls.unreadable_files(lookup));
+        problems.extend(tls.client_key.as_deref().and_then(|key| check_key("sslkey", key).err()));
         (tls, problems)
     }
 }
@@ -227,10 +218,7 @@ impl TlsParameters<'_> {
 pub(super) fn is_local(config: &tokio_postgres::Config) -> bool {
     let local_host = |host: &Host| match host {
         Host::Unix(_) => true,
-        Host::Tcp(name) => {
-            name.eq_ignore_ascii_case("localhost")
-                || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
-        }
+        Host::Tcp(name) => is_loopback(name),
     };
     match config.get_hostaddrs() {
         [] => config.get_hosts().iter().all(local_host),

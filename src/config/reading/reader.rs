@@ -1,6 +1,8 @@
 //! Reads settings one by one. An invalid setting becomes a finding, and reading continues.
 
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::config::Servers;
@@ -24,6 +26,31 @@ pub(in crate::config) struct Reader {
     pub(in crate::config) check: PropertyCheck,
 }
 
+const SHARED_HELP: &str = "chmod 600 the file or, if it belongs to root, chmod 640. In Kubernetes, set defaultMode: 0440 for \
+                           the volume";
+
+/// The mode of a file that others than its owner can access, with libpq's exception: the group may read a file of root.
+pub(in crate::config) fn shared_mode(path: &Path) -> Option<u32> {
+    let file = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
+    let mode = file.mode() & 0o777;
+    let forbidden = if file.uid() == 0 { 0o037 } else { 0o077 };
+    (mode & forbidden != 0).then_some(mode)
+}
+
+/// As libpq, refuses a private key that others can read.
+pub(in crate::config) fn check_key(setting: &str, path: &Path) -> Result<(), Problem> {
+    match shared_mode(path) {
+        None => Ok(()),
+        Some(mode) => {
+            let message = format!(
+                "{setting}: other users can read the private key {} (mode {mode:04o})",
+                path.display()
+            );
+            Err(Problem::new(message, SHARED_HELP))
+        }
+    }
+}
+
 impl Reader {
     /// The place of the setting; `None` if it is not set.
     pub(in crate::config) fn place(&self, setting: &Setting) -> Option<Place> {
@@ -38,6 +65,29 @@ impl Reader {
     pub(in crate::config) fn warn(&mut self, setting: &Setting, problem: Problem) {
         let place = self.place(setting).unwrap_or_else(|| self.default_place());
         self.findings.warn(&place, problem);
+    }
+
+    pub(in crate::config) fn error(&mut self, setting: &Setting, problem: Problem) {
+        let place = self.place(setting).unwrap_or_else(|| self.default_place());
+        self.findings.error(&place, problem);
+    }
+
+    /// Warns about a file that contains a secret and that others can read, such as a mounted Kubernetes secret.
+    pub(in crate::config) fn warn_if_shared(&mut self, setting: &str, place: &Place, path: &Path) {
+        if let Some(mode) = shared_mode(path) {
+            let message = format!("{setting}: other users can read {} (mode {mode:04o})", path.display());
+            self.findings.warn(place, Problem::new(message, SHARED_HELP));
+        }
+    }
+
+    /// The same for a secret in the configuration file itself.
+    pub(in crate::config) fn warn_if_inline(&mut self, name: &str, place: &Place) {
+        let Some(mode) = self.file.as_deref().and_then(shared_mode) else { return };
+        if matches!(place, Place::Line { .. }) {
+            let message = format!("{name} is a secret, and other users can read this file (mode {mode:04o})");
+            let help = format!("write the secret to a file of its own, or: {SHARED_HELP}");
+            self.findings.warn(place, Problem::new(message, help));
+        }
     }
 
     /// The value of the setting, or its default. An invalid value becomes a finding, and reading continues with the default.
@@ -67,10 +117,17 @@ impl Reader {
             self.findings.error(&place, Problem::new(message, "remove one of them"));
         }
         let mut source: Option<SecretSource> = self.take(setting, FromText::from_text)?;
+        // A url is a secret only if it contains a password.
+        if let (Some(_), Some(place), true) = (&source, self.place(setting), *setting != Postgres::url) {
+            self.warn_if_inline(&setting.to_string(), &place);
+        }
         if source.is_none() {
             source = self.take(file, |name, file, reader| {
                 reader.secret_file(file.section, &file.to_string(), name).map(|(source, _)| Some(source))
             })?;
+            if let (Some(SecretSource::File(path)), Some(place)) = (&source, self.place(file)) {
+                self.warn_if_shared(&file.to_string(), &place, path);
+            }
         }
         source.map_or_else(T::unset, |source| Some(source.into()))
     }

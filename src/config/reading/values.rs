@@ -31,6 +31,16 @@ pub(in crate::config) enum Raw {
 }
 
 impl Raw {
+    /// A single value as text, as in the environment.
+    pub(in crate::config) fn text(&self) -> Option<String> {
+        match self {
+            Raw::Variable(text) | Raw::String(text) => Some(text.clone()),
+            Raw::Integer(number) => Some(number.to_string()),
+            Raw::Boolean(flag) => Some(flag.to_string()),
+            Raw::List(_) | Raw::Other(_) => None,
+        }
+    }
+
     fn type_name(&self) -> &'static str {
         match self {
             Raw::Variable(_) | Raw::String(_) => "a string",

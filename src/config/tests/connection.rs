@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use tokio_postgres::config::{ChannelBinding, Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{ChannelBinding, Host, TargetSessionAttrs};
 
 use super::Case;
 use crate::config::{Connection, TlsMode};
 
 fn case(postgres: &str) -> Case {
-    Case::new(&format!("[kafka]\nbootstrap_servers = 'k:9092'\n[postgres]\n{postgres}\n"))
+    Case::new(&format!("[kafka]\nbootstrap_servers = 'localhost:9092'\n[postgres]\n{postgres}\n"))
 }
 
 fn connection(postgres: &str) -> Connection {
@@ -30,11 +30,22 @@ fn default_mode_is_verify_full_except_for_loopback_and_sockets() {
         ("host=localhost hostaddr=192.0.2.1 user=u", TlsMode::VerifyFull),
         ("hostaddr=127.0.0.1 user=u", TlsMode::Prefer),
     ] {
-        let Connection { config, tls } = connection(&format!("url = '{url}'"));
+        let Connection { tls, .. } = connection(&format!("url = '{url}'"));
         assert_eq!(tls.mode, mode, "{url}");
-        let negotiation = if mode == TlsMode::Prefer { SslMode::Prefer } else { SslMode::Require };
-        assert_eq!(config.get_ssl_mode(), negotiation, "{url}");
     }
+}
+
+#[test]
+fn a_name_that_the_server_would_change_is_a_finding() {
+    let url = "url = 'postgres://u@localhost/a'\napplication_name = ";
+    for (name, good) in [("x".repeat(48), true), ("x".repeat(49), false), ("relais-é".to_owned(), false)] {
+        let findings = case(&format!("{url}'{name}'")).findings();
+        assert_eq!(findings.is_empty(), good, "{findings:?}");
+        let expected = "error: config.toml:5: [postgres] application_name is ";
+        assert!(findings.iter().all(|finding| finding.starts_with(expected)), "{findings:?}");
+    }
+    let findings = case("url = 'postgres://u@localhost/a?application_name=a%0Ab'").findings();
+    assert!(findings.len() == 1 && findings[0].starts_with("error: config.toml:4: "), "{findings:?}");
 }
 
 #[test]

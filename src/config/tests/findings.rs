@@ -120,6 +120,29 @@ fn a_missing_required_setting_is_a_finding_with_an_example() {
 }
 
 #[test]
+fn values_that_cannot_be_meant_are_findings() {
+    for (lines, expected) in [
+        ("[reaper]\ninbox_retention = '59s'", "[reaper] inbox_retention is 59s, but must be from 1m to "),
+        (
+            "[reaper]\nidempotency_retention = '1s'",
+            "[reaper] idempotency_retention is 1s, but must be from 1m to ",
+        ),
+        (
+            "[relay]\nbatch_bytes = '1GiB'\nworkers = 9",
+            "workers times batch_bytes is 9GiB, but must be at most 8GiB",
+        ),
+        (
+            "[outbox]\ntopic = '{aggregate_type}'",
+            "warning: config.toml:6: [outbox] topic is \"{aggregate_type}\", so whoever",
+        ),
+    ] {
+        let findings = with(&format!("{lines}\n")).findings();
+        assert!(findings.len() == 1 && findings[0].contains(expected), "{lines}: {findings:?}");
+        assert!(findings[0].contains("config.toml:6: "), "{lines}: {findings:?}");
+    }
+}
+
+#[test]
 fn values_of_the_wrong_type_or_out_of_range_are_findings() {
     for (line, expected) in [
         ("[relay]\nbatch_size = 0", "[relay] batch_size is 0, but must be from 1 to 100000"),

@@ -1,6 +1,6 @@
 //! `[kafka]` and librdkafka properties.
 
-use super::{Case, with};
+use super::{Case, LEAST, with};
 use crate::config::Property;
 
 #[test]
@@ -54,6 +54,54 @@ fn invalid_properties_are_findings() {
 }
 
 #[test]
+fn a_property_with_which_nothing_can_be_sent_in_time_is_a_finding() {
+    for (property, timeout, expected) in [
+        (
+            "'linger.ms' = 900000",
+            "45s",
+            "`linger.ms` is 900000 (milliseconds), but must be below [relay] publish_timeout (45s)",
+        ),
+        ("'linger.ms' = '1000.0'", "1s", "`linger.ms` is 1000"),
+        ("'queue.buffering.max.ms' = 45000", "45s", "`queue.buffering.max.ms` is 45000"),
+        ("'retry.backoff.ms' = 60000", "45s", "`retry.backoff.ms` is 60000"),
+        ("'retry.backoff.max.ms' = 60000", "45s", "`retry.backoff.max.ms` is 60000"),
+        ("'reconnect.backoff.ms' = 60000", "45s", "`reconnect.backoff.ms` is 60000"),
+        ("'reconnect.backoff.max.ms' = 60000", "45s", "`reconnect.backoff.max.ms` is 60000"),
+        (
+            "'request.timeout.ms' = 999",
+            "45s",
+            "`request.timeout.ms` is 999 (milliseconds), but must be at least 1000",
+        ),
+        ("'socket.timeout.ms' = 10", "45s", "`socket.timeout.ms` is 10 (milliseconds)"),
+    ] {
+        let text = format!("[kafka.properties]\n{property}\n[relay]\npublish_timeout = '{timeout}'\n");
+        let findings = with(&text).findings();
+        assert_eq!(findings.len(), 1, "{property}: {findings:?}");
+        assert!(findings[0].starts_with("error: config.toml:6: "), "{}", findings[0]);
+        assert!(findings[0].contains(expected), "{}", findings[0]);
+    }
+    for property in ["'linger.ms' = 44999", "'linger.ms' = '0.5'", "'socket.timeout.ms' = 10000"] {
+        assert_eq!(with(&format!("[kafka.properties]\n{property}\n")).findings(), [""; 0], "{property}");
+    }
+}
+
+#[test]
+fn a_remote_broker_without_tls_is_a_warning() {
+    for (brokers, property, warns) in [
+        ("kafka.example:9092", "", true),
+        ("localhost:9092,kafka.example", "'security.protocol' = 'PLAINTEXT'", true),
+        ("kafka.example", "'security.protocol' = 'ssl'", false),
+        ("localhost,127.0.0.9:1,[::1]:9092,PLAINTEXT://localhost:1", "", false),
+    ] {
+        let text = LEAST.replace("localhost:9092", brokers);
+        let findings = Case::new(&format!("{text}[kafka.properties]\n{property}\n")).findings();
+        assert_eq!(findings.len(), usize::from(warns), "{brokers}: {findings:?}");
+        let expected = "warning: config.toml:4: security.protocol is plaintext, and a broker is remote";
+        assert!(findings.iter().all(|finding| finding.starts_with(expected)), "{findings:?}");
+    }
+}
+
+#[test]
 fn brokers_must_be_hosts_with_ports() {
     for (list, good) in [
         ("k1:9092, k2:9092", true),
@@ -65,17 +113,19 @@ fn brokers_must_be_hosts_with_ports() {
         ("k1:9092;k2:9092", false),
         ("k1:port", false),
         ("k1:70000", false),
+        ("k1:0", false),
+        ("k\u{7}:9092", false),
         ("http://k1:9092/path", false),
     ] {
-        let text = format!("[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = '{list}'\n");
+        let text = format!("[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = {list:?}\n");
+        let text = text.replace("\\u{7}", "\\u0007");
         assert_eq!(Case::new(&text).load().is_ok(), good, "{list}: {:?}", Case::new(&text).findings());
     }
 }
 
 #[test]
 fn the_finding_for_a_property_in_kafka_names_its_section() {
-    let text =
-        "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'k'\n'compression.level' = 3\n";
+    let text = "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'localhost'\n'compression.level' = 3\n";
     Case::new(text).assert_finding(
         "error: config.toml:5: unknown key `compression.level` in [kafka]\n  5 | 'compression.level' = 3\n  \
          help: properties of librdkafka belong to [kafka.properties]",
@@ -84,8 +134,7 @@ fn the_finding_for_a_property_in_kafka_names_its_section() {
 
 #[test]
 fn properties_that_are_not_a_table_are_a_finding() {
-    let text =
-        "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'k'\nproperties = 'linger.ms=1'\n";
+    let text = "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'localhost'\nproperties = 'linger.ms=1'\n";
     Case::new(text).assert_finding(
         "error: config.toml:5: [kafka] properties must be a table, not a string\n  5 | properties = …\n  \
          help: for example properties = { \"client.id\" = \"relay\" }",

@@ -19,7 +19,9 @@ const PARAMETERS: &[(&str, &str, Expected)] = &[
     ("user", "relay", Supported),
     ("password", "x", Supported),
     ("passfile", "x", Rejected("set [postgres] password_file")),
-    ("require_auth", "scram-sha-256", Rejected("channel_binding=require")),
+    ("require_auth", "scram-sha-256", Supported),
+    ("require_auth", "!password,!md5", Supported),
+    ("require_auth", "gss", Rejected("one or more of password, md5, scram-sha-256 and none")),
     ("channel_binding", "require", Supported),
     ("channel_binding", "always", Rejected("invalid value for `channel_binding`")),
     ("connect_timeout", "10", Supported),
@@ -58,7 +60,7 @@ const PARAMETERS: &[(&str, &str, Expected)] = &[
     ("sslsni", "0", Supported),
     ("sslsni", "1", Supported),
     ("sslsni", "maybe", Rejected("1, or 0")),
-    ("requirepeer", "postgres", Rejected("directory of the socket")),
+    ("requirepeer", "postgres", Rejected("no host is a Unix socket")),
     ("ssl_min_protocol_version", "TLSv1.3", Supported),
     ("ssl_min_protocol_version", "TLSv1", Rejected("older versions are insecure")),
     ("ssl_max_protocol_version", "TLSv1.2", Supported),
@@ -92,7 +94,7 @@ fn encoded(value: &str) -> String {
 }
 
 fn case(url: &str) -> Case {
-    let text = format!("[kafka]\nbootstrap_servers = 'k:9092'\n[postgres]\nurl = \"{url}\"\n");
+    let text = format!("[kafka]\nbootstrap_servers = 'localhost:9092'\n[postgres]\nurl = \"{url}\"\n");
     Case::new(&text).file("file", "")
 }
 

@@ -19,6 +19,8 @@ mod shown;
 mod size;
 mod table;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::{Config, Findings, load};
@@ -26,7 +28,7 @@ use crate::kafka::properties::check;
 
 /// A minimal configuration.
 const LEAST: &str =
-    "[postgres]\nurl = 'postgres://relay@localhost/app'\n[kafka]\nbootstrap_servers = 'k1:9092'\n";
+    "[postgres]\nurl = 'postgres://relay@localhost/app'\n[kafka]\nbootstrap_servers = 'localhost:9092'\n";
 
 /// A folder with a configuration file, and an environment.
 struct Case {
@@ -49,7 +51,12 @@ impl Case {
     fn file(self, name: &str, content: impl AsRef<[u8]>) -> Case {
         let path = self.folder.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, content).unwrap();
+        std::fs::write(&path, content).unwrap();
+        self.mode(name, 0o600)
+    }
+
+    fn mode(self, name: &str, mode: u32) -> Case {
+        std::fs::set_permissions(self.path(name), Permissions::from_mode(mode)).unwrap();
         self
     }
 

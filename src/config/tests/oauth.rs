@@ -47,6 +47,7 @@ fn invalid_settings_are_findings() {
         (whole(("client_secret = 's'\n", "")), "client_secret or client_secret_file is missing"),
         (whole(("https://idp.example", "http://idp.example")), "the secret would be sent unencrypted"),
         (whole(("https://", "https://u:hunter2@")), "contains a user or a password"),
+        (whole(("https://idp.example", "http://localhost:1")), "uses http with a name"),
         (whole(("https://", "ftp://")), "uses neither https nor http"),
         (whole(("https://idp.example/token", "idp/token")), "token_url is not a URL"),
         (format!("{SASL}{WHOLE}ca_location = 'absent.pem'\n"), "ca_location: cannot read absent.pem: "),

@@ -18,7 +18,7 @@ connect_timeout = '7s'
 prepared_statements = false
 application_name = 'other'
 [kafka]
-bootstrap_servers = 'k1:9092'
+bootstrap_servers = 'localhost:9092'
 [outbox]
 table = 'other.outbox'
 topic_allow = 'other.*'
@@ -42,8 +42,8 @@ enabled = false
 retention = '7s'
 interval = '7s'
 batch_size = 7
-inbox_retention = '7s'
-idempotency_retention = '7s'
+inbox_retention = '7m'
+idempotency_retention = '7m'
 [admin]
 listen = 'off'
 [log]
@@ -116,7 +116,7 @@ fn a_password_for_another_server_is_not_applied() {
     assert!(changes(&running, &other).iter().all(|change| change.effect == Effect::Restart));
     assert_eq!(changes(&running, &other).len(), 4);
     assert!(changes(&running, &running.reloaded(&other)).is_empty());
-    let rotated = loaded(&text.replace("elsewhere", "localhost").replace("k2:", "k1:"));
+    let rotated = loaded(&text.replace("elsewhere", "localhost").replace("k2:", "localhost:"));
     let effects: Vec<_> = changes(&running, &rotated).iter().map(|change| change.effect).collect();
     assert_eq!(effects, [Effect::NextConnection, Effect::Now]);
     assert!(changes(&running.reloaded(&rotated), &rotated).is_empty());

@@ -52,8 +52,45 @@ fn a_password_command_replaces_and_excludes_a_password() {
 }
 
 #[test]
+fn a_secret_that_others_can_read_is_a_warning_and_a_key_an_error() {
+    let text = |more: &str| LEAST.replace("[kafka]", &format!("{more}\n[kafka]"));
+    let inline = || Case::new(&text("password = 'hunter2'"));
+    let in_url = || Case::new(&LEAST.replace("relay@", "relay:hunter2@"));
+    let property = || Case::new(&format!("{LEAST}[kafka.properties]\n'ssl.key.password' = 'hunter2'\n"));
+    let in_file = || Case::new(&text("password_file = 'pw'")).file("pw", "hunter2");
+    let key = || Case::new(&text("sslcert = 'c'\nsslkey = 'k'")).file("c", "").file("k", "");
+    let kafka_key =
+        || Case::new(&format!("{LEAST}[kafka.properties]\n'ssl.key.location' = 'k'\n")).file("k", "");
+    for (case, file, expected) in [
+        (
+            &inline as &dyn Fn() -> Case,
+            "config.toml",
+            "warning: config.toml:3: [postgres] password is a secret",
+        ),
+        (&in_url, "config.toml", "warning: config.toml:2: the password in [postgres] url is a secret"),
+        (&property, "config.toml", "warning: config.toml:6: ssl.key.password is a secret"),
+        (&in_file, "pw", "warning: config.toml:3: [postgres] password_file: other users can read "),
+        (&key, "k", "error: config.toml:4: sslkey: other users can read the private key "),
+        (&kafka_key, "k", "error: config.toml:6: ssl.key.location: other users can read the private key "),
+    ] {
+        assert_eq!(case().findings(), [""; 0], "{expected}");
+        for mode in [0o644, 0o666, 0o604] {
+            let findings = case().mode(file, mode).findings();
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert!(findings[0].starts_with(expected), "{findings:?}");
+            assert!(findings[0].contains(&format!("(mode {mode:04o})")), "{findings:?}");
+            assert!(!findings[0].contains(MARK), "{findings:?}");
+        }
+    }
+    // As in libpq, the group may read a file that belongs to root.
+    let is_root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0;
+    assert_eq!(in_file().mode("pw", 0o640).findings().is_empty(), is_root);
+    assert_eq!(Case::new(LEAST).mode("config.toml", 0o644).findings(), [""; 0], "without a secret");
+}
+
+#[test]
 fn files_are_looked_up_in_the_credentials_first_and_then_next_to_the_configuration() {
-    let text = "[postgres]\nurl_file = 'pg-url'\n[kafka]\nbootstrap_servers = 'k:9092'\n";
+    let text = "[postgres]\nurl_file = 'pg-url'\n[kafka]\nbootstrap_servers = 'localhost:9092'\n";
     let case = Case::new(text).file("pg-url", "postgres://neighbor@localhost/app").credentials("credentials");
     let user = |case: &Case| {
         let config = case.load().unwrap().postgres.connection().unwrap().config;
@@ -66,7 +103,7 @@ fn files_are_looked_up_in_the_credentials_first_and_then_next_to_the_configurati
 
 #[test]
 fn the_finding_for_a_missing_file_names_the_searched_folders() {
-    let case = Case::new("[postgres]\nurl_file = 'pg-url'\n[kafka]\nbootstrap_servers = 'k:9092'\n");
+    let case = Case::new("[postgres]\nurl_file = 'pg-url'\n[kafka]\nbootstrap_servers = 'localhost:9092'\n");
     let findings = case.credentials("credentials").findings();
     assert_eq!(findings.len(), 1, "{}", findings.join("\n"));
     assert!(
@@ -183,7 +220,7 @@ fn kafka_secrets_have_twins_too() {
 fn the_configuration_does_not_print_secrets() {
     let case = Case::new(&format!(
         "[postgres]\nurl = 'postgres://u:{MARK}@localhost/a'\npassword = '{MARK}'\n[kafka]\n\
-         bootstrap_servers = 'k:9092'\n[kafka.properties]\n'security.protocol' = 'sasl_ssl'\n\
+         bootstrap_servers = 'localhost:9092'\n[kafka.properties]\n'security.protocol' = 'sasl_ssl'\n\
          'sasl.mechanism' = 'PLAIN'\n'sasl.password' = '{MARK}'\n"
     ));
     let config = case.load().unwrap();
@@ -194,7 +231,7 @@ fn the_configuration_does_not_print_secrets() {
 
 #[test]
 fn findings_do_not_print_secrets() {
-    let kafka = "[kafka]\nbootstrap_servers = 'k:9092'\n";
+    let kafka = "[kafka]\nbootstrap_servers = 'localhost:9092'\n";
     for text in [
         format!("[postgres]\nurl = 'mysql://u:{MARK}@h/d'\n{kafka}"),
         format!("[postgres]\nurl = 'postgres//u:{MARK}@h/d?sslmode=x'\n{kafka}"),

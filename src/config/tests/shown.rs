@@ -22,7 +22,7 @@ fn settings_in_force_are_shown_as_they_would_be_written() {
                 [relay]\nbatch_bytes = '2MiB'\n[admin]\nlisten = '[::1]:7'\n";
     let shown = shown(&with(text).load().unwrap());
     for (name, expected) in [
-        ("kafka bootstrap_servers", "k1:9092"),
+        ("kafka bootstrap_servers", "localhost:9092"),
         ("kafka.properties linger.ms", "5"),
         ("outbox table", "public.outbox"),
         ("outbox topic", "events.{aggregate_type}"),

@@ -6,7 +6,7 @@ use crate::kafka::publishing::statistics::Watched;
 use crate::kafka::tokens::Tokens;
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::DeliveryReport;
-use crate::relay::reason::{BROKERS_DOWN, NO_OFFSET, OTHER_CLUSTER, Reason, TLS, TOKEN};
+use crate::relay::reason::{AUTHENTICATION, BROKERS_DOWN, NO_OFFSET, OTHER_CLUSTER, Reason, TLS, TOKEN};
 use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -211,6 +211,9 @@ impl ClientContext for Context {
             self.reports.raise(&self.reports.fatal);
         }
         let Some(why) = error.rdkafka_error_code().map(|code| reason_of(code, reason)) else { return };
+        if *why == AUTHENTICATION {
+            self.tokens.iter().for_each(|tokens| tokens.reject());
+        }
         // Brokers that are down may be back within publish_timeout, and the producer then continues by itself.
         if why.kind == FailureKind::Cluster && *why != BROKERS_DOWN {
             self.reports.refuse(why.failure(reason));

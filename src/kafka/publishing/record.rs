@@ -46,8 +46,7 @@ pub(in crate::kafka) fn too_large(bytes: i64, max: usize) -> Rejection {
     ))
 }
 
-/// The headers of a row's record. Those of the row follow the templates, so a consumer that reads the last header of a name
-/// reads the row's.
+/// The headers of a row's record: the templates, then those of the row with other names.
 pub fn headers<E: Event>(event: &E, templates: &[HeaderTemplate]) -> Result<OwnedHeaders, Rejection> {
     let mut id = [0; uuid::fmt::Hyphenated::LENGTH];
     let id: &[u8] = event.event_id().hyphenated().encode_lower(&mut id).as_bytes();
@@ -136,10 +135,15 @@ impl<'de> Visitor<'de> for Own<'_> {
             if self.templates.iter().any(|template| template.name == *name && template.is_reserved()) {
                 return Err(A::Error::custom(format!("the header name {name:?} is reserved")));
             }
+            let is_fixed = |template: &HeaderTemplate| template.name.eq_ignore_ascii_case(&name);
+            // Consumers differ in which of two headers they read. A writer must not replace what the operator configured.
+            let is_own = !self.templates.iter().any(is_fixed);
             let HeaderValue(value) = map
                 .next_value()
                 .map_err(|_| A::Error::custom(format!("the header {name:?} is not a string")))?;
-            headers = headers.insert(Header { key: &name, value: Some(value.as_bytes()) });
+            if is_own {
+                headers = headers.insert(Header { key: &name, value: Some(value.as_bytes()) });
+            }
         }
         Ok(headers)
     }
@@ -182,6 +186,16 @@ mod tests {
             let rejection = own(json).unwrap_err();
             assert_eq!((rejection.reason, rejection.error.as_str()), ("invalid-headers", expected), "{json}");
         }
+    }
+
+    #[test]
+    fn configured_headers_win_over_those_of_the_row() {
+        let template = |name: &str| HeaderTemplate { name: name.to_owned(), value: Vec::new() };
+        let templates = ["ce_source", "content-type", "Team"].map(template);
+        let json = br#"{"ce_source": "/forged", "CE_Source": "/forged", "team": "x", "content-type": "text/csv", "a": "b"}"#;
+        let headers = add_own(OwnedHeaders::new(), json, &templates).unwrap();
+        let names: Vec<_> = headers.iter().map(|header| header.key).collect();
+        assert_eq!(names, ["a"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! that rotated ones are used.
 
 use crate::config;
+use crate::postgres::connection::dial::{CONNECT_TIMEOUT, Connection, Dialer};
 use crate::postgres::connection::ending::Ending;
 use crate::postgres::connection::fault::{fault, fault_at, unavailable};
 use crate::postgres::connection::password_command;
@@ -13,19 +14,16 @@ use crate::postgres::connection::tls::CachedConnector;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::stats::Stats;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
-use postgres_openssl::MakeTlsConnector;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
-use tokio_postgres::config::{Host, LoadBalanceHosts};
+use tokio_postgres::config::Host;
 
 /// How long to wait for a free connection. The pool is large enough, so this never happens.
 const POOL_WAIT: Duration = Duration::from_secs(60);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout for all hosts in the URL together, in multiples of `connect_timeout`. It includes TLS and authentication,
 /// which `connect_timeout` does not limit: a frozen server still accepts connections.
 const CONNECT_TIMEOUTS: u32 = 4;
@@ -87,10 +85,7 @@ impl Database {
             // A failed connect is always retried: a password may be rotated, other connections may end.
             PoolError::Backend(error) => {
                 let place = format!(" ({})", self.latest.servers());
-                let Fault { doing, message, .. } = fault_at(&place, CONNECTING, error);
-                // The client library repeats what `doing` says.
-                let message = message.replacen("error connecting to server: ", "", 1);
-                Fault { kind: FaultKind::Unavailable, doing, message }
+                Fault { kind: FaultKind::Unavailable, ..fault_at(&place, CONNECTING, error) }
             }
             PoolError::Timeout(_) => {
                 let servers = self.latest.servers();
@@ -137,12 +132,9 @@ impl Database {
             let password = password_command::run(command).await;
             connection.config.password(password.map_err(|error| unavailable(CONNECTING, error))?.expose());
         }
-        if connection.config.get_connect_timeout().is_none() {
-            connection.config.connect_timeout(CONNECT_TIMEOUT);
-        }
         let tls =
             self.tls.get(&connection.tls).map_err(|error| unavailable(CONNECTING, error.to_string()))?;
-        *self.latest.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((connection.config, tls));
+        *self.latest.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Dialer::new(connection, tls));
         Ok(())
     }
 }
@@ -177,13 +169,13 @@ pub(crate) fn serial(connection: &Object) -> u64 {
 
 /// The settings for the next connection.
 #[derive(Clone, Default)]
-struct LatestSettings(Arc<Mutex<Option<(tokio_postgres::Config, MakeTlsConnector)>>>);
+struct LatestSettings(Arc<Mutex<Option<Dialer>>>);
 
 impl LatestSettings {
     /// The hosts and ports, for messages. The URL may be in a file that the reader of the log cannot see.
     fn servers(&self) -> String {
         let latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((config, _)) = latest.as_ref() else { return String::new() };
+        let Some(Dialer { config, .. }) = latest.as_ref() else { return String::new() };
         let names: Vec<String> = match config.get_hosts() {
             [] => config.get_hostaddrs().iter().map(ToString::to_string).collect(),
             hosts => hosts.iter().map(host_name).collect(),
@@ -224,16 +216,14 @@ struct Connect {
     stats: Arc<Stats>,
 }
 
-type Connection =
-    tokio_postgres::Connection<tokio_postgres::Socket, postgres_openssl::TlsStream<tokio_postgres::Socket>>;
 type Connected = Result<(tokio_postgres::Client, JoinHandle<()>), tokio_postgres::Error>;
 
 impl deadpool_postgres::Connect for Connect {
     fn connect(&self, _: &tokio_postgres::Config) -> Pin<Box<dyn Future<Output = Connected> + Send + '_>> {
         let latest = self.latest.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Box::pin(async move {
-            let Some((config, tls)) = latest else { unreachable!("Database::get reads the settings first") };
-            let (client, connection) = connect(&config, &tls).await?;
+            let Some(dialer) = latest else { unreachable!("Database::get reads the settings first") };
+            let (client, connection) = dialer.connect().await?;
             self.server.set(connection.parameter("server_version"));
             self.stats.postgres_connections.inc();
             Ok((client, tokio::spawn(drive(connection, self.ending.clone()))))
@@ -250,65 +240,6 @@ async fn drive(mut connection: Connection, ending: Ending) {
     }
 }
 
-/// Tries the hosts in the URL one after the other, each for at most `connect_timeout`. A frozen server still accepts
-/// connections, and must not keep the relay from the server that took over. The pool limits the last attempt.
-async fn connect(
-    config: &tokio_postgres::Config,
-    tls: &MakeTlsConnector,
-) -> Result<(tokio_postgres::Client, Connection), tokio_postgres::Error> {
-    let mut hosts = each_host(config);
-    let last = hosts.pop();
-    for host in &hosts {
-        let limit = host.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
-        match timeout(limit, host.connect(tls.clone())).await {
-            Ok(Ok(connected)) => return Ok(connected),
-            Ok(Err(error)) => tracing::debug!("{}", fault(CONNECTING, error)),
-            Err(_) => tracing::debug!("{CONNECTING}: no response within {limit:?}, trying the next host"),
-        }
-    }
-    last.as_ref().unwrap_or(config).connect(tls.clone()).await
-}
-
-/// The settings for each host, in the order in which to try them.
-fn each_host(all: &tokio_postgres::Config) -> Vec<tokio_postgres::Config> {
-    let places = all.get_hosts().len().max(all.get_hostaddrs().len());
-    let mut hosts: Vec<_> = (0..places).map(|place| one_host(all, place)).collect();
-    if all.get_load_balance_hosts() == LoadBalanceHosts::Random {
-        fastrand::shuffle(&mut hosts);
-    }
-    hosts
-}
-
-/// A host cannot be removed from a `tokio_postgres::Config`, so this copies everything else.
-fn one_host(all: &tokio_postgres::Config, place: usize) -> tokio_postgres::Config {
-    let mut one = tokio_postgres::Config::new();
-    match all.get_hosts().get(place) {
-        Some(Host::Tcp(name)) => _ = one.host(name),
-        Some(Host::Unix(path)) => _ = one.host_path(path),
-        None => {}
-    }
-    all.get_hostaddrs().get(place).map(|address| one.hostaddr(*address));
-    let ports = all.get_ports();
-    ports.get(place).or(ports.first()).map(|port| one.port(*port));
-    all.get_user().map(|user| one.user(user));
-    all.get_password().map(|password| one.password(password));
-    all.get_dbname().map(|name| one.dbname(name));
-    all.get_options().map(|options| one.options(options));
-    all.get_application_name().map(|name| one.application_name(name));
-    all.get_connect_timeout().map(|time| one.connect_timeout(*time));
-    all.get_tcp_user_timeout().map(|time| one.tcp_user_timeout(*time));
-    all.get_keepalives_interval().map(|time| one.keepalives_interval(time));
-    all.get_keepalives_retries().map(|retries| one.keepalives_retries(retries));
-    one.keepalives(all.get_keepalives())
-        .keepalives_idle(all.get_keepalives_idle())
-        .ssl_mode(all.get_ssl_mode())
-        .ssl_negotiation(all.get_ssl_negotiation())
-        .target_session_attrs(all.get_target_session_attrs())
-        .channel_binding(all.get_channel_binding())
-        .load_balance_hosts(all.get_load_balance_hosts());
-    one
-}
-
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -318,25 +249,4 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_of_one_host_include_all_settings_of_the_url() {
-        let url = "host=one,two hostaddr=127.0.0.1,127.0.0.2 port=1,2 user=u password=p dbname=d options=o \
-                   application_name=a sslmode=require sslnegotiation=direct connect_timeout=3 tcp_user_timeout=4 \
-                   keepalives=1 keepalives_idle=5 keepalives_interval=6 keepalives_retries=7 \
-                   target_session_attrs=read-write channel_binding=require load_balance_hosts=disable";
-        let alone = url.replace("one,two", "two").replace("127.0.0.1,127.0.0.2", "127.0.0.2");
-        let alone = alone.replace("port=1,2", "port=2");
-        let parse = |url: &str| url.parse::<tokio_postgres::Config>().unwrap();
-        let hosts = each_host(&parse(url));
-        assert_eq!(hosts.len(), 2);
-        assert_eq!(hosts[1], parse(&alone));
-        let socket = parse("host=/run/one,/run/two user=u port=9");
-        assert_eq!(each_host(&socket)[1], parse("host=/run/two user=u port=9"));
-    }
 }

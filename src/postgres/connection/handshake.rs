@@ -27,9 +27,11 @@ const REMEDIES: &[(&str, &str)] = &[
     ("password missing", "set [postgres] password_file: the server requires a password"),
     ("unsupported authentication method", "use scram-sha-256 or cert in pg_hba.conf"),
     (
-        "no hostname provided for TLS handshake",
-        "add a host to the url, in addition to hostaddr: the certificate is checked against it",
+        "may be used",
+        "store the password as scram-sha-256 (password_encryption, and the method in pg_hba.conf), or set \
+         sslmode=verify-full. If you trust whoever listens there, add the method to require_auth in the url",
     ),
+    ("requirepeer is", "find out which process listens on the socket, or correct requirepeer in the url"),
 ];
 
 /// The server's message if the relay received a certificate other than the server's, because something else terminates TLS.

@@ -1,5 +1,6 @@
 //! `[postgres] password_command`: a command that prints the password, for tokens that expire.
 
+use crate::config::catalogue::VARIABLE_PREFIX;
 use crate::config::{PasswordCommand, Secret};
 use crate::text::in_line;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -40,6 +41,12 @@ async fn run_within(within: Duration, command: &PasswordCommand) -> Result<Secre
 async fn output(command: &PasswordCommand) -> Result<Secret, String> {
     let mut process = Command::new(command.program());
     process.args(command.arguments()).process_group(0);
+    // The command needs no other secrets, and prints what it has when it fails.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with(VARIABLE_PREFIX) || name == "CREDENTIALS_DIRECTORY" {
+            process.env_remove(name);
+        }
+    }
     process.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut group = Group(process.spawn().map_err(|error| format!("cannot be started: {error}"))?);
     let stdout = group.0.stdout.take();
@@ -153,6 +160,14 @@ mod tests {
     async fn no_shell_interprets_the_arguments() {
         let printed = run(&command(&["printf", "%s", "$HOME `id` 'x' | cat"])).await.unwrap();
         assert_eq!(printed.expose(), "$HOME `id` 'x' | cat");
+    }
+
+    #[tokio::test]
+    async fn the_command_does_not_inherit_the_secrets_of_the_relay() {
+        let names = run(&shell("env | cut -d= -f1")).await.unwrap();
+        let is_ours = |name: &&str| name.starts_with(VARIABLE_PREFIX) || *name == "CREDENTIALS_DIRECTORY";
+        assert_eq!(names.expose().lines().find(is_ours), None);
+        assert!(names.expose().lines().any(|name| name == "PATH"));
     }
 
     #[tokio::test]

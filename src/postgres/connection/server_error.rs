@@ -2,8 +2,11 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 
 use tokio_postgres::error::SqlState;
+
+use crate::postgres::connection::dial::Refused;
 
 /// An error of the server or the connection, without DETAIL, HINT and CONTEXT, which can contain a row.
 ///
@@ -27,11 +30,19 @@ impl From<tokio_postgres::Error> for ServerError {
             return Self { code: Some(answer.code().clone()), message: answer.message().to_owned() };
         }
         let message = match error.source() {
+            // The client library would say that TLS or the communication has failed.
+            Some(cause) if is_ours(cause) => cause.to_string(),
             Some(cause) => format!("{error}: {cause}"),
             None => error.to_string(),
         };
         Self { code: None, message }
     }
+}
+
+/// Whether the relay itself refused the connection.
+fn is_ours(cause: &(dyn Error + 'static)) -> bool {
+    let within = cause.downcast_ref().and_then(io::Error::get_ref);
+    cause.is::<Refused>() || within.is_some_and(|within| within.is::<Refused>())
 }
 
 impl fmt::Display for ServerError {

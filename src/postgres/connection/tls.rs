@@ -52,7 +52,7 @@ pub(crate) enum TlsError {
 
 /// Builds a connector from the present content of the files.
 ///
-/// `ssl_mode` of the `tokio_postgres::Config` decides whether TLS is used. The connector decides what to verify.
+/// [`Tls::mode`] decides whether TLS is used. The connector decides what to verify.
 pub(crate) fn connector(tls: &Tls) -> Result<MakeTlsConnector, TlsError> {
     let mut builder = SslConnector::builder(SslMethod::tls_client())?;
     builder.set_min_proto_version(Some(version(tls.version_min)))?;

@@ -1,6 +1,7 @@
 //! The relay as a service: logs, reload, secrets, sandbox and status page.
 
 mod clusters;
+mod core_dumps;
 mod logs;
 mod package_upgrade;
 mod recorded_template;

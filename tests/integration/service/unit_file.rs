@@ -5,6 +5,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::support::command::{Ended, binary};
+
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd");
 const UNIT: &str = "outbox-relay.service";
 const TEMPLATE: &str = "outbox-relay@.service";
@@ -47,6 +49,23 @@ fn sandbox_of_the_units_leaves_little_exposed() {
         let Some(output) = analyze(&["security", "--offline=true", "--threshold=15"], unit) else { return };
         assert!(output.status.success(), "{unit}: {}", String::from_utf8_lossy(&output.stdout));
     }
+}
+
+/// `systemctl reload` checks the configuration as root, which must not run the programs that the configuration names.
+#[test]
+fn reload_runs_no_command_of_the_configuration_as_root() {
+    let reloads: Vec<String> =
+        text(UNIT).lines().filter(|line| line.starts_with("ExecReload=")).map(str::to_owned).collect();
+    let check = "ExecReload=+/usr/bin/outbox-relay check-config --config /etc/outbox-relay/config.toml";
+    assert_eq!(reloads, [check, "ExecReload=/bin/kill -HUP $MAINPID"]);
+    let folder = tempfile::tempdir().unwrap();
+    let (config, ran) = (folder.path().join("config.toml"), folder.path().join("ran"));
+    let text = format!(
+        "[postgres]\nurl = \"postgres://u@localhost/a\"\npassword_command = [\"touch\", {ran:?}]\n[kafka]\nbootstrap_servers = \"localhost:1\"\n"
+    );
+    fs::write(&config, text).unwrap();
+    Ended::of(binary(&["check-config", "--config"]).arg(&config)).succeeds();
+    assert!(!ran.exists(), "check-config ran password_command");
 }
 
 /// The parts of the unit that differ in the template.

@@ -1,12 +1,16 @@
-//! Protects the page from DNS rebinding.
+//! Protects the endpoint from DNS rebinding.
 //!
 //! A web page on the Internet may let its own name resolve to the address of this endpoint. A browser would then allow it to
-//! read the status page. The browser still sends that name in `Host`, so the page is served only to requests for an address
-//! or for `localhost`, which no one else can own.
+//! read the answers. The browser still sends that name in `Host`, so only requests for an address or for `localhost` are
+//! answered, which no one else can own.
 
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, header};
 use std::net::IpAddr;
+
+pub(super) const NOT_BY_NAME: &str = "Use the IP address or localhost, for example http://127.0.0.1:10187/. Other names are \
+     refused, so that web pages on the Internet cannot read this endpoint (DNS rebinding). A reverse proxy must send \
+     `Host: localhost`.\n";
 
 /// Whether the request names this endpoint by address or as `localhost`. Browsers always name it; simple clients may not.
 pub(super) fn is_trusted(uri: &Uri, headers: &HeaderMap) -> bool {
