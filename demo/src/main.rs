@@ -124,7 +124,7 @@ async fn demonstrate(
     };
     let mut schema = connected.create(&config.outbox.table).await?;
     let admin = match config.admin.listen {
-        Some(listen) => Listening::open(listen).await.ok(),
+        Some(listen) => Listening::open(listen).ok(),
         None => None,
     };
     let page = admin.as_ref().and_then(|admin| admin.address().ok());

@@ -46,7 +46,7 @@ impl Scene<'_> {
         let database = database(self.config, supervisor::connections(self.config))?;
         let facts = supervisor::check_schema(self.config, &database).await.map_err(|error| match error {
             StartError::Unavailable(error) => Failed::Unavailable(anyhow!(error)),
-            StartError::Unfit(error) => Failed::Configuration(anyhow!(error)),
+            StartError::Unfit(error) | StartError::Older(error) => Failed::Configuration(anyhow!(error)),
         })?;
         let stats = Arc::new(Stats::new());
         let kafka = supervisor::kafka(self.config, &stats).map_err(|failure| anyhow!("{failure}"))?;

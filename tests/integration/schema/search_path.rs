@@ -47,7 +47,6 @@ BEGIN
         FROM pg_operator AS o JOIN pg_type AS r ON r.oid = o.oprright LEFT JOIN pg_type AS l ON l.oid = o.oprleft
         WHERE o.oprnamespace = 'pg_catalog'::regnamespace AND o.oprcode <> 0
           AND r.typtype <> 'p' AND l.typtype IS DISTINCT FROM 'p' AND o.oprresult <> 0
-          AND o.oid <> 'pg_catalog.*(float8, float8)'::regoperator
     LOOP
         EXECUTE format('CREATE FUNCTION trap.%I(%s) RETURNS %s %s%L; END $$', twin.function,
                        concat_ws(', ', twin.l, twin.r), twin.result, body, twin.name);
