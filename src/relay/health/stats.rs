@@ -98,6 +98,8 @@ pub struct Stats {
     pub unsettled: Gauge,
     /// Seconds since the oldest unsent row was inserted, by the database's clock.
     pub oldest_seconds: Gauge<f64, AtomicU64>,
+    /// How long the oldest transaction that has written to the outbox has been open, as far as the relay knows.
+    pub oldest_writer_seconds: Gauge<f64, AtomicU64>,
     /// Unsent rows: exact up to 10,000, then the span of their ids.
     pub backlog: Gauge,
     /// The steps of the scout and the workers.
@@ -150,6 +152,7 @@ impl Stats {
             unfinished_requests: Gauge::default(),
             paused: PerLabel::default(),
             unsettled: Gauge::default(),
+            oldest_writer_seconds: Gauge::default(),
             oldest_seconds: Gauge::default(),
             backlog: Gauge::default(),
             progress: Progress::new(),
