@@ -4,6 +4,15 @@ use deadpool_postgres::{Object, Transaction};
 use futures_util::FutureExt;
 use tokio_postgres::{Client, Error, Statement};
 
+/// The server answers the COMMIT of an aborted transaction with success, although it rolls back. The client library does not
+/// return the command tag that says so, but every other statement fails in such a transaction.
+const FAILS_IF_ABORTED: &str = "SELECT";
+
+/// Commits, or fails if the transaction is aborted.
+pub(crate) fn commit_sql() -> String {
+    format!("{FAILS_IF_ABORTED}; COMMIT")
+}
+
 /// An open transaction.
 pub(crate) enum ClaimTransaction<'a> {
     /// A transaction of the client library, which is needed to read a portal.
@@ -29,8 +38,11 @@ impl ClaimTransaction<'_> {
 
     pub(crate) async fn commit(self) -> Result<(), Error> {
         match self {
-            ClaimTransaction::Library(transaction) => transaction.commit().await,
-            ClaimTransaction::Manual(manual) => manual.end("COMMIT").await,
+            ClaimTransaction::Library(transaction) => {
+                transaction.batch_execute(FAILS_IF_ABORTED).await?;
+                transaction.commit().await
+            }
+            ClaimTransaction::Manual(manual) => manual.end(&commit_sql()).await,
         }
     }
 
@@ -56,7 +68,9 @@ impl<'a> ManualTransaction<'a> {
 
     async fn end(mut self, how: &str) -> Result<(), Error> {
         self.ended = true;
-        self.connection.batch_execute(how).await
+        let done = self.connection.batch_execute(how).await;
+        self.ended = done.is_ok();
+        done
     }
 
     /// Notes that the server has answered a COMMIT that was sent together with another statement.
