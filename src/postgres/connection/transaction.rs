@@ -8,7 +8,7 @@ use crate::postgres::connection::fault::{answer, fault};
 use crate::postgres::connection::session::{
     NO_TRANSACTION_TIMEOUT, operator_settings, plain_settings, reaper_settings,
 };
-use crate::relay::failure::{Fault, FaultKind};
+use crate::relay::failure::Fault;
 use deadpool_postgres::Object;
 use futures_util::join;
 use std::time::Duration;
@@ -149,10 +149,11 @@ impl ShortTransaction {
     }
 }
 
-/// The connection, if it can still be used. After other errors, an answer may still be outstanding.
+/// The connection, if it can still be used. After other errors, an answer may still be outstanding. A statement timeout is the
+/// server's own, so the server has answered everything.
 fn usable(connection: Object, rows: Result<Vec<Row>, Fault>) -> (Option<Object>, Result<Vec<Row>, Fault>) {
     match &rows {
-        Err(fault) if fault.kind != FaultKind::Contended => {
+        Err(fault) if !fault.kind.keeps_connection() => {
             drop(Object::take(connection));
             (None, rows)
         }
