@@ -67,6 +67,7 @@ impl Metrics {
         register(into, MEASURED, self.measurement_age.clone());
         register(into, LATENCY, stats.latency_seconds.clone());
         register(into, UNSETTLED, stats.unsettled.clone());
+        register(into, OLDEST_WRITER, stats.oldest_writer_seconds.clone());
         register(into, PROGRESS, self.progress_age.clone());
     }
 

@@ -73,8 +73,8 @@ codes! {
     LONG_TRANSACTION = Warning, "long-transaction",
         "while this transaction is open, vacuum cannot remove rows that were sent after it began, so the table grows";
     PREPARED_TRANSACTION = Warning, "prepared-transaction",
-        "a prepared transaction is still open: vacuum cannot remove rows that were sent after it began, and the \
-         relay's low-water mark cannot advance";
+        "a prepared transaction is still open: vacuum cannot remove rows that were sent after it began, so the table \
+         grows";
     REPLICATION_SLOT = Warning, "replication-slot",
         "the slot of a standby prevents vacuum from removing sent rows, permanently if the standby no longer exists";
 

@@ -94,3 +94,11 @@ pub enum FaultKind {
     /// The statement timed out: read fewer lanes. Otherwise as refused.
     TimedOut,
 }
+
+impl FaultKind {
+    /// Whether the connection can be used again: the server has refused one statement, for a reason outside the connection. A new
+    /// connection may lead to another server, so marks would be discarded.
+    pub(crate) fn keeps_connection(self) -> bool {
+        matches!(self, FaultKind::Contended | FaultKind::TimedOut)
+    }
+}

@@ -3,6 +3,7 @@
 use crate::relay::event::Event;
 use crate::relay::failure::{Fault, Rejection};
 use crate::relay::lane::Lane;
+use crate::relay::lanes::fence::Excepted;
 use std::collections::HashSet;
 
 /// One worker's access to the outbox.
@@ -92,6 +93,8 @@ pub struct ReadRequest {
     pub lows: Vec<i64>,
     /// The basis for which `lows` is valid. Under another basis the read begins at the smallest id.
     pub basis: i64,
+    /// If one of these transactions has ended, the read begins at their floor, if that is lower.
+    pub excepted: Excepted,
     /// The maximum number of rows to read.
     pub rows_max: usize,
     /// One per lane of the claim: the maximum number of rows to read from it.
@@ -134,6 +137,8 @@ pub struct Search {
     pub hold_version: i64,
     /// The basis of the flow. If it has changed, the read returns no rows.
     pub basis: i64,
+    /// Transactions whose ids are not in `gaps`. If one of them has ended, the read returns no rows and another `hold_version`.
+    pub excepted: Vec<i64>,
     /// The maximum number of rows to find.
     pub rows_max: usize,
     /// The read ends after this many bytes.

@@ -118,9 +118,6 @@ reasons! {
     BROKERS_DOWN = Cluster, "brokers-down",
         "no broker is reachable",
         "check [kafka] bootstrap_servers, security.protocol in [kafka.properties], the brokers and the network";
-    BROKER_UNREACHABLE = Cluster, "broker-unreachable",
-        "this relay cannot reach a broker that other relays can reach, and leaves the work to them",
-        "check the network between this relay's host and that broker: routes, firewalls, and the address that the broker advertises";
     CONFIGURATION = Cluster, "configuration",
         "the Kafka client rejects the settings",
         "fix [kafka.properties] as the error describes. For details, run `outbox-relay check-config`";

@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 use crate::support::kafka_proxy::Proxy;
 use crate::support::kafka_server::{KafkaServer, Settings};
 use crate::support::outbox::Outbox;
-use crate::support::relay::RelayProcess;
 use crate::support::wait::{STALLED, allowance, assert_within, wait_until};
 use crate::support::writers::{Load, Writers};
 
@@ -86,9 +85,9 @@ async fn stuck_topic_does_not_delay_other_topics_of_its_lane() {
     outbox.drop_database().await;
 }
 
-/// The relay that cannot reach the broker closes its gate. The other relay does all the work.
+/// The relay that cannot reach the broker holds the topic, and the other relay releases it.
 #[tokio::test]
-async fn relay_that_alone_cannot_reach_a_broker_leaves_its_work_to_the_others() {
+async fn topic_that_one_relay_cannot_reach_is_published_by_another() {
     let kafka = KafkaServer::start_with(Settings { brokers: 2, ..Settings::default() }).await;
     let mut outbox = Outbox::on(&kafka.cluster(), "cut_off").await;
     create_topic(&mut outbox, "near", &[1]).await;
@@ -101,7 +100,7 @@ async fn relay_that_alone_cannot_reach_a_broker_leaves_its_work_to_the_others() 
     far.names(&near);
     near.resume().await;
     far.resume().await;
-    let relay = outbox.relay().set("relay", "publish_timeout", "6s").set("admin", "listen", "127.0.0.1:0");
+    let relay = outbox.relay().set("relay", "publish_timeout", "6s");
     let mut cut = relay.clone().set("kafka", "bootstrap_servers", near.address()).start().await;
     let mut sound = relay.start().await;
     let load = Load { writers: 2, pause: Duration::from_millis(20), ..Load::default() };
@@ -109,28 +108,16 @@ async fn relay_that_alone_cannot_reach_a_broker_leaves_its_work_to_the_others() 
     outbox.wait_until_settled(1_000, STALLED).await;
 
     far.close().await;
-    cut.wait_for_log("broker-unreachable").await;
-    let opened = |relay: &RelayProcess| relay.log().matches("kafka available again").count();
-    let opened_before = opened(&cut);
-    let why = cut.not_ready().await.unwrap();
-    assert!(why.contains("cannot reach broker 2"), "{why}");
-    assert_eq!(sound.not_ready().await, None);
-    wait_until("no topic is held", STALLED, async || outbox.holds().await.is_empty()).await;
-    let holds = |relay: &RelayProcess| relay.log().matches("topic held").count();
-    let before = (holds(&cut), holds(&sound));
+    cut.wait_for_log("topic held").await;
     outbox.wait_until_settled(5_000, STALLED).await;
-    assert_eq!((holds(&cut), holds(&sound)), before, "no topic was held again");
-    assert!(cut.not_ready().await.is_some(), "the gate must stay closed");
-    assert_eq!(opened(&cut), opened_before, "the gate must not have opened in between");
 
     far.resume().await;
-    wait_until("the gate opens", STALLED, async || opened(&cut) > opened_before).await;
-    wait_until("the relay is ready", STALLED, async || cut.not_ready().await.is_none()).await;
+    wait_until("no topic is held", STALLED, async || outbox.holds().await.is_empty()).await;
     writers.stop().await;
     outbox.wait_until_drained(STALLED).await;
     assert!(cut.stop().await.success() && sound.stop().await.success());
     let report = outbox.check().await;
-    print!("held {before:?} times: {report}");
+    print!("{report}");
     report.assert_sound();
     outbox.drop_database().await;
 }

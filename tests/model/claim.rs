@@ -107,7 +107,7 @@ fn has_work(configuration: &Configuration, state: &State, relay: usize) -> bool 
 }
 
 /// The rows that a read of this relay returns: those above its mark, except rows of held topics.
-fn pending(configuration: &Configuration, state: &State, relay: usize) -> Set {
+pub fn pending(configuration: &Configuration, state: &State, relay: usize) -> Set {
     let low = mark::low_for(configuration, state, relay);
     let mut rows = readable(configuration, state);
     for event in rows.iter().filter(|event| state.ids[*event] <= low) {

@@ -48,6 +48,8 @@ pub struct Configuration {
     pub events: &'static [Written],
     /// Events whose transaction stays open for some time. The other events are inserted and committed in one step.
     pub long: Set,
+    /// Long transactions that draw the id in a statement before the insert.
+    pub early: Set,
     /// Events whose long transaction may be prepared or rolled back.
     pub may_prepare: Set,
     pub may_roll_back: Set,
@@ -59,6 +61,10 @@ pub struct Configuration {
     /// Whether a claim reads new rows until it settles, and how many ids below the highest one it searches for at most.
     pub flows: bool,
     pub gaps_max: usize,
+    /// Whether the fence may pass without a transaction that stays open.
+    pub excepts: bool,
+    /// Whether scans raise the mark.
+    pub scans: bool,
     /// Whether the list of writers may arrive late.
     pub late_answers: bool,
     /// The number of backends of a pooler. 1 means that there is no pooler.
@@ -80,6 +86,7 @@ impl Configuration {
         name: "base",
         events: &[A_K, A_K],
         long: Set::of(&[]),
+        early: Set::of(&[]),
         may_prepare: Set::of(&[]),
         may_roll_back: Set::of(&[]),
         relays: 1,
@@ -87,6 +94,8 @@ impl Configuration {
         marks: false,
         flows: false,
         gaps_max: EVENTS,
+        excepts: false,
+        scans: false,
         late_answers: false,
         backends: 1,
         probes: false,

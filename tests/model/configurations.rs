@@ -73,6 +73,27 @@ pub const MARKS: Configuration = Configuration {
     ..BASE
 };
 
+/// Marks and a writer that draws its id before it inserts the row.
+pub const DRAWN: Configuration =
+    Configuration { name: "drawn", early: Set::of(&[1]), may_roll_back: Set::of(&[]), ..MARKS };
+
+/// Marks that except a writer that stays open.
+pub const EXCEPTED: Configuration = Configuration { name: "excepted", excepts: true, ..MARKS };
+
+/// Marks that except two writers, one of which draws its id before it inserts the row.
+pub const EXCEPTED_DRAWN: Configuration = Configuration {
+    name: "excepted, drawn",
+    events: &[A_L, A_K, A_M, A_K],
+    long: Set::of(&[1, 2]),
+    early: Set::of(&[1]),
+    may_roll_back: Set::of(&[]),
+    excepts: true,
+    ..MARKS
+};
+
+/// Marks that scans raise.
+pub const SCANS: Configuration = Configuration { name: "scans", scans: true, ..EXCEPTED };
+
 /// Marks and prepared transactions.
 pub const PREPARED: Configuration = Configuration {
     name: "prepared",
@@ -169,6 +190,9 @@ pub const BLOCKS: Configuration = Configuration {
 /// A flow next to a writer that stays open.
 pub const FLOW: Configuration = Configuration { name: "flow", flows: true, ..MARKS };
 
+/// Flows whose search leaves out the ids of excepted transactions.
+pub const FLOW_EXCEPTED: Configuration = Configuration { name: "flow, excepted", flows: true, ..EXCEPTED };
+
 /// The same, with room for one id in its search.
 pub const FLOW_GAPS: Configuration = Configuration {
     name: "flow, gaps",
@@ -223,6 +247,8 @@ pub const SMALL: &[Configuration] = &[
     CYCLE,
     LATE_TOPIC,
     MARKS,
+    DRAWN,
+    EXCEPTED,
     PREPARED,
     CUT,
     MARKS_CYCLE,
@@ -291,6 +317,28 @@ pub const LARGE: &[Configuration] = &[
         faults: &[Fault::RequestFailed, Fault::RowLocked, Fault::ClaimEnded],
         ..BLOCKS
     },
+    Configuration { name: "drawn, two relays", relays: 2, ..DRAWN },
+    Configuration { name: "flow, drawn", flows: true, ..DRAWN },
+    EXCEPTED_DRAWN,
+    SCANS,
+    FLOW_EXCEPTED,
+    Configuration { name: "excepted, two relays", relays: 2, ..EXCEPTED },
+    Configuration { name: "excepted, prepared", excepts: true, scans: true, ..PREPARED },
+    Configuration { name: "excepted, cut", excepts: true, ..CUT },
+    Configuration {
+        name: "excepted, cycle",
+        events: &[A_K, A_L, A_K],
+        long: Set::of(&[0]),
+        excepts: true,
+        scans: true,
+        faults_max: 1,
+        ..MARKS_CYCLE
+    },
+    Configuration { name: "excepted, holds", long: Set::of(&[1]), excepts: true, scans: true, ..HOLDS },
+    Configuration { name: "excepted, failover", long: Set::of(&[0]), excepts: true, scans: true, ..FAILOVER },
+    Configuration { name: "scans, replay", scans: true, ..REPLAY },
+    Configuration { name: "flow, excepted, drawn", flows: true, ..EXCEPTED_DRAWN },
+    Configuration { name: "flow, excepted, scans", scans: true, ..FLOW_EXCEPTED },
     Configuration { name: "flow, two relays", relays: 2, ..FLOW },
     Configuration { name: "flow, gaps, two relays", relays: 2, ..FLOW_GAPS },
     Configuration { name: "flow, cut, two relays", relays: 2, ..FLOW_CUT },

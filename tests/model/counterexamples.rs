@@ -4,8 +4,9 @@
 
 use super::configuration::Configuration;
 use super::configurations::{
-    BLOCKS, CALM, CUT, CYCLE, FAILOVER, FLOW, FLOW_BLOCKS, FLOW_CUT, FLOW_CYCLE, FLOW_FAILOVER, FLOW_GAPS,
-    FLOW_HOLDS, HOLDS, LATE_TOPIC, LOCKED_ROW, MARKS, MARKS_CYCLE, POOLER, PREPARED, REPLAY,
+    BLOCKS, CALM, CUT, CYCLE, DRAWN, EXCEPTED, EXCEPTED_DRAWN, FAILOVER, FLOW, FLOW_BLOCKS, FLOW_CUT,
+    FLOW_CYCLE, FLOW_EXCEPTED, FLOW_FAILOVER, FLOW_GAPS, FLOW_HOLDS, HOLDS, LATE_TOPIC, LOCKED_ROW, MARKS,
+    MARKS_CYCLE, POOLER, PREPARED, REPLAY, SCANS,
 };
 use super::invariants::Invariant::{self, *};
 use super::rules::{Rule, Rules};
@@ -47,6 +48,41 @@ fn a_mark_that_waits_for_a_fixed_time_hides_a_row_that_commits_late() {
 #[test]
 fn listing_the_writers_before_noting_the_highest_id_misses_a_writer() {
     breaks(Rule::HighestBeforeWriters, MARKS, Order, 23);
+}
+
+#[test]
+fn a_fence_that_lists_only_the_lock_of_the_table_misses_a_drawn_id() {
+    breaks(Rule::FenceListsSequence, DRAWN, Order, 21);
+}
+
+#[test]
+fn a_read_that_ignores_the_end_of_an_excepted_transaction_misses_its_row() {
+    breaks(Rule::ReadChecksExcepted, EXCEPTED, Order, 21);
+}
+
+#[test]
+fn a_mark_that_stays_above_the_rows_of_an_excepted_transaction_hides_them() {
+    breaks(Rule::LowerForExcepted, EXCEPTED, Order, 22);
+}
+
+#[test]
+fn a_read_sent_before_an_excepted_transaction_ended_must_not_raise_the_mark() {
+    breaks(Rule::ExceptedOutdate, EXCEPTED, Order, 22);
+}
+
+#[test]
+fn a_transaction_excepted_before_its_id_is_known_is_not_recognized() {
+    breaks(Rule::ExceptOnlyKnown, EXCEPTED_DRAWN, Order, 22);
+}
+
+#[test]
+fn a_scan_sent_before_the_fence_passed_must_not_raise_the_mark() {
+    breaks(Rule::ReadAfterFence, SCANS, Order, 16);
+}
+
+#[test]
+fn flow_that_ignores_the_end_of_an_excepted_transaction_skips_its_row() {
+    breaks(Rule::FlowChecksExcepted, FLOW_EXCEPTED, Order, 15);
 }
 
 #[test]

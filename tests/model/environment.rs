@@ -56,15 +56,21 @@ fn write(configuration: &Configuration, state: &State, event: Event, found: &mut
             if !(0..event).all(|earlier| configuration.events[earlier].key != key || is_ended(earlier)) {
                 return;
             }
-            let long = configuration.long.contains(event);
+            let (to, step) = if configuration.early.contains(event) {
+                (Transaction::Drawn, Step::Draw(event))
+            } else if configuration.long.contains(event) {
+                (Transaction::Open, Step::Begin(event))
+            } else {
+                (Transaction::Committed, Step::Write(event))
+            };
             let begun = after(state, |next| {
                 next.database.last_id += 1;
                 next.ids[event] = next.database.last_id;
-                next.database.transactions[event] =
-                    if long { Transaction::Open } else { Transaction::Committed };
+                next.database.transactions[event] = to;
             });
-            found.push((if long { Step::Begin(event) } else { Step::Write(event) }, begun));
+            found.push((step, begun));
         }
+        Transaction::Drawn => found.push((Step::Begin(event), set(Transaction::Open))),
         its @ (Transaction::Open | Transaction::Prepared) => {
             found.push((
                 Step::Commit(event),
@@ -155,7 +161,8 @@ fn promote(state: &mut State) {
         let had_begun = old.transactions[event] != Transaction::NotBegun;
         // A transaction that began after the standby fell behind does not begin again. A transaction that was open has
         // no owner who could commit it.
-        if *now == Transaction::Open || (*now == Transaction::NotBegun && had_begun) {
+        let is_open = matches!(*now, Transaction::Drawn | Transaction::Open);
+        if is_open || (*now == Transaction::NotBegun && had_begun) {
             *now = Transaction::Gone;
         }
         if old.transactions[event] == Transaction::Committed && *now != Transaction::Committed {

@@ -50,7 +50,12 @@ pub fn read(configuration: &Configuration, state: &mut State, relay: usize, mut 
         state.relays[relay].claim.flow = None;
         return;
     }
-    let passed = state.relays[relay].marks.passed.into();
+    let marks = &state.relays[relay].marks;
+    if state.database.open(marks.excepted) != marks.excepted && rules.has(Rule::FlowChecksExcepted) {
+        state.relays[relay].claim.flow = None;
+        return;
+    }
+    let passed = marks.passed.into();
     if !rules.has(Rule::FlowReadsFencedGaps) {
         flow.gaps = flow.gaps.above(passed);
     }

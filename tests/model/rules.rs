@@ -18,8 +18,21 @@ pub enum Rule {
     // Low-water mark.
     /// H counts only after every writer of the list has ended. Off: it counts a little later, even if writers remain.
     Fence,
+    /// Reads check that the excepted transactions are still open, and otherwise begin below their rows. Off: they begin at the
+    /// mark.
+    ReadChecksExcepted,
+    /// A flow ends when an excepted transaction has ended. Off: it continues.
+    FlowChecksExcepted,
+    /// A mark is lowered when an excepted transaction has ended. Off: it stays.
+    LowerForExcepted,
+    /// A read that was sent before an excepted transaction ended raises no mark. Off: it does.
+    ExceptedOutdate,
+    /// A transaction is excepted only if its id is known, which is so once it has inserted a row. Off: at any time.
+    ExceptOnlyKnown,
     /// H is noted before the writers are listed. Off: after it.
     HighestBeforeWriters,
+    /// The list of writers includes those that have only drawn an id. Off: those that have inserted a row.
+    FenceListsSequence,
     /// The fence treats a prepared transaction as the listed session that it may have been. Off: it compares names.
     FenceCountsPrepared,
     /// A mark rises to the fence that had passed when its read was sent. Off: to the fence that has passed when its

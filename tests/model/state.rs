@@ -70,7 +70,9 @@ pub struct Database {
 pub enum Transaction {
     #[default]
     NotBegun,
-    /// It has drawn its id and holds a RowExclusiveLock.
+    /// It has drawn its id in a statement of its own, and holds a RowExclusiveLock on the sequence.
+    Drawn,
+    /// It has inserted the row and holds a RowExclusiveLock on the table.
     Open,
     Prepared,
     Committed,
@@ -175,12 +177,27 @@ pub struct Marks {
     pub highest_seen: u8,
     /// With flows: the ids that reads saw committed.
     pub seen: Set,
-    /// No id up to this one can still be committed.
+    /// No id up to this one can still be committed, except by the excepted transactions.
     pub passed: u8,
+    /// Transactions without which the fence has passed, and for each of them an id below its rows.
+    pub excepted: Set,
+    pub floors: [u8; EVENTS],
     pub fence: Fence,
+    /// A scan whose answer is in transit.
+    pub scan: Option<Scan>,
     /// The backends that the worker's and the scout's connections have used.
     pub worker_backends: Set,
     pub scout_backends: Set,
+}
+
+/// What a scan found, and the values when it was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Scan {
+    pub first_unsent: Option<u8>,
+    pub fenced: u8,
+    pub removals: u8,
+    /// As for a claim.
+    pub outdated: bool,
 }
 
 /// The progress of the fence.
@@ -198,7 +215,7 @@ pub enum Fence {
     Pending { high: u8, writers: Writers },
 }
 
-/// The holders of a RowExclusiveLock on the outbox, by the two names that a transaction can have.
+/// The holders of a RowExclusiveLock on the outbox or its sequence, by the two names that a transaction can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Writers {
     pub sessions: Set,
@@ -221,13 +238,42 @@ impl Database {
         found
     }
 
-    /// The transactions that may still commit a row.
-    pub fn writers(&self) -> Writers {
-        Writers { sessions: self.in_state(Transaction::Open), prepared: self.in_state(Transaction::Prepared) }
+    /// Those of these transactions that are still in progress.
+    pub fn open(&self, transactions: Set) -> Set {
+        let states = [Transaction::Drawn, Transaction::Open, Transaction::Prepared];
+        let open = states.into_iter().fold(Set::default(), |open, state| open.or(self.in_state(state)));
+        transactions.and(open)
+    }
+
+    /// The transactions that may still commit a row. Those that have only drawn an id are visible by the lock of the
+    /// sequence.
+    pub fn writers(&self, lists_sequence: bool) -> Writers {
+        let drawn = if lists_sequence { self.in_state(Transaction::Drawn) } else { Set::default() };
+        let sessions = self.in_state(Transaction::Open).or(drawn);
+        Writers { sessions, prepared: self.in_state(Transaction::Prepared) }
+    }
+}
+
+impl Marks {
+    /// An id below the rows of these excepted transactions.
+    pub fn floor(&self, transactions: Set) -> u8 {
+        transactions.iter().map(|event| self.floors[event]).min().unwrap_or(u8::MAX)
     }
 }
 
 impl Writers {
+    pub fn all(self) -> Set {
+        self.sessions.or(self.prepared)
+    }
+
+    /// The others.
+    pub fn without(self, transactions: Set) -> Writers {
+        Writers {
+            sessions: self.sessions.without(transactions),
+            prepared: self.prepared.without(transactions),
+        }
+    }
+
     pub fn is_empty(self) -> bool {
         self.sessions.is_empty() && self.prepared.is_empty()
     }

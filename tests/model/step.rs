@@ -11,6 +11,7 @@ use std::fmt;
 pub enum Step {
     // environment.rs
     Write(Event),
+    Draw(Event),
     Begin(Event),
     Prepare(Event),
     Commit(Event),
@@ -43,6 +44,9 @@ pub enum Step {
     ListWriters(usize),
     ReceiveWriters(usize),
     PollWriters(usize),
+    ExceptWriters(usize),
+    Scan(usize),
+    ReceiveScan(usize),
     Sweep(usize),
 }
 
@@ -73,6 +77,7 @@ impl fmt::Display for Step {
         let topic = |topic: &usize| ["A", "B"][*topic];
         match self {
             Step::Write(event) => write!(f, "event {event} is inserted and committed"),
+            Step::Draw(event) => write!(f, "the id of event {event} is drawn, in an open transaction"),
             Step::Begin(event) => write!(f, "event {event} is inserted; its transaction stays open"),
             Step::Prepare(event) => write!(f, "the transaction of event {event} is prepared"),
             Step::Commit(event) => write!(f, "event {event} is committed"),
@@ -113,6 +118,9 @@ impl fmt::Display for Step {
             Step::ListWriters(relay) => write!(f, "relay {relay} lists the writers"),
             Step::ReceiveWriters(relay) => write!(f, "relay {relay} receives the list of writers"),
             Step::PollWriters(relay) => write!(f, "relay {relay} checks which listed writers remain"),
+            Step::ExceptWriters(relay) => write!(f, "relay {relay} no longer waits for the listed writers"),
+            Step::Scan(relay) => write!(f, "relay {relay} scans"),
+            Step::ReceiveScan(relay) => write!(f, "relay {relay} receives the answer of its scan"),
             Step::Sweep(relay) => write!(f, "relay {relay} sweeps and resets its mark"),
         }
     }

@@ -78,3 +78,25 @@ fn a_flow_ends_although_every_acknowledgement_is_slow() {
     assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters without a fault");
     assert!(outcome.flowed > 0, "{outcome:?}");
 }
+
+/// The lanes of a relay without Kafka are free after two thirds of `takeover_timeout`, or once the lookup of a topic has failed,
+/// and the time for late reports. They once belonged to it for longer than `publish_timeout`.
+#[test]
+fn a_relay_that_loses_kafka_gives_its_lanes_to_another_one() {
+    let plan = |seed| Plan {
+        relays: 2,
+        workers: 1,
+        keys: 6,
+        batch_rows: 1_000,
+        batch_bytes: 200_000,
+        writing: Duration::from_secs(30),
+        rolls_back: 0,
+        long_transaction: 0,
+        prepares: 0,
+        calm_at_first: Duration::from_secs(5),
+        disasters: 1,
+        kinds: &[Disaster::CutFromKafka],
+        ..flows(seed, Plan::calm(seed))
+    };
+    each(plan, 100, "slowest below 8 s", |_, outcome| outcome.slowest < Duration::from_secs(8));
+}

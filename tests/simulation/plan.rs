@@ -31,6 +31,8 @@ pub struct Plan {
 
     pub rolls_back: u32,
     pub long_transaction: u32,
+    /// Transactions that draw their ids some time before they insert the rows.
+    pub draws_early: u32,
     pub prepares: u32,
     /// Events that the broker can never store.
     pub poison: u32,
@@ -163,6 +165,14 @@ pub enum Sabotage {
     MarkLagsByTime,
     /// The fence does not count prepared transactions.
     PreparedUnfenced,
+    /// The fence does not count transactions that have drawn an id and not locked the table yet.
+    DrawnUnfenced,
+    /// Claims do not check whether the transactions that the marks except are still in progress.
+    ClaimIgnoresExcepted,
+    /// Flows do not check it.
+    FlowIgnoresExcepted,
+    /// An excepted transaction counts as ended while it is open.
+    ExceptedForgotten,
     /// Marks rise when the fence completes.
     MarkRaisedByFence,
     /// Marks rise when the rows are read, before the settlement is committed.
@@ -207,8 +217,6 @@ pub enum Sabotage {
     BlockedBehindOpenRow,
     /// A relay that was frozen records its settlement, although its claim has ended.
     SettledAfterTakeover,
-    /// A relay does not notice that another one publishes to a topic that it has held.
-    ReleasesUnnoticed,
     /// Several relays probe the same topic at once.
     LeaseIgnored,
     /// The reaper deletes rows by age, even unsent ones.
@@ -255,6 +263,7 @@ pub const CALM: Plan = Plan {
     retention: None,
     rolls_back: 150,
     long_transaction: 150,
+    draws_early: 0,
     prepares: 100,
     poison: 0,
     unsendable: 0,
@@ -337,6 +346,7 @@ impl Plan {
             requeues: perhaps(2),
             pauses: perhaps(2),
             disasters: random.u32(0..=3),
+            draws_early: if seed.is_multiple_of(5) { 100 } else { 0 },
             kinds: ALL,
             ..if seed.is_multiple_of(3) { Plan::busy(seed) } else { Plan::calm(seed) }
         }

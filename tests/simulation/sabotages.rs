@@ -5,7 +5,6 @@
 use super::explore::first_broken;
 use super::plan::{Disaster, Plan, Sabotage};
 use super::run::run;
-use super::schedules::one_leader_unreachable;
 use std::time::Duration;
 
 /// Runs the schedules of a plan with this rule broken until the expected promise is broken. The same schedules must not
@@ -75,11 +74,6 @@ fn freezes(seed: u64) -> Plan {
 }
 
 #[test]
-fn a_relay_that_does_not_notice_that_others_reach_a_topic() {
-    must_be_caught(Sabotage::ReleasesUnnoticed, one_leader_unreachable, 60, "by a relay that is cut off");
-}
-
-#[test]
 fn lanes_without_lock() {
     must_be_caught(Sabotage::NoLaneLock, Plan::calm, 10, DUPLICATES);
 }
@@ -107,6 +101,33 @@ fn a_fence_without_prepared_transactions() {
         10,
         ORDER,
     );
+}
+
+#[test]
+fn a_fence_without_transactions_that_have_only_drawn_an_id() {
+    let plan = |seed| Plan { draws_early: 300, ..long_transactions(seed) };
+    must_be_caught(Sabotage::DrawnUnfenced, plan, 20, ORDER);
+}
+
+/// Transactions that stay open until the fence passes without them.
+fn open_transactions(seed: u64) -> Plan {
+    Plan { draws_early: 200, long_transaction: 600, ..long_transactions(seed) }
+}
+
+#[test]
+fn a_claim_that_does_not_check_whether_an_excepted_transaction_has_ended() {
+    must_be_caught(Sabotage::ClaimIgnoresExcepted, open_transactions, 60, ORDER);
+}
+
+#[test]
+fn a_flow_that_does_not_check_whether_an_excepted_transaction_has_ended() {
+    let plan = |seed| Plan { long_transaction: 600, ..flows(seed) };
+    must_be_caught(Sabotage::FlowIgnoresExcepted, plan, 1_000, ORDER);
+}
+
+#[test]
+fn an_excepted_transaction_that_counts_as_ended_while_it_is_open() {
+    must_be_caught(Sabotage::ExceptedForgotten, open_transactions, 30, ORDER);
 }
 
 #[test]

@@ -83,12 +83,18 @@ impl Users {
         let _turn = self.turns[key as usize].lock().await;
         let mut topic = world.below(plan.topics as u64) as u8;
         let transaction = OpenTransaction::begin(server);
+        let events = 1 + world.below(3) as usize;
+        let mut drawn = Vec::new();
+        if world.happens(plan.draws_early) {
+            drawn.extend((0..events).map(|_| server.draw_id(transaction.name)));
+            world.pass(2_000).await;
+        }
         server.lock_table(transaction.name);
-        for _ in 0..=world.below(3) {
+        for at in 0..events {
             if plan.topics_by != TopicsBy::AggregateType {
                 topic = world.below(plan.topics as u64) as u8;
             }
-            let id = server.draw_id(transaction.name);
+            let id = drawn.get(at).copied().unwrap_or_else(|| server.draw_id(transaction.name));
             let (poisoned, unsendable) = (world.happens(plan.poison), world.happens(plan.unsendable));
             let identity = server.promises.identity(poisoned, unsendable);
             if poisoned {

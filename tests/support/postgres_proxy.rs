@@ -264,10 +264,12 @@ impl<'a> Pump<'a> {
                 return None;
             }
             // The COMMIT may be sent before the settlement is answered.
-            (true, b'Q') if std::mem::take(&mut self.settles) && body == b"COMMIT\0" => At::Commit,
+            (true, b'Q') if std::mem::take(&mut self.settles) && body.ends_with(b"COMMIT\0") => At::Commit,
             (false, b'C') if body == b"COMMIT\0" && self.settled.swap(false, Ordering::Relaxed) => {
                 At::CommitReply
             }
+            // The SELECT before COMMIT fails in an aborted transaction.
+            (false, b'C') if body == b"SELECT 0\0" => return None,
             (false, b'C') => {
                 let settles = body.starts_with(b"UPDATE ") || body.starts_with(b"DELETE ");
                 self.settled.store(settles, Ordering::Relaxed);

@@ -121,6 +121,10 @@ catalogue! {
             "Rows that Kafka has acknowledged and that are not marked as sent yet",
             "above 0 for minutes: another session holds locks on outbox rows, or settlements fail; after a crash, \
              these rows would be sent again";
+        OLDEST_WRITER = Gauge "outbox_relay_oldest_writer_seconds" [],
+            "Time for which the oldest transaction that has written to the outbox, or drawn an ID for it, has been open; \
+             0 while there is nothing to publish",
+            "more than a few minutes: `outbox-relay doctor` names the session; vacuum cannot remove sent rows meanwhile";
         PROGRESS = Gauge "outbox_relay_progress_age_seconds" [],
             "Time since the relay last polled for work; /livez fails at 60",
             "more than a few seconds: a statement or the process hangs";

@@ -11,7 +11,7 @@ use crate::postgres::connection::session::{
     NO_TRANSACTION_TIMEOUT, SEARCH_PATH, begin, check_settings, operator_settings, plain_settings,
     reaper_settings,
 };
-use crate::relay::failure::{Fault, FaultKind};
+use crate::relay::failure::Fault;
 use deadpool_postgres::Object;
 use futures_util::{FutureExt, join};
 use std::time::Duration;
@@ -30,9 +30,12 @@ impl<'a> OpenTransaction<'a> {
         OpenTransaction { client, ended: false }
     }
 
+    /// If `how` fails, the transaction may still be open, so it is rolled back.
     pub(crate) async fn end(mut self, how: &str) -> Result<(), Error> {
         self.ended = true;
-        self.client.batch_execute(how).await
+        let done = self.client.batch_execute(how).await;
+        self.ended = done.is_ok();
+        done
     }
 
     /// Notes that a COMMIT is sent together with another statement.
@@ -221,10 +224,11 @@ async fn query_and_commit(connection: &Object, sql: &str, params: Params<'_>) ->
     rows.and_then(|rows| committed.map(|()| rows))
 }
 
-/// The connection, if it can still be used. After other errors, an answer may still be outstanding.
+/// The connection, if it can still be used. After other errors, an answer may still be outstanding. A statement timeout is the
+/// server's own, so the server has answered everything.
 fn usable(connection: Object, rows: Result<Vec<Row>, Fault>) -> (Option<Object>, Result<Vec<Row>, Fault>) {
     match &rows {
-        Err(fault) if fault.kind != FaultKind::Contended => {
+        Err(fault) if !fault.kind.keeps_connection() => {
             drop(Object::take(connection));
             (None, rows)
         }

@@ -4,7 +4,7 @@ use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::{Params, ShortTransaction};
 use crate::postgres::cycle::statements::Statements;
 use crate::postgres::cycle::statements::probes::{
-    COUNT, DUE, HELD, MAKE_DUE, PAUSES, POSTPONE, RELEASE_HOLDS, RELEASED, RENEW_LEASES, RETRY_SOON,
+    COUNT, DUE, HELD, MAKE_DUE, PAUSES, POSTPONE, RELEASE_HOLDS, RENEW_LEASES, RETRY_SOON,
 };
 use crate::postgres::cycle::statements::query::Template;
 use crate::postgres::table::TableName;
@@ -13,7 +13,6 @@ use crate::relay::health::stats::TOPICS_NAMED_MAX;
 use crate::relay::holds::pauses::{Counts, PAUSES_NAMED_MAX, Pause, PauseScope};
 use crate::relay::holds::prober::{Due, Failed, Holds, LEASE, Waiting, Witness};
 use crate::relay::lane::Lane;
-use crate::relay::lanes::marks::LOWEST;
 use crate::relay::reason::REJECTS_EVERYTHING;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -158,25 +157,6 @@ impl Holds for PostgresHolds {
         let params: [(&(dyn ToSql + Sync), Type); 2] =
             [(&topics, Type::TEXT_ARRAY), (&times, Type::TIMESTAMPTZ_ARRAY)];
         self.query("probing held topics early", MAKE_DUE, &params).await.map(drop)
-    }
-
-    async fn released(&mut self, rows: &[(String, i64)]) -> Result<Vec<String>, Fault> {
-        let (topics, ids): (Vec<&str>, Vec<i64>) =
-            rows.iter().map(|(topic, id)| (topic.as_str(), *id)).unzip();
-        let params: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&topics, Type::TEXT_ARRAY), (&ids, Type::INT8_ARRAY)];
-        let rows = self.query("asking whether another relay publishes", RELEASED, &params).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
-    }
-
-    async fn first_waiting(&mut self) -> Result<Option<i64>, Fault> {
-        let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
-        let (lows, no_version) = (vec![LOWEST; lanes.len()], -1_i64);
-        let params: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&no_version, Type::INT8)];
-        let doing = "asking whether another relay publishes";
-        let rows = self.transaction.query(doing, &self.statements.scan, &params).await?;
-        Ok(rows.iter().filter_map(|row| row.get::<_, Option<i64>>(1)).min())
     }
 }
 

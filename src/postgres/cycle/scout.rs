@@ -3,9 +3,12 @@
 use crate::postgres::connection::connect::{Database, serial};
 use crate::postgres::connection::fault::fault;
 use crate::postgres::connection::transaction::{Params, ShortTransaction};
+use crate::postgres::cycle::claim::reading::excepted;
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
+use crate::relay::lanes::fence::Writer;
+use crate::relay::lanes::marks::MarksSnapshot;
 use crate::relay::lanes::scout::{Oldest, Scan, ScoutQueries};
 use crate::relay::lanes::watch::{Watch, Watched};
 use crate::relay::outbox::ServerId;
@@ -56,17 +59,23 @@ impl PostgresScoutQueries {
 }
 
 impl ScoutQueries for PostgresScoutQueries {
-    async fn scan(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Scan, Fault> {
+    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault> {
         const DOING: &str = "scanning for events";
         let statements = Rc::clone(&self.statements);
         let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
-        let params: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&numbers, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&basis, Type::INT8)];
+        let [xids, floor] = excepted(&marks.excepted);
+        let params = [
+            (&numbers as &(dyn ToSql + Sync), Type::INT2_ARRAY),
+            (&marks.lows, Type::INT8_ARRAY),
+            (&marks.basis, Type::INT8),
+            xids,
+            floor,
+        ];
         let (connection, rows) = self.query(DOING, &statements.scan, &params).await?;
         scan(connection, &rows).map_err(|error| fault(DOING, error))
     }
 
-    async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
         const DOING: &str = "listing open transactions that write to the outbox";
         let statements = Rc::clone(&self.statements);
         let table = self.table.clone();
@@ -74,10 +83,11 @@ impl ScoutQueries for PostgresScoutQueries {
         let mut server = ServerId { connection, started_us: 0, backend: 0 };
         let mut writers = Vec::with_capacity(rows.len());
         for row in &rows {
-            let read = || Ok((row.try_get(0)?, row.try_get(1)?, row.try_get::<_, Option<String>>(2)?));
-            let (started_us, backend, writer) = read().map_err(|error| fault(DOING, error))?;
+            let read =
+                || Ok((row.try_get(0)?, row.try_get(1)?, row.try_get::<_, Option<_>>(2)?, row.try_get(3)?));
+            let (started_us, backend, name, xid) = read().map_err(|error| fault(DOING, error))?;
             server = ServerId { connection, started_us, backend };
-            writers.extend(writer);
+            writers.extend(name.map(|name| Writer { name, xid }));
         }
         Ok((server, writers))
     }

@@ -3,7 +3,7 @@
 use crate::config::OnSent;
 use crate::fail_point;
 use crate::postgres::connection::fault::{answer, fault};
-use crate::postgres::cycle::claim::transaction::ClaimTransaction;
+use crate::postgres::cycle::claim::transaction::{ClaimTransaction, commit_sql};
 use crate::postgres::cycle::event::{Ctid, OutboxRow};
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::event::Event;
@@ -129,7 +129,8 @@ impl Recorder<'_, '_> {
         let sent = SentRows::new(statements, &settlement.sent, settlement.skip_locked);
         let values = sent.values();
         let client = self.transaction.client();
-        let commit = client.batch_execute("COMMIT");
+        let commit_sql = commit_sql();
+        let commit = client.batch_execute(&commit_sql);
         let (recorded, committed) = if self.prepares {
             // Prepare first, or COMMIT would be sent before the statement.
             let statement = answer(DOING, self.transaction.prepare_cached(sent.sql)).await?;

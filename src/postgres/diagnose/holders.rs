@@ -6,18 +6,32 @@ use tokio_postgres::Row;
 
 /// The oldest holders, at most $1. Without pg_read_all_stats, a role can see the age of other roles' transactions only as a
 /// number of transactions, not as a time.
+///
+/// While a transaction that writes is open, it also determines the `backend_xmin` of every other session. Those sessions are
+/// left out, unless they hold back vacuum by themselves.
 pub(crate) const HOLDERS: &str = "
 SELECT what, name, pid, application, transactions, seconds, active
 FROM (
     SELECT 'transaction' AS what,
-           concat_ws(' ', 'pid', pid, nullif(application_name, ''), state) AS name,
-           pid, nullif(application_name, '') AS application,
-           greatest(age(backend_xmin), age(backend_xid)) AS transactions,
-           (extract(epoch FROM clock_timestamp()) - extract(epoch FROM xact_start))::float8 AS seconds,
+           concat_ws(' ', 'pid', a.pid, nullif(a.application_name, ''), 'of', a.usename, '(' || a.state || ')')
+               || CASE WHEN EXISTS (
+                      SELECT FROM pg_locks l
+                      WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.mode = 'RowExclusiveLock'
+                        AND l.database = a.datid AND l.relation = {outbox_literal}::regclass)
+                  THEN ', which has written to the outbox' ELSE '' END AS name,
+           a.pid, nullif(a.application_name, '') AS application,
+           greatest(age(a.backend_xid), CASE WHEN w.xid IS NULL THEN age(a.backend_xmin) END) AS transactions,
+           (extract(epoch FROM clock_timestamp()) - extract(epoch FROM a.xact_start))::float8 AS seconds,
            true AS active
-    FROM pg_stat_activity
-    WHERE pid <> pg_backend_pid() AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
-      AND (datname = current_database() OR datname IS NULL)
+    FROM pg_stat_activity a
+    LEFT JOIN LATERAL (
+        SELECT o.backend_xid AS xid FROM pg_stat_activity o WHERE o.backend_xid = a.backend_xmin AND o.pid <> a.pid
+        UNION ALL
+        SELECT x.transaction FROM pg_prepared_xacts x WHERE x.transaction = a.backend_xmin
+        LIMIT 1
+    ) w ON true
+    WHERE a.pid <> pg_backend_pid() AND (a.backend_xid IS NOT NULL OR a.backend_xmin IS NOT NULL AND w.xid IS NULL)
+      AND (a.datname = current_database() OR a.datname IS NULL)
     UNION ALL
     SELECT 'prepared transaction', gid, NULL, NULL, age(transaction),
            (extract(epoch FROM clock_timestamp()) - extract(epoch FROM prepared))::float8, true
@@ -36,7 +50,7 @@ LIMIT $1::bigint";
 pub(crate) struct VacuumHolder {
     /// `transaction`, `prepared transaction` or `replication slot`.
     pub what: String,
-    /// For a transaction, its process, application and state.
+    /// For a transaction, its process, application, role and state, and whether it has written to the outbox.
     pub name: String,
     /// The server process, if there is one.
     pub pid: Option<i32>,

@@ -129,6 +129,7 @@ impl PlannedRead {
         let read = ReadRequest {
             lows: marks.lows.clone(),
             basis: marks.basis,
+            excepted: marks.excepted.clone(),
             rows_max,
             shares: shares(relay, lanes, rows_max),
             rows: RowSelection::Pending,

@@ -131,11 +131,21 @@ async fn step<C: Claim, P: Publisher>(
     let epoch = claimed.planned.marks.epoch();
     let bytes_max = limits.batch_bytes.saturating_sub(batch.bytes());
     let rows_max = relay.rows.rows_in(bytes_max).min(SLICE_ROWS_MAX);
+    // Note the fence before the read is sent. Otherwise an id below it could commit after the read's snapshot.
+    let (fenced, excepted) = {
+        let marks = relay.marks.borrow();
+        (marks.fence().passed(), marks.fence().excepted())
+    };
+    // The rows of a transaction that was excepted and has ended are not part of the search.
+    if excepted.ended != claimed.planned.marks.excepted.ended {
+        return Ok(Step::Last);
+    }
     let request = Search {
         above: search.highest(),
         gaps: search.gaps(),
         hold_version: batch.hold_version(),
         basis: batch.basis(),
+        excepted: excepted.xids,
         rows_max: limits.batch_rows.saturating_sub(batch.len()).min(rows_max),
         bytes_max,
         expects_rows,
@@ -144,8 +154,6 @@ async fn step<C: Claim, P: Publisher>(
     if request.rows_max == 0 || request.bytes_max == 0 {
         return Ok(Step::Last);
     }
-    // Note the fence before the read is sent. Otherwise an id below it could commit after the read's snapshot.
-    let fenced = relay.marks.borrow_mut().fence().passed();
     let mut rows = Vec::new();
     let found = claimed.claim.read_on(&request, &mut rows).await.inspect_err(|fault| {
         relay.narrowing.read_failed(&claimed.planned.lanes, request.rows_max, fault);

@@ -4,10 +4,10 @@ use crate::relay::Relay;
 use crate::relay::cycle::claim::Claimed;
 use crate::relay::cycle::session::Session;
 use crate::relay::event::Event;
-use crate::relay::failure::Failure;
-use crate::relay::holds::isolation;
+use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::outbox::Claim;
 use crate::relay::publisher::{Producer, Publisher};
+use crate::relay::reason::BROKERS_DOWN;
 use crate::relay::rows::batch::Batch;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -18,6 +18,9 @@ const COLLECT_REPORTS_WITHIN: Duration = Duration::from_secs(2);
 /// topics are stuck. This is longer than most leader changes, but short because other rows of the lanes wait meanwhile.
 const STUCK_SHARE: u32 = 3;
 const STUCK_CHECK_EVERY: Duration = Duration::from_secs(1);
+/// After this share of `takeover_timeout` without any report, the relay probes Kafka. If there is no answer within the same time,
+/// it gives its lanes back, so that a relay that reaches Kafka gets them within `takeover_timeout`.
+const SILENT_SHARE: u32 = 3;
 /// How long a flow waits at its end for the reports, before it continues for the sake of other partitions.
 const OVERDUE_AFTER: Duration = Duration::from_millis(100);
 
@@ -32,6 +35,8 @@ pub(super) struct Overdue {
     pub(super) begun: Instant,
     /// When the last of their reports arrived.
     silent_since: Instant,
+    /// When Kafka last answered a probe, or the wait began.
+    answered_at: Instant,
 }
 
 impl Overdue {
@@ -39,7 +44,8 @@ impl Overdue {
     fn new<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>, begun: Instant) -> Overdue {
         let rows = batch.len();
         let silent_since = session.reported_at().map_or(begun, |at| at.max(begun));
-        Overdue { rows, undecided: batch.undecided(0..rows), begun, silent_since }
+        let undecided = batch.undecided(0..rows);
+        Overdue { rows, undecided, begun, silent_since, answered_at: begun }
     }
 
     /// Counts the rows that are still undecided. `from` is at most the index of the first of them.
@@ -60,6 +66,10 @@ impl Overdue {
     }
 }
 
+fn silence_max<P>(relay: &Relay<P>) -> Duration {
+    relay.settings.limits().takeover_timeout / SILENT_SHARE
+}
+
 fn patience<P>(relay: &Relay<P>) -> Duration {
     relay.settings.limits().publish_timeout / STUCK_SHARE
 }
@@ -73,6 +83,13 @@ pub(super) async fn flows_on<C: Claim, P: Publisher>(
     batch: &mut Batch<C::Event>,
 ) -> bool {
     let measured = claimed.measured;
+    if let Some(mut overdue) = claimed.overdue {
+        let closing = closes_unanswered(relay, session, batch, &mut overdue);
+        if claimed.keep_during(relay, closing).await {
+            return false;
+        }
+        claimed.overdue = Some(overdue);
+    }
     if let Some(overdue) = &mut claimed.overdue {
         overdue.count(session, batch, measured.min(overdue.rows));
         let silent = overdue.silent_since.elapsed() >= patience(relay);
@@ -109,8 +126,15 @@ pub(super) async fn wait_for_reports<E: Event, P: Publisher>(
         check_at = check_at.max(Instant::now() + OVERDUE_AFTER);
     }
     while check_at < deadline {
-        if timeout_at(check_at, session.finish(batch)).await.is_ok() {
+        let probe_at = probe_at(relay, session, &overdue);
+        if timeout_at(check_at.min(probe_at), session.finish(batch)).await.is_ok() {
             return;
+        }
+        if closes_unanswered(relay, session, batch, &mut overdue).await {
+            return;
+        }
+        if Instant::now() < check_at {
+            continue;
         }
         overdue.count(session, batch, 0);
         overdue.include_later(batch);
@@ -128,8 +152,40 @@ pub(super) async fn wait_for_reports<E: Event, P: Publisher>(
     }
 }
 
-/// Closes the session if the cluster answers and only some partitions are silent. Holds their topics, unless the fault
-/// affects only this relay.
+/// When the relay probes Kafka if no report arrives until then.
+fn probe_at<P: Publisher>(relay: &Relay<P>, session: &Session<P::Producer>, overdue: &Overdue) -> Instant {
+    session.reported_at().map_or(overdue.answered_at, |at| at.max(overdue.answered_at)) + silence_max(relay)
+}
+
+/// Closes the session if no report has arrived for some time, and a probe of Kafka fails as well. Then the gate closes.
+async fn closes_unanswered<E: Event, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    batch: &mut Batch<E>,
+    overdue: &mut Overdue,
+) -> bool {
+    if Instant::now() < probe_at(relay, session, overdue) {
+        return false;
+    }
+    let waited = silence_max(relay);
+    let answer = timeout(waited, relay.publisher.probe()).await;
+    session.absorb(batch);
+    let failure = match answer {
+        Ok(Ok(())) => {
+            overdue.answered_at = Instant::now();
+            return false;
+        }
+        Ok(Err(failure)) => failure,
+        Err(_) => BROKERS_DOWN.failure(format!("Kafka did not answer a probe within {waited:?}")),
+    };
+    if Instant::now() < probe_at(relay, session, overdue) {
+        return false; // reports have arrived meanwhile
+    }
+    session.close(Failure { kind: FailureKind::Cluster, ..failure });
+    true
+}
+
+/// Closes the session if the cluster answers and only some partitions are silent. Holds their topics.
 async fn closes_stuck<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
@@ -142,13 +198,6 @@ async fn closes_stuck<E: Event, P: Publisher>(
     session.absorb(batch);
     if !matches!(answers, Ok(Ok(_))) {
         return false;
-    }
-    let mut silent = session.silent(batch, overdue.rows);
-    silent.sort_unstable();
-    if let Some(failure) = isolation::cut_off(relay, silent).await {
-        session.absorb(batch);
-        session.close(failure);
-        return true;
     }
     others_work(relay, session, batch, overdue) && session.hold_stuck(batch, overdue.rows, patience(relay))
 }

@@ -100,6 +100,8 @@ pub struct Stats {
     pub unsettled: Gauge,
     /// Seconds since the oldest unsent row was inserted, by the database's clock.
     pub oldest_seconds: Gauge<f64, AtomicU64>,
+    /// How long the oldest transaction that has written to the outbox has been open, as far as the relay knows.
+    pub oldest_writer_seconds: Gauge<f64, AtomicU64>,
     /// Unsent rows: exact up to 10,000, then the span of their ids.
     pub backlog: Gauge,
     /// The size of each table, with indexes and TOAST.
@@ -159,6 +161,7 @@ impl Stats {
             unfinished_requests: Gauge::default(),
             paused: PerLabel::default(),
             unsettled: Gauge::default(),
+            oldest_writer_seconds: Gauge::default(),
             oldest_seconds: Gauge::default(),
             backlog: Gauge::default(),
             table_bytes: PerLabel::default(),

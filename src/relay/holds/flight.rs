@@ -9,6 +9,7 @@ use crate::relay::holds::prober::Due;
 use crate::relay::holds::results::ProbeResults;
 use crate::relay::holds::turns::Turns;
 use crate::relay::lane::LANES;
+use crate::relay::lanes::fence::Excepted;
 use crate::relay::lanes::marks::LOWEST;
 use crate::relay::outbox::{Claim, Outbox, ReadEnd, ReadRequest, RowSelection, Settled, Settlement};
 use crate::relay::partition;
@@ -309,8 +310,14 @@ async fn read<Q, C: Claim>(
 ) -> Result<(HashMap<String, C::Event>, ReadEnd), Fault> {
     let count = rows.named().len();
     // Without marks: it begins at the smallest id, and raises none.
-    let read =
-        ReadRequest { lows: vec![LOWEST; count], basis: -1, rows_max: count, shares: vec![1; count], rows };
+    let read = ReadRequest {
+        lows: vec![LOWEST; count],
+        basis: -1,
+        excepted: Excepted::none(),
+        rows_max: count,
+        shares: vec![1; count],
+        rows,
+    };
     claim.read(&read).await?;
     let mut rows = Vec::new();
     // Rows beyond the byte limit are probed later.

@@ -5,7 +5,6 @@ use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::LOCKS_PATIENCE;
 use crate::relay::health::stats::Stats;
 use crate::relay::holds::holding::Holding;
-use crate::relay::holds::isolation::Isolation;
 use crate::relay::outbox::{Settlement, TopicHold};
 use crate::relay::reason;
 use std::cell::Cell;
@@ -16,8 +15,6 @@ use tokio::time::Instant;
 pub(crate) struct KnownHolds {
     /// Topics that were reported as held.
     pub(crate) reported: Holding,
-    /// Topics that other relays can reach and this one cannot.
-    pub(crate) isolation: Isolation,
     /// Until when settlements that record something else leave out holds and blocked keys.
     left_out_until: Cell<Option<Instant>>,
 }
@@ -43,14 +40,7 @@ impl KnownHolds {
     }
 
     /// Reports a recorded hold, if it is the first of its topic.
-    pub(crate) fn recorded<E: Event>(
-        &self,
-        TopicHold { topic, why, witness }: &TopicHold<'_, E>,
-        stats: &Stats,
-    ) {
-        if why.reason == reason::STUCK.word {
-            self.isolation.held(topic, witness.id());
-        }
+    pub(crate) fn recorded<E: Event>(&self, TopicHold { topic, why, .. }: &TopicHold<'_, E>, stats: &Stats) {
         if !self.reported.begins(topic) {
             tracing::debug!(topic, reason = why.reason, "topic already held: {}", why.error);
             return;

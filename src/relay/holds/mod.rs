@@ -2,7 +2,6 @@
 
 pub(crate) mod flight;
 pub(crate) mod holding;
-pub(crate) mod isolation;
 pub(crate) mod known;
 pub(crate) mod leaders;
 pub mod pauses;

@@ -138,7 +138,6 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             self.holds.release(&named(&found.works)).await?;
             self.finished(&found.works);
             for topic in &found.works {
-                relay.holds.isolation.forget(topic);
                 log_released(topic, relay.holds.reported.ends(topic));
             }
             // The fix may have helped other topics too.

@@ -5,7 +5,6 @@ use crate::relay::Relay;
 use crate::relay::backoff::Backoff;
 use crate::relay::failure::{Failure, Fault, FaultKind};
 use crate::relay::health::outage::{Outage, PROBER};
-use crate::relay::holds::isolation;
 use crate::relay::holds::pauses::{Counts, Pause, ReportedPauses};
 use crate::relay::holds::probe::Probes;
 use crate::relay::lane::Lane;
@@ -51,10 +50,6 @@ pub trait Holds {
     async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault>;
     /// Makes due every topic that this relay has postponed and no other relay has leased since.
     async fn make_due(&mut self) -> Result<(), Fault>;
-    /// Those of these topics that are no longer held and whose row is settled.
-    async fn released(&mut self, rows: &[(String, i64)]) -> Result<Vec<String>, Fault>;
-    /// The first waiting row that a claim would read.
-    async fn first_waiting(&mut self) -> Result<Option<i64>, Fault>;
 }
 
 /// How long a due topic belongs to the relay that probes it. If that relay dies, another one probes it afterwards.
@@ -148,11 +143,6 @@ async fn quiet<P>(relay: &Relay<P>) {
     }
 }
 
-async fn answers<P: Publisher>(relay: &Relay<P>) -> Result<(), Failure> {
-    relay.publisher.probe().await?;
-    isolation::is_still_cut_off(relay).await
-}
-
 /// Probes Kafka until a probe succeeds. Probes overlap: on a dead connection, a probe may hang even after Kafka is back.
 async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Backoff) {
     let mut probes = FuturesUnordered::new();
@@ -168,7 +158,7 @@ async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Back
                 }
             },
             () = sleep_until(next), if probes.len() < CLUSTER_PROBES_MOST => {
-                probes.push(answers(relay));
+                probes.push(relay.publisher.probe());
                 // A probe takes several round trips; give it time before the next one.
                 next = Instant::now() + CLUSTER_FIRST + backoff.next_wait();
             }
@@ -212,15 +202,6 @@ async fn refresh<P, H: Holds>(
         for (topic, lasted) in relay.holds.reported.left(asked, &held) {
             log_released(&topic, Some(lasted));
         }
-    }
-    if relay.holds.isolation.is_cut_off() {
-        relay.holds.isolation.first_waiting(holds.first_waiting().await?);
-    }
-    let stuck = relay.holds.isolation.stuck();
-    if stuck.len() as i64 > waiting.topics
-        || (!stuck.is_empty() && reported.is_older_than(waiting.hold_version))
-    {
-        relay.holds.isolation.released(holds.released(&stuck).await?);
     }
     if reported.is_older_than(waiting.hold_version) {
         let pauses = if waiting.paused.total() == 0 { Vec::new() } else { holds.pauses().await? };

@@ -4,13 +4,14 @@
 //! A mark is raised in four steps. None may be left out or reordered (ARCHITECTURE.md, "Low-water mark"):
 //!
 //! 1. Note H, the highest id of an unsent row that a read returned. Then list the transactions that hold RowExclusiveLock
-//!    on the outbox.
-//! 2. All of them have ended ([`crate::relay::lanes::fence`]), so no new row with an id <= H can appear.
+//!    on the outbox or on the sequence of the ids.
+//! 2. All of them have ended ([`crate::relay::lanes::fence`]), so no new row with an id <= H can appear. A transaction that stays
+//!    open is excepted: each read then checks that it is still in progress, and otherwise begins below its rows.
 //! 3. Only then is a read sent ([`Marks::snapshot`]).
-//! 4. Its rows are settled and the COMMIT is confirmed ([`Marks::raise`]).
+//! 4. Its rows are settled and the COMMIT is confirmed ([`Marks::raise`]). A scan has nothing to settle.
 
 use crate::relay::lane::{LANES, Lane};
-use crate::relay::lanes::fence::Fence;
+use crate::relay::lanes::fence::{Excepted, Fence, Writer};
 use crate::relay::lanes::seen::{GAPS_MAX, SeenIds};
 use crate::relay::outbox::ServerId;
 use crate::relay::rows::coverage::Coverage;
@@ -61,9 +62,16 @@ pub struct MarksSnapshot {
     pub lows: Vec<i64>,
     /// The basis for which `lows` is valid.
     pub basis: i64,
+    /// The transactions whose rows may be below `lows`, but only once they have ended.
+    pub excepted: Excepted,
 }
 
 impl MarksSnapshot {
+    /// The same, but for a read that begins at the smallest id.
+    pub(crate) fn reading_from_lowest(&self) -> MarksSnapshot {
+        MarksSnapshot { lows: vec![LOWEST; self.lows.len()], ..self.clone() }
+    }
+
     /// The epoch of the marks that the read belongs to.
     pub fn epoch(&self) -> u64 {
         self.epoch
@@ -147,6 +155,7 @@ impl Marks {
             resets: lanes.iter().map(|lane| self.resets[lane.index()]).collect(),
             lows: lanes.iter().map(|lane| self.low[lane.index()]).collect(),
             basis: self.basis,
+            excepted: self.fence.excepted(),
         }
     }
 
@@ -172,6 +181,27 @@ impl Marks {
         }
     }
 
+    /// Notes what a scan of `epoch` found: the first unsent row of each lane. It proves the same as a claim that has settled
+    /// every row before it.
+    pub(crate) fn scanned(
+        &mut self,
+        snapshot: &MarksSnapshot,
+        basis: i64,
+        lanes: &[Lane],
+        first: &[(Lane, i64)],
+    ) {
+        if snapshot.epoch != self.epoch {
+            return;
+        }
+        self.note_basis(snapshot.epoch, basis);
+        self.highest_read = first.iter().fold(self.highest_read, |highest, (_, id)| highest.max(*id));
+        let coverage = |lane: &Lane| {
+            let first_open = first.iter().find(|(its, _)| its == lane).map(|(_, id)| *id);
+            Coverage { lane: *lane, last_read: None, first_open, cut: false, used_share: false }
+        };
+        self.raise(snapshot, basis, &lanes.iter().map(coverage).collect::<Vec<_>>());
+    }
+
     /// Notes the ids of rows of any lane, sent or not, that a flow of `epoch` saw. They do not change H: otherwise one very
     /// large id of a sent row would raise all marks above the ids that are drawn now.
     pub(crate) fn note_seen(&mut self, epoch: u64, ids: &[i64]) {
@@ -191,22 +221,47 @@ impl Marks {
     }
 
     /// The fence.
-    pub fn fence(&mut self) -> &mut Fence {
-        &mut self.fence
+    pub fn fence(&self) -> &Fence {
+        &self.fence
     }
 
-    /// Compares the first unsent row of each of these lanes, as found by a sweep, with `lows`, their marks when the sweep was
-    /// sent, or with the current marks if they are lower. Marks that were raised meanwhile may be above rows that are sent by
-    /// now. A row below the mark of its lane was reset to unsent, so the lane is read from the smallest id again. Several
-    /// such lanes, or the same one twice in a row, mean that ids went backwards: the sequence was restarted, or one id was
-    /// very large. H is then far above the ids that are drawn now, and the marks would rise above them again, so everything
-    /// is forgotten.
-    pub(crate) fn swept(&mut self, lanes: &[Lane], lows: &[i64], first_unsent: &[(Lane, i64)]) -> Swept {
-        let below = |(lane, low): &(Lane, i64)| {
-            first_unsent.iter().any(|(its, id)| its == lane && id <= low && *id <= self.low(*lane))
+    /// Passes a list of the writers to the fence. `high` is H, as noted before they were listed.
+    pub fn list_writers(&mut self, high: i64, writers: Vec<Writer>) {
+        if let Some(below_rows) = self.fence.list(high, writers) {
+            for lane in 0..LANES {
+                self.low[lane] = self.low[lane].min(below_rows);
+                // Reads that were sent before raise nothing: their snapshots may not contain the rows.
+                self.resets[lane] += 1;
+            }
+        }
+    }
+
+    /// Compares the first unsent row of each of these lanes, as found by a sweep, with their marks when the sweep was sent, or
+    /// with the current marks if they are lower. Marks that were raised meanwhile may be above rows that are sent by now. A
+    /// row below the mark of its lane was reset to unsent, so the lane is read from the smallest id again. Several such
+    /// lanes, or the same one twice in a row, mean that ids went backwards: the sequence was restarted, or one id was very
+    /// large. H is then far above the ids that are drawn now, and the marks would rise above them again, so everything is
+    /// forgotten.
+    ///
+    /// Above the floor, the row may also belong to a transaction that was excepted and has ended, so the mark is only lowered.
+    pub(crate) fn swept(
+        &mut self,
+        lanes: &[Lane],
+        snapshot: &MarksSnapshot,
+        first_unsent: &[(Lane, i64)],
+    ) -> Swept {
+        let hidden = |(lane, low): (&Lane, &i64)| {
+            let first = first_unsent.iter().find(|(its, _)| its == lane)?;
+            (first.1 <= *low && first.1 <= self.low(*lane)).then_some(*first)
         };
-        let with_lows = lanes.iter().copied().zip(lows.iter().copied());
-        let below: Vec<Lane> = with_lows.filter(below).map(|(lane, _)| lane).collect();
+        let hidden: Vec<(Lane, i64)> = lanes.iter().zip(&snapshot.lows).filter_map(hidden).collect();
+        let floor = snapshot.excepted.floor.min(self.fence.excepted().floor);
+        let (below, above): (Vec<_>, Vec<_>) = hidden.into_iter().partition(|(_, id)| *id <= floor);
+        for (lane, id) in above {
+            self.low[lane.index()] = id - 1;
+            self.resets[lane.index()] += 1;
+        }
+        let below: Vec<Lane> = below.into_iter().map(|(lane, _)| lane).collect();
         if below.len() > 1 || below.iter().any(|lane| self.was_reset[lane.index()]) {
             self.forget_ids();
             return Swept::Forgotten;

@@ -4,7 +4,7 @@
 //! safe.
 
 pub(crate) mod board;
-pub(crate) mod fence;
+pub mod fence;
 pub mod marks;
 pub(crate) mod scan_order;
 pub mod scout;

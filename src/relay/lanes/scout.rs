@@ -11,7 +11,8 @@ use crate::relay::backoff::Backoff;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::outage::Outage;
 use crate::relay::lane::{LANES, Lane};
-use crate::relay::lanes::marks::{LOWEST, Swept};
+use crate::relay::lanes::fence::Writer;
+use crate::relay::lanes::marks::{MarksSnapshot, Swept};
 use crate::relay::lanes::scan_order::ScanOrder;
 use crate::relay::lanes::watch::{SCAN_EVERY, Watch, Watched, Watcher};
 use crate::relay::lanes::width::Width;
@@ -37,10 +38,10 @@ const SWEEP_LANES: usize = 8;
 /// The scout's access to the outbox.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait ScoutQueries {
-    /// The first unsent row above the low of each of these lanes, if there is one.
-    async fn scan(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Scan, Fault>;
-    /// The transactions that hold RowExclusiveLock on the outbox.
-    async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault>;
+    /// The first unsent row above the mark of each of these lanes, if there is one.
+    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault>;
+    /// The transactions that hold RowExclusiveLock on the outbox or on the sequence of its ids.
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault>;
     /// Waits for what `watch` describes. A dropped future leaves the server waiting, but without a transaction or locks.
     async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault>;
     /// Counts the unsent rows above these lows, one per lane: exact up to 10,000, then an estimate from the ids.
@@ -210,7 +211,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let snapshot = self.relay.marks.borrow().snapshot(&lanes);
         self.watcher.scans(&mut self.relay.marks.borrow_mut());
         let begun = Instant::now();
-        let scan = match self.queries.scan(&lanes, &snapshot.lows, snapshot.basis).await {
+        let scan = match self.queries.scan(&lanes, &snapshot).await {
             Err(fault) if fault.kind == FaultKind::TimedOut && self.scan_order.timed_out(&lanes) => {
                 tracing::debug!("{fault}; scanning fewer lanes next time");
                 return Ok(Work::Possible);
@@ -220,7 +221,10 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         self.scan_order.note_duration(&lanes, begun.elapsed());
         self.relay.stats.scans.inc();
         self.relay.stats.scans_empty.inc_by(scan.first_unsent.is_empty().into());
-        self.relay.marks.borrow_mut().note_server(scan.server);
+        let mut marks = self.relay.marks.borrow_mut();
+        marks.note_server(scan.server);
+        marks.scanned(&snapshot, scan.basis, &lanes, &scan.first_unsent);
+        drop(marks);
         self.relay.board.add(scan.first_unsent.iter().map(|(lane, _)| *lane));
         // A claim finds out whether the settlement of these rows was recorded. Until then, an operator's replay of them
         // would be mistaken for rows that are already acknowledged.
@@ -246,8 +250,8 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let begun = Instant::now();
         self.sweep_at = begun + SWEEP_EVERY;
         // The marks before the scan, because those of its rows may be raised before its answer arrives.
-        let marks = self.relay.marks.borrow().snapshot(&lanes);
-        let scan = self.queries.scan(&lanes, &vec![LOWEST; lanes.len()], marks.basis).await;
+        let sent = self.relay.marks.borrow().snapshot(&lanes);
+        let scan = self.queries.scan(&lanes, &sent.reading_from_lowest()).await;
         self.sweep_at = after(&scan, begun, SWEEP_EVERY);
         let timed_out = matches!(&scan, Err(fault) if fault.kind == FaultKind::TimedOut);
         if timed_out && self.sweeping.timed_out(lanes.len()) {
@@ -256,12 +260,11 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         self.swept = (self.swept + lanes.len()) % LANES;
         let scan = scan?;
         self.sweeping.worked(lanes.len(), begun.elapsed());
-        let lows = marks.lows;
         let mut marks = self.relay.marks.borrow_mut();
         marks.note_server(scan.server);
         // Rows whose hold has just ended may also be below the marks. The next claim discards the marks anyway.
         let is_outdated = !marks.are_for(scan.basis);
-        match marks.swept(&lanes, &lows, &scan.first_unsent) {
+        match marks.swept(&lanes, &sent, &scan.first_unsent) {
             Swept::Clean => {}
             Swept::Reset => tracing::debug!("unsent event found below the low-water mark of a lane"),
             Swept::Forgotten if is_outdated => {
@@ -279,25 +282,20 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
 
     /// Begins a fence, or checks whether the current one has passed. Returns whether it asked Postgres.
     async fn step_fence(&mut self) -> Result<bool, Fault> {
-        let (epoch, high, pending) = {
-            let mut marks = self.relay.marks.borrow_mut();
-            let (epoch, high) = (marks.epoch(), marks.highest_read());
-            let fence = marks.fence();
-            if !fence.is_pending() && high <= fence.passed() {
+        let (epoch, high) = {
+            let marks = self.relay.marks.borrow();
+            if !marks.fence().is_pending() && marks.highest_read() <= marks.fence().passed() {
                 return Ok(false);
             }
-            (epoch, high, fence.is_pending())
+            (marks.epoch(), marks.highest_read())
         };
         let (server, writers) = self.queries.writers().await?;
         let mut marks = self.relay.marks.borrow_mut();
         marks.note_server(server);
         if marks.epoch() == epoch {
-            if pending {
-                marks.fence().update(writers);
-            } else {
-                marks.fence().begin(high, writers);
-            }
+            marks.list_writers(high, writers);
         }
+        self.relay.stats.oldest_writer_seconds.set(marks.fence().waits_for().as_secs_f64());
         Ok(true)
     }
 

@@ -83,7 +83,9 @@ impl Watcher {
         // If another relay has read higher ids, this one does not know their gaps.
         let knows_gaps = seen.as_ref().is_some_and(|seen| Some(seen.highest()) >= highest);
         let gaps = seen.filter(|_| knows_gaps).map(|seen| seen.gaps()).filter(|gaps| gaps.len() <= GAPS_MAX);
-        self.known = Some((highest, gaps.unwrap_or_default()));
+        // The rows of an excepted transaction are not in the gaps. Only a scan notices that it has ended.
+        let excepts = !marks.fence().excepted().xids.is_empty();
+        self.known = (!excepts).then(|| (highest, gaps.unwrap_or_default()));
         self.basis = None;
     }
 
@@ -151,7 +153,7 @@ mod tests {
         marks.note_server(ServerId { connection: 1, started_us: 1, backend: 1 });
         let epoch = marks.epoch();
         marks.note_ids(epoch, ids[..1].iter().copied());
-        marks.fence().begin(ids[0], Vec::new());
+        marks.list_writers(ids[0], Vec::new());
         marks.note_ids(epoch, ids.iter().copied());
         marks
     }

@@ -13,8 +13,10 @@ use outbox_relay::postgres::cycle::event::OutboxRow;
 use outbox_relay::postgres::cycle::statements::Statements;
 use outbox_relay::postgres::schema::check::PayloadType;
 use outbox_relay::relay::event::{Event, Payload};
+use outbox_relay::relay::failure::FaultKind;
 use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::lanes::fence::Excepted;
 use outbox_relay::relay::outbox::{
     Claim, Outbox as _, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, Settled, Settlement,
 };
@@ -48,6 +50,7 @@ fn everything(lanes: &[Lane]) -> ReadRequest {
     ReadRequest {
         lows: vec![i64::MIN; lanes.len()],
         basis: -1,
+        excepted: Excepted::none(),
         rows_max: 10_000,
         shares: vec![10_000; lanes.len()],
         rows: RowSelection::Pending,
@@ -143,8 +146,17 @@ async fn read_on(
     for (expects_rows, expects_free) in [(false, false), (false, true), (true, false), (true, true)] {
         let gaps = gaps.to_vec();
         let bytes_max = usize::MAX;
-        let search =
-            Search { above, gaps, hold_version, basis, rows_max, bytes_max, expects_rows, expects_free };
+        let search = Search {
+            above,
+            gaps,
+            hold_version,
+            basis,
+            excepted: Vec::new(),
+            rows_max,
+            bytes_max,
+            expects_rows,
+            expects_free,
+        };
         let mut rows = Vec::new();
         let found = claim.read_on(&search, &mut rows).await.unwrap();
         results.push((rows.iter().map(Event::id).collect(), found));
@@ -229,6 +241,7 @@ async fn flow_reads_large_rows_like_a_claim_and_finds_gaps_at_any_distance() {
     for (expects_free, gaps) in [(true, vec![2, 290]), (false, vec![290]), (true, vec![290]), (true, vec![])]
     {
         let search = Search {
+            excepted: Vec::new(),
             above: 299,
             gaps: gaps.clone(),
             hold_version: slice.hold_version,
@@ -270,6 +283,7 @@ async fn flow_reads_a_row_with_a_missing_type_like_a_claim() {
     let slice = claim.next_slice(1_000, usize::MAX, &mut Vec::new()).await.unwrap();
     for expects_free in [true, false] {
         let search = Search {
+            excepted: Vec::new(),
             above: 0,
             gaps: Vec::new(),
             hold_version: slice.hold_version,
@@ -314,6 +328,7 @@ async fn flow_does_not_read_the_contents_of_rows_of_other_lanes() {
         }
         let slice = under.as_ref().unwrap();
         let search = Search {
+            excepted: Vec::new(),
             above: 0,
             gaps: Vec::new(),
             hold_version: slice.hold_version,
@@ -330,5 +345,32 @@ async fn flow_does_not_read_the_contents_of_rows_of_other_lanes() {
             claim.release().await.unwrap();
         }
     }
+    outbox.drop().await;
+}
+
+/// The server answers the COMMIT of an aborted transaction with success, although nothing is recorded.
+#[tokio::test]
+async fn commit_of_an_aborted_claim_is_no_success() {
+    let outbox = Outbox::without_topics("aborted").await;
+    run(&outbox.client, ROWS).await;
+    let other = outbox.database.connect().await;
+    run(&other, "BEGIN; SELECT FROM app.outbox FOR UPDATE").await;
+    for (prepares, promptly) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (mut worker, lanes) = (worker(&outbox, prepares), Lane::all().collect::<Vec<_>>());
+        let read = everything(&lanes);
+        let mut claim = worker.claim(&lanes, promptly.then_some(&read)).await.unwrap();
+        if !promptly {
+            claim.read(&read).await.unwrap();
+        }
+        let mut rows = Vec::new();
+        claim.next_slice(10_000, 1 << 30, &mut rows).await.unwrap();
+        let fault = claim.record_sent(&rows.iter().collect::<Vec<_>>()).await.unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Contended, "{fault}");
+        let nothing =
+            Settlement { sent: vec![], rejected: vec![], blocked: vec![], held: vec![], skip_locked: true };
+        let settled = claim.settle(&nothing).await;
+        assert!(settled.is_err(), "prepares {prepares}, promptly {promptly}: {settled:?}");
+    }
+    drop(other);
     outbox.drop().await;
 }

@@ -65,7 +65,7 @@ const HISTORIES: &[(&str, &[&str])] = &[
 /// The ways to plan a prepared statement: once for all arguments, or for each execution.
 const MODES: [&str; 2] = ["force_generic_plan", "force_custom_plan"];
 
-const READ_TYPES: &str = "smallint[], bigint[], bigint, bigint, integer, bigint[]";
+const READ_TYPES: &str = "smallint[], bigint[], bigint, bigint, integer, bigint[], bigint[], bigint";
 
 fn statements(on_sent: OnSent) -> Statements {
     statements_for(on_sent, TopicTemplate::default().into())
@@ -126,10 +126,14 @@ async fn reads_use_the_pending_index(outbox: &Outbox, statements: &Statements, h
         let lows = lanes.split(',').map(|_| "0").collect::<Vec<_>>().join(",");
         let scanned = format!("'{{{lanes}}}', '{{{lows}}}', 0");
         let shares = lanes.split(',').map(|_| "313").collect::<Vec<_>>().join(",");
-        let read = format!("{scanned}, 5000, 1000000, '{{{shares}}}'");
+        let read = format!("{scanned}, 5000, 1000000, '{{{shares}}}', '{{9}}', 0");
         for (sql, types, arguments) in [
             (statements.read(), READ_TYPES, &read),
-            (statements.scan(), "smallint[], bigint[], bigint", &scanned),
+            (
+                statements.scan(),
+                "smallint[], bigint[], bigint, bigint[], bigint",
+                &format!("{scanned}, '{{9}}', 0"),
+            ),
             (backlog, "smallint[], bigint[]", &format!("'{{{lanes}}}', '{{{lows}}}'")),
             (oldest, oldest_types, &scanned),
         ] {
@@ -156,14 +160,14 @@ async fn flow_finds_rows_by_id(outbox: &Outbox, history: &str, on_sent: OnSent) 
 /// Rows above the highest id come from the primary key in its order, and gaps are looked up in it. The cheap read walks the
 /// primary key from the first gap.
 async fn flow_reads_use_the_primary_key(outbox: &Outbox, statements: &Statements, history: &str) {
-    let arguments = "7, '{3,5}', 0, 0, 1000000, 5000, '{1,2}'";
-    let types = "bigint, bigint[], bigint, bigint, integer, bigint, smallint[]";
+    let arguments = "7, '{3,5}', 0, 0, 1000000, 5000, '{1,2}', '{9}'";
+    let types = "bigint, bigint[], bigint, bigint, integer, bigint, smallint[], bigint[]";
     let [peek, read, read_if_free] = statements.reads_of_flows();
     let by_id_and_gaps =
         &["using outbox_pkey on outbox i_1", "Index Cond: (id = ANY (", "Index Cond: (id > "];
     let by_id = &["using outbox_pkey on outbox i", "Index Cond: (id > "];
     for (sql, arguments, types, parts) in [
-        (peek, "7, '{3,5}'", "bigint, bigint[]", &by_id_and_gaps[..]),
+        (peek, "7, '{3,5}', '{9}'", "bigint, bigint[], bigint[]", &by_id_and_gaps[..]),
         (read, arguments, types, by_id_and_gaps),
         (read_if_free, &format!("{arguments}, 2"), &format!("{types}, bigint"), by_id),
     ] {
@@ -206,7 +210,7 @@ async fn claim_reads_few_pages_in_addition_to_those_of_its_rows() {
     let shares = vec!["79"; 64].join(",");
     run(&outbox.client, &format!("PREPARE claim ({READ_TYPES}) AS {}", statements.read())).await;
     let explain = format!(
-        "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE claim ('{{{lanes}}}', '{{{lows}}}', 0, 5000, 1000000, '{{{shares}}}')"
+        "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE claim ('{{{lanes}}}', '{{{lows}}}', 0, 5000, 1000000, '{{{shares}}}', '{{9}}', 0)"
     );
     let explained = outbox.client.simple_query(&explain).await.unwrap();
     let text = explained.iter().find_map(|message| match message {

@@ -15,6 +15,7 @@ use outbox_relay::postgres::schema::check::PayloadType;
 use outbox_relay::relay::failure::FaultKind;
 use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::lanes::marks::Marks;
 use outbox_relay::relay::lanes::scout::ScoutQueries;
 use outbox_relay::relay::reaper::{Pace, Reap};
 use tokio_postgres::SimpleQueryMessage;
@@ -164,10 +165,10 @@ async fn transaction_timeout_of_the_database_does_not_end_the_relays_statements(
     let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
     let mut queries = PostgresScoutQueries::new(database, Rc::new(statements), table.quoted());
     let lanes: Vec<Lane> = Lane::all().collect();
-    queries.scan(&lanes, &[i64::MIN; 64], -1).await.unwrap();
+    queries.scan(&lanes, &Marks::new().snapshot(&lanes)).await.unwrap();
     // Longer than the timeout, and longer than the relay waits for a lock.
     run(&outbox.client, "BEGIN; LOCK TABLE app.outbox IN ACCESS EXCLUSIVE MODE").await;
-    let fault = queries.scan(&lanes, &[i64::MIN; 64], -1).await.unwrap_err();
+    let fault = queries.scan(&lanes, &Marks::new().snapshot(&lanes)).await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Contended, "{fault}");
     run(&outbox.client, "COMMIT").await;
     outbox.drop().await;

@@ -13,6 +13,7 @@ use outbox_relay::postgres::schema::check::PayloadType;
 use outbox_relay::relay::failure::FaultKind;
 use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::lanes::marks::Marks;
 use outbox_relay::relay::lanes::scout::ScoutQueries;
 use outbox_relay::relay::lanes::watch::{Watch, Watched};
 
@@ -42,7 +43,7 @@ fn queries(outbox: &Outbox, prepared: bool) -> PostgresScoutQueries {
 
 async fn basis(queries: &mut PostgresScoutQueries) -> i64 {
     let lanes: Vec<Lane> = Lane::all().collect();
-    queries.scan(&lanes, &[i64::MIN; 64], -1).await.unwrap().basis
+    queries.scan(&lanes, &Marks::new().snapshot(&lanes)).await.unwrap().basis
 }
 
 /// A wait that is too long for these tests.

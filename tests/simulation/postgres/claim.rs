@@ -183,6 +183,9 @@ impl Claim for SimClaim<'_> {
             basis: server.basis(),
             ..SearchResult::default()
         };
+        if !server.are_open(&search.excepted) && !server.world.breaks(Sabotage::FlowIgnoresExcepted) {
+            found.hold_version = -1;
+        }
         let is_same = found.hold_version == search.hold_version && found.basis == search.basis;
         if server.world.breaks(Sabotage::FlowUnderAnyVersion) {
             (found.hold_version, found.basis) = (search.hold_version, search.basis);

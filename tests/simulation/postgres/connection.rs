@@ -110,7 +110,8 @@ impl SimConnection {
             return Ok(());
         }
         sleep(STATEMENT_TIMEOUT).await;
-        Err(self.refuses(FaultKind::TimedOut))
+        let message = "the statement timed out".to_owned();
+        Err(Fault { kind: FaultKind::TimedOut, doing: "simulating", message })
     }
 
     /// The server that answered.

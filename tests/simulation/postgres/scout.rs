@@ -9,6 +9,8 @@ use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::holds::pauses::{Counts, Pause};
 use outbox_relay::relay::holds::prober::{Due, Failed, Holds, LEASE, Waiting, Witness};
 use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::lanes::fence::Writer;
+use outbox_relay::relay::lanes::marks::MarksSnapshot;
 use outbox_relay::relay::lanes::scout::{Oldest, Scan, ScoutQueries};
 use outbox_relay::relay::lanes::watch::{Watch, Watched};
 use outbox_relay::relay::outbox::ServerId;
@@ -17,13 +19,14 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 impl ScoutQueries for SimConnection {
-    async fn scan(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Scan, Fault> {
+    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault> {
         self.send_statement(false).await?;
         self.in_time(lanes.len()).await?;
         let server = &self.server;
-        let (asked, basis) = (basis, server.basis());
-        let valid = asked == basis;
-        let rows = server.pending(0, lanes, |place| if valid { lows[place] } else { i64::MIN });
+        let (lows, basis) = (&marks.lows, server.basis());
+        let valid = marks.basis == basis;
+        let floor = server.floor(&marks.excepted);
+        let rows = server.pending(0, lanes, |place| if valid { lows[place].min(floor) } else { i64::MIN });
         let mut first_unsent: Vec<(Lane, i64)> = Vec::new();
         for row in rows {
             if first_unsent.last().is_none_or(|(lane, _)| *lane != row.lane()) {
@@ -39,7 +42,7 @@ impl ScoutQueries for SimConnection {
         Ok(Scan { server, basis, first_unsent })
     }
 
-    async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
         self.send_statement(false).await?;
         let world = &self.server.world;
         if world.breaks(Sabotage::MarkRaisedByFence) {
@@ -48,7 +51,7 @@ impl ScoutQueries for SimConnection {
         let mut writers = self.server.writers();
         if world.breaks(Sabotage::MarkLagsByTime) {
             // Each list names another transaction, so the fence passes at the next check, a tenth of a second later.
-            writers = vec![format!("time/{}", world.below(1_000_000))];
+            writers = vec![Writer { name: format!("time/{}", world.below(1_000_000)), xid: None }];
         }
         let id = self.server_id();
         self.receive_answer().await?;
@@ -172,26 +175,6 @@ impl Holds for SimConnection {
             self.server.renew_lease(topic_number(topic), self.lease());
         }
         self.receive_answer().await
-    }
-
-    async fn released(&mut self, rows: &[(String, i64)]) -> Result<Vec<String>, Fault> {
-        self.send_statement(false).await?;
-        let unnoticed = self.server.world.breaks(Sabotage::ReleasesUnnoticed);
-        let is_released = |(topic, id): &&(String, i64)| {
-            let unsent = self.server.rows(|row| row.event.id == *id && row.sent_at.is_none());
-            !unnoticed && unsent.is_empty() && self.server.held(Some(topic_number(topic))).is_none()
-        };
-        let released = rows.iter().filter(is_released).map(|(topic, _)| topic.clone()).collect();
-        self.receive_answer().await?;
-        Ok(released)
-    }
-
-    async fn first_waiting(&mut self) -> Result<Option<i64>, Fault> {
-        self.send_statement(false).await?;
-        let lanes: Vec<Lane> = Lane::all().collect();
-        let first = self.server.pending(0, &lanes, |_| i64::MIN).iter().map(Event::id).min();
-        self.receive_answer().await?;
-        Ok(first)
     }
 
     /// Probes are postponed by a few seconds at most.

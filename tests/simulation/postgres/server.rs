@@ -9,6 +9,7 @@ use crate::promises::Promises;
 use crate::relays::PUBLISH_TIMEOUT;
 use crate::world::World;
 use outbox_relay::relay::lane::{LANES, Lane};
+use outbox_relay::relay::lanes::fence::{Excepted, Writer};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -20,6 +21,8 @@ use tokio::time::{Instant, timeout_at};
 pub const TAKEOVER: Duration = Duration::from_secs(3);
 /// How long a statement waits for another transaction's row lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// When the fence has certainly excepted a transaction.
+const FORGOTTEN_AFTER: Duration = Duration::from_millis(1_400);
 /// Represents the row with the version of the holds among the locked rows.
 const HOLD_VERSION: i64 = i64::MIN;
 /// The maximum duration of a claim: `publish_timeout`, and time for the last reports, judging and settling.
@@ -61,6 +64,8 @@ struct Transaction {
     claim_of: Option<usize>,
     /// It holds RowExclusiveLock on the outbox.
     writes: bool,
+    /// It holds RowExclusiveLock on the sequence.
+    draws: bool,
     /// It holds AccessShareLock on the outbox.
     reads: bool,
     /// The first id that it has drawn.
@@ -117,6 +122,7 @@ impl Server {
         let transaction = Transaction {
             claim_of,
             writes: false,
+            draws: false,
             reads: false,
             first_id: None,
             begun: now,
@@ -214,7 +220,11 @@ impl Server {
     /// rows are left or if the lock is not free.
     pub fn truncate(&self) -> bool {
         let state = self.state.borrow();
-        let locked = state.transactions.values().any(|transaction| transaction.writes || transaction.reads);
+        let locks = |transaction: &Transaction| {
+            // RESTART IDENTITY also locks the sequence.
+            transaction.writes || transaction.reads || transaction.draws
+        };
+        let locked = state.transactions.values().any(locks);
         let tables = &state.tables;
         let unsent = tables.rows.values().any(|row| row.sent_at.is_none()) || !tables.blocked.is_empty();
         if locked || unsent || !tables.prepared.is_empty() {
@@ -232,18 +242,50 @@ impl Server {
         let id = state.next_id;
         state.next_id += 1;
         if let Some(transaction) = state.transactions.get_mut(&name) {
+            transaction.draws = true;
             transaction.first_id.get_or_insert(id);
         }
         id
     }
 
-    /// The transactions that hold a RowExclusiveLock on the outbox.
-    pub fn writers(&self) -> Vec<String> {
+    /// The transactions that hold a RowExclusiveLock on the outbox or on its sequence.
+    pub fn writers(&self) -> Vec<Writer> {
         let state = self.state.borrow();
-        let open = state.transactions.iter().filter(|(_, transaction)| transaction.writes);
-        let open = open.map(|(name, _)| format!("3/{name}"));
-        let prepared = state.tables.prepared.keys().map(|name| format!("-1/{name}"));
+        let unlisted = self.world.breaks(Sabotage::DrawnUnfenced);
+        let forgets = self.world.breaks(Sabotage::ExceptedForgotten);
+        let is_forgotten =
+            |transaction: &Transaction| forgets && transaction.begun.elapsed() > FORGOTTEN_AFTER;
+        let holds = |transaction: &Transaction| {
+            (transaction.writes || transaction.draws && !unlisted) && !is_forgotten(transaction)
+        };
+        let open = state.transactions.iter().filter(|(_, transaction)| holds(transaction));
+        // A transaction gets its id when it changes the first row.
+        let open = open.map(|(name, transaction)| Writer {
+            name: format!("3/{name}"),
+            xid: (!transaction.changes.is_empty()).then_some(*name as i64),
+        });
+        let prepared = state
+            .tables
+            .prepared
+            .keys()
+            .map(|name| Writer { name: format!("-1/{name}"), xid: Some(*name as i64) });
         open.chain(prepared.filter(|_| !self.world.breaks(Sabotage::PreparedUnfenced))).collect()
+    }
+
+    /// Whether all of these transactions are still in progress.
+    pub fn are_open(&self, xids: &[i64]) -> bool {
+        let state = self.state.borrow();
+        let is_open = |xid: &i64| {
+            let name = *xid as u64;
+            state.transactions.contains_key(&name) || state.tables.prepared.contains_key(&name)
+        };
+        xids.iter().all(is_open)
+    }
+
+    /// The id at which a read of pending rows begins at most.
+    pub fn floor(&self, excepted: &Excepted) -> i64 {
+        let ignored = self.world.breaks(Sabotage::ClaimIgnoresExcepted);
+        if ignored || self.are_open(&excepted.xids) { i64::MAX } else { excepted.floor }
     }
 
     /// The highest id up to which no row can be committed any more. Only the server knows it.

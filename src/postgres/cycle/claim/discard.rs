@@ -1,7 +1,7 @@
 //! Whether the connection of a claim must be closed.
 
 use crate::postgres::connection::ending::Ending;
-use crate::relay::failure::{Fault, FaultKind};
+use crate::relay::failure::Fault;
 use std::cell::Cell;
 
 /// Whether the connection must not be used again.
@@ -26,11 +26,11 @@ impl Discard {
         self.due.take()
     }
 
-    /// Discards the connection unless another session's lock caused the fault. The cause may be the state of this
-    /// connection: a demoted server, a stale plan, or a prepared statement that a pooler lost. Returns the fault, with
+    /// Discards the connection unless another session's lock or the statement timeout caused the fault. The cause may be the state
+    /// of this connection: a demoted server, a stale plan, or a prepared statement that a pooler lost. Returns the fault, with
     /// the reason for which the server ended the session if the connection is closed.
     pub(crate) fn after(&self, fault: Fault) -> Fault {
-        if fault.kind != FaultKind::Contended {
+        if !fault.kind.keeps_connection() {
             self.set();
         }
         self.ending.explain(fault)
@@ -40,13 +40,15 @@ impl Discard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::relay::failure::FaultKind;
 
     #[test]
-    fn only_a_lock_of_another_session_keeps_the_connection() {
+    fn only_a_lock_of_another_session_or_a_timeout_keeps_the_connection() {
         let discard = Discard::default();
         for kind in [FaultKind::Contended, FaultKind::Unavailable, FaultKind::Refused, FaultKind::TimedOut] {
             discard.after(Fault { kind, doing: "testing", message: String::new() });
-            assert_eq!(discard.take(), kind != FaultKind::Contended, "{kind:?}");
+            let keeps = [FaultKind::Contended, FaultKind::TimedOut].contains(&kind);
+            assert_eq!(discard.take(), !keeps, "{kind:?}");
             assert!(!discard.take());
         }
     }

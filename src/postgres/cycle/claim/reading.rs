@@ -9,6 +9,7 @@ use crate::postgres::cycle::claim::transaction::ClaimTransaction;
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
+use crate::relay::lanes::fence::Excepted;
 use crate::relay::outbox::{ReadRequest, RowSelection};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Portal, RowStream, Statement};
@@ -53,7 +54,7 @@ impl<'a> Values<'a> {
 
     /// The parameters that select pending rows, without the limits.
     pub(crate) fn pending(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
-        self.typed().into_iter().take(3).collect()
+        self.typed().into_iter().take(3).chain(excepted(&self.read.excepted)).collect()
     }
 
     pub(crate) fn typed(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
@@ -65,8 +66,9 @@ impl<'a> Values<'a> {
             (&self.record_bytes_max, Type::INT4),
             (&self.shares, Type::INT8_ARRAY),
         ];
-        if self.read.rows != RowSelection::Pending {
-            values.push((&self.witnesses, Type::INT8_ARRAY));
+        match self.read.rows {
+            RowSelection::Pending => values.extend(excepted(&self.read.excepted)),
+            _ => values.push((&self.witnesses, Type::INT8_ARRAY)),
         }
         values
     }
@@ -74,6 +76,11 @@ impl<'a> Values<'a> {
     fn untyped(&self) -> Vec<&(dyn ToSql + Sync)> {
         self.typed().into_iter().map(|(value, _)| value).collect()
     }
+}
+
+/// The parameters that tell a read of pending rows which transactions the marks except.
+pub(crate) fn excepted(excepted: &Excepted) -> [(&(dyn ToSql + Sync), Type); 2] {
+    [(&excepted.xids, Type::INT8_ARRAY), (&excepted.floor, Type::INT8)]
 }
 
 /// The statement for this read.

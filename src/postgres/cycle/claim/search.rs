@@ -58,7 +58,7 @@ async fn peek(
     search: &Search,
 ) -> Result<Option<SearchResult>, Fault> {
     let statement = answer(DOING, transaction.prepare_cached(&statements.peek)).await?;
-    let values: [&(dyn ToSql + Sync); 2] = [&search.above, &search.gaps];
+    let values: [&(dyn ToSql + Sync); 3] = [&search.above, &search.gaps, &search.excepted];
     let row = answer(DOING, transaction.client().query_one(&statement, &values)).await?;
     let (hold_version, basis) = (row.get(column::HOLD_VERSION), row.get(column::BASIS));
     let has_rows: bool = row.get(HAS_ROWS);
@@ -86,6 +86,7 @@ async fn read_with(
         &statements.record_bytes_max,
         &rows_max,
         &lanes,
+        &search.excepted,
     ];
     values.extend(low.as_ref().map(|low| low as &(dyn ToSql + Sync)));
     let stream = async {

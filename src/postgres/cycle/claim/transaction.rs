@@ -4,6 +4,15 @@ use crate::postgres::connection::transaction::OpenTransaction;
 use deadpool_postgres::{Object, Transaction};
 use tokio_postgres::{Client, Error, Statement};
 
+/// The server answers the COMMIT of an aborted transaction with success, although it rolls back. The client library does not
+/// return the command tag that says so, but every other statement fails in such a transaction.
+const FAILS_IF_ABORTED: &str = "SELECT";
+
+/// Commits, or fails if the transaction is aborted.
+pub(crate) fn commit_sql() -> String {
+    format!("{FAILS_IF_ABORTED}; COMMIT")
+}
+
 /// An open transaction.
 pub(crate) enum ClaimTransaction<'a> {
     /// A transaction of the client library, which is needed to read a portal.
@@ -29,8 +38,11 @@ impl ClaimTransaction<'_> {
 
     pub(crate) async fn commit(self) -> Result<(), Error> {
         match self {
-            ClaimTransaction::Library(transaction) => transaction.commit().await,
-            ClaimTransaction::Manual(manual) => manual.open.end("COMMIT").await,
+            ClaimTransaction::Library(transaction) => {
+                transaction.batch_execute(FAILS_IF_ABORTED).await?;
+                transaction.commit().await
+            }
+            ClaimTransaction::Manual(manual) => manual.open.end(&commit_sql()).await,
         }
     }
 

@@ -28,11 +28,13 @@ const SHARES: &str = "the maximum number of rows to read from each lane";
 const WITNESSES: &str = "the ID of a row of each key";
 const HIGHEST: &str = "the highest ID read so far";
 const GAPS: &str = "lower IDs that no read has returned";
+const EXCEPTED: &str = "the transactions that the marks except";
+const FLOOR: &str = "an ID below the rows of those transactions";
 const FLOW_VERSION: &str = "the version of the holds of the flow";
 const FLOW_BASIS: &str = "the basis of the flow";
-const NEW_ROWS: &[&str] = &[HIGHEST, GAPS, FLOW_VERSION, FLOW_BASIS, BYTES, ROWS, LANES];
+const NEW_ROWS: &[&str] = &[HIGHEST, GAPS, FLOW_VERSION, FLOW_BASIS, BYTES, ROWS, LANES, EXCEPTED];
 const NEW_ROWS_IF_FREE: &[&str] =
-    &[HIGHEST, GAPS, FLOW_VERSION, FLOW_BASIS, BYTES, ROWS, LANES, "an id below the first gap"];
+    &[HIGHEST, GAPS, FLOW_VERSION, FLOW_BASIS, BYTES, ROWS, LANES, EXCEPTED, "an id below the first gap"];
 
 /// The reads of a claim, for one outbox.
 #[derive(Clone, Copy)]
@@ -46,16 +48,17 @@ impl Reads<'_> {
     /// Reads the claimed lanes one after the other, at most its share of each.
     pub(super) fn pending(self) -> Query {
         let sql = self.read(
+            &self.target.versions_and_open("$7"),
             "unnest($1::smallint[], $2::bigint[], $6::bigint[]) AS l(lane, low, share)",
-            &self.target.pending(),
+            &self.target.pending("$8"),
         );
-        let params = &[LANES, LOWS, BASIS, ROWS, BYTES, SHARES];
+        let params = &[LANES, LOWS, BASIS, ROWS, BYTES, SHARES, EXCEPTED, FLOOR];
         Query::new("read", "reads unsent rows of the claimed lanes, in order", params, sql)
     }
 
     /// Reads the first unsent row of each key, to probe held topics.
     pub(super) fn first_of_keys(self) -> Query {
-        let sql = self.read(OF_KEYS, &self.target.of_key());
+        let sql = self.read(&self.target.versions(), OF_KEYS, &self.target.of_key());
         let params = &[LANES, LOWS, "not null", ROWS, BYTES, SHARES, WITNESSES];
         Query::new("read_first", "reads the first unsent row of each key, to probe held topics", params, sql)
     }
@@ -67,7 +70,7 @@ impl Reads<'_> {
     AND o.sent_at IS NULL
     AND o.id > l.low AND $3::bigint IS NOT NULL
     AND o.id = l.witness";
-        let sql = self.read(OF_KEYS, which);
+        let sql = self.read(&self.target.versions(), OF_KEYS, which);
         let params = &[LANES, LOWS, "not null", ROWS, BYTES, SHARES, "the ID of a row, for each lane"];
         Query::new(
             "read_row",
@@ -79,7 +82,7 @@ impl Reads<'_> {
 
     /// Whether there are rows that a flow has not read. Most reads of a flow find none, and cost six times as much.
     pub(super) fn peek(self) -> Query {
-        let (rows, versions) = (self.target.rows(), self.target.versions());
+        let (rows, versions) = (self.target.rows(), self.target.versions_if_open("$3"));
         let sql = format!(
             "
 SELECT v.version, v.basis,
@@ -87,7 +90,7 @@ SELECT v.version, v.basis,
            OR (SELECT i.id FROM {rows} i WHERE i.id = ANY($2::bigint[]) ORDER BY i.id LIMIT 1) IS NOT NULL
 FROM {versions}"
         );
-        Query::new("peek", "finds out whether a flow has something to read", &[HIGHEST, GAPS], sql)
+        Query::new("peek", "finds out whether a flow has something to read", &[HIGHEST, GAPS, EXCEPTED], sql)
     }
 
     /// Reads what is new for a flow, by id, in one snapshot. A row that the flow may not publish has no lane and no contents:
@@ -101,7 +104,7 @@ FROM {versions}"
                             AND {not_held}
                             AND {not_blocked}"
         );
-        let sql = self.new_rows_with(&self.target.versions(), &waits);
+        let sql = self.new_rows_with(&self.target.versions_if_open("$8"), &waits);
         Query::new("read_new", "reads new rows during a flow", NEW_ROWS, sql)
     }
 
@@ -111,7 +114,8 @@ FROM {versions}"
     /// If something is held, blocked or paused, the version is NULL and no rows are returned. A large row has a lane and a
     /// size, but no contents. So has a row whose size is NULL, because a column has lost its NOT NULL.
     pub(super) fn new_rows_if_free(self) -> Query {
-        let (rows, versions) = (self.target.rows(), self.target.versions_if_free());
+        let versions = self.target.versions_if_free(&self.target.versions_if_open("$8"));
+        let rows = self.target.rows();
         let ctid = if self.on_sent == OnSent::Delete { ", i.ctid" } else { "" };
         let length = self.payload.length_sql("i.payload");
         let is_ours = "i.sent_at IS NULL AND (hashtext(i.aggregate_id) & 63) = ANY($7::smallint[])";
@@ -141,7 +145,7 @@ LEFT JOIN LATERAL (
                         OR pg_column_size(i.headers) <= 2000 AND pg_column_compression(i.headers) IS NULL)
            END AS is_small
     FROM {rows} i
-    WHERE i.id > $8::bigint
+    WHERE i.id > $9::bigint
         AND (i.id > $1::bigint OR i.id = ANY($2::bigint[]))
         AND v.version = $3::bigint AND v.basis = $4::bigint
     ORDER BY i.id
@@ -201,7 +205,7 @@ LEFT JOIN LATERAL (
     ///
     /// Large headers are returned only if they are an object of strings, because a number of a few bytes can have 131,072
     /// digits. Other headers are invalid, and the read returns `[]` instead.
-    fn read(self, lanes: &str, which: &str) -> String {
+    fn read(self, versions: &str, lanes: &str, which: &str) -> String {
         let rows = format!("{} o", self.target.rows());
         let order = format!(
             "WHERE {which}
@@ -209,7 +213,7 @@ LEFT JOIN LATERAL (
         LIMIT l.share"
         );
         let from = From { rows: &rows, lane: "l.lane", place: "o.ctid", is_read: "", skips: "" };
-        self.read_from(&self.target.versions(), lanes, &from, &order, "\n    LIMIT $4::bigint")
+        self.read_from(versions, lanes, &from, &order, "\n    LIMIT $4::bigint")
     }
 
     fn read_from(self, versions: &str, lanes: &str, from: &From<'_>, order: &str, limit: &str) -> String {
@@ -276,8 +280,8 @@ LEFT JOIN LATERAL (
     /// Reads the first row that the claim's read would return, without columns that may be large or damaged. The payload is
     /// NULL and `too_large` is set, so that the row cannot be mistaken for a tombstone.
     pub(super) fn head(self) -> Query {
-        let (rows, versions) = (self.target.rows(), self.target.versions());
-        let pending = self.target.pending();
+        let (rows, versions) = (self.target.rows(), self.target.versions_and_open("$4"));
+        let pending = self.target.pending("$5");
         let ctid = if self.on_sent == OnSent::Delete { ", o.ctid" } else { "" };
         let topic = if self.target.topics.column { ", left(o.topic, 300) AS outbox_relay_topic" } else { "" };
         let event_type = if self.target.topics.template.has_event_type() {
@@ -300,7 +304,7 @@ LEFT JOIN LATERAL (
 ) p ON true"
         );
         let purpose = "reads the first pending row of each lane, without its payload and headers";
-        Query::new("read_head", purpose, &[LANES, LOWS, BASIS], sql)
+        Query::new("read_head", purpose, &[LANES, LOWS, BASIS, EXCEPTED, FLOOR], sql)
     }
 }
 
@@ -321,7 +325,7 @@ const OF_KEYS: &str =
 
 /// Finds the first pending row of each lane, with one index probe per lane.
 pub(super) fn scan(target: Target<'_>) -> Query {
-    let (rows, versions, pending) = (target.rows(), target.versions(), target.pending());
+    let (rows, versions, pending) = (target.rows(), target.versions_and_open("$4"), target.pending("$5"));
     let sql = format!(
         "
 SELECT l.lane, p.id,
@@ -337,5 +341,5 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) p ON true"
     );
-    Query::new("scan", "finds the lanes that have pending rows", &[LANES, LOWS, BASIS], sql)
+    Query::new("scan", "finds the lanes that have pending rows", &[LANES, LOWS, BASIS, EXCEPTED, FLOOR], sql)
 }

@@ -73,10 +73,23 @@ impl Target<'_> {
         )
     }
 
-    /// The same, but with a NULL version if anything is held, blocked or paused.
-    pub(super) fn versions_if_free(self) -> String {
+    /// The same, and whether all transactions of this parameter, the excepted ones, are still in progress.
+    pub(super) fn versions_and_open(self, excepted: &str) -> String {
+        let (versions, open) = (self.versions(), are_open(excepted));
+        format!("(\n    SELECT v.version, v.basis, {open} AS are_open FROM {versions} OFFSET 0\n) v")
+    }
+
+    /// The same as [`Target::versions`], but with a version that no set of holds has if an excepted transaction has ended.
+    pub(super) fn versions_if_open(self, excepted: &str) -> String {
+        let (versions, open) = (self.versions(), are_open(excepted));
+        format!(
+            "(\n    SELECT CASE WHEN {open} THEN v.version ELSE -1 END AS version, v.basis FROM {versions} OFFSET 0\n) v"
+        )
+    }
+
+    /// The same as these versions, but with a NULL version if anything is held, blocked or paused.
+    pub(super) fn versions_if_free(self, versions: &str) -> String {
         let (hold, blocked_key, pause) = (self.table.hold(), self.table.blocked_key(), self.table.pause());
-        let versions = self.versions();
         format!(
             "(
     SELECT CASE WHEN NOT EXISTS (SELECT FROM {hold}) AND NOT EXISTS (SELECT FROM {blocked_key})
@@ -88,18 +101,20 @@ impl Target<'_> {
     }
 
     /// The unsent rows of a lane that may be published: above the mark, and not held, blocked or paused. The mark applies
-    /// only under the basis `$3` for which it was raised, as of the same snapshot.
+    /// only under the basis `$3` for which it was raised, as of the same snapshot. If an excepted transaction has ended, the
+    /// rows begin at the floor.
     ///
     /// If everything is paused, the lower bound is above every row, so that the server neither reads the index nor checks a
     /// pause for each row.
-    pub(super) fn pending(self) -> String {
+    pub(super) fn pending(self, floor: &str) -> String {
         let pause = self.table.pause();
         let (not_held, not_blocked) = (self.not_held(), self.not_blocked());
         format!(
             "(hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane])
     AND o.sent_at IS NULL
     AND o.id > CASE WHEN EXISTS (SELECT FROM {pause} WHERE topic IS NULL AND aggregate_id IS NULL) THEN 9223372036854775807
-                    WHEN v.basis = $3::bigint THEN l.low
+                    WHEN v.basis = $3::bigint AND v.are_open THEN l.low
+                    WHEN v.basis = $3::bigint THEN least(l.low, {floor}::bigint)
                     ELSE -9223372036854775808 END
     AND {not_held}
     AND {not_blocked}"
@@ -196,6 +211,15 @@ impl Target<'_> {
         WHERE length(topic) >= {around} AND starts_with(topic, {prefix}) AND right(topic, {suffix_length}) = {suffix}))"
         )
     }
+}
+
+/// Whether all transactions of this parameter are in progress in the snapshot of the statement.
+fn are_open(xids: &str) -> String {
+    format!(
+        "NOT EXISTS (
+        SELECT FROM unnest({xids}::bigint[]) AS x(xid)
+        WHERE pg_visible_in_snapshot(x.xid::text::xid8, pg_current_snapshot()))"
+    )
 }
 
 /// The reasons for which an unsent row `o` waits, as conditions.

@@ -20,7 +20,7 @@ pub(crate) fn print(statements: &Statements) -> String {
 --   BEGIN;
 --   {SEARCH_PATH};
 --   {settings};
---   EXPLAIN EXECUTE scan ('{{0, 1}}', '{{0, 0}}', 0);
+--   EXPLAIN EXECUTE scan ('{{0, 1}}', '{{0, 0}}', 0, '{{}}', 0);
 --   ROLLBACK;
 --
 -- EXPLAIN without ANALYZE runs nothing. The statements reap and reap_around_locks run under these settings instead:

@@ -47,8 +47,8 @@ CROSS JOIN LATERAL (
 }
 
 /// The statements about holds that depend only on the names of the tables.
-pub(super) const HOLDS: [Template; 10] =
-    [COUNT, HELD, PAUSES, DUE, RELEASE_HOLDS, POSTPONE, RETRY_SOON, RENEW_LEASES, MAKE_DUE, RELEASED];
+pub(super) const HOLDS: [Template; 9] =
+    [COUNT, HELD, PAUSES, DUE, RELEASE_HOLDS, POSTPONE, RETRY_SOON, RENEW_LEASES, MAKE_DUE];
 
 /// Assigns due topics to this relay for the lease. If the relay dies, another one takes over when the lease ends. Skips
 /// paused topics, because a probe sends a row.
@@ -137,18 +137,6 @@ FROM (SELECT max(version) AS version FROM {hold_version}) AS v,
      (SELECT count(*) - count(topic) - count(aggregate_id) AS everything, count(topic) AS topics,
              count(aggregate_id) AS keys
       FROM {pause}) AS p",
-};
-
-/// A missing row was deleted when it was sent, or reaped.
-pub(crate) const RELEASED: Template = Template {
-    name: "released",
-    purpose: "finds topics that another relay publishes to",
-    params: &[TOPICS, "the ID of a row of each topic"],
-    sql: "
-SELECT w.topic
-FROM unnest($1::text[], $2::bigint[]) AS w(topic, id)
-WHERE NOT EXISTS (SELECT FROM {hold} h WHERE h.topic = w.topic)
-  AND NOT EXISTS (SELECT FROM {rows} o WHERE o.id = w.id AND o.sent_at IS NULL)",
 };
 
 pub(crate) const HELD: Template = Template {

@@ -31,11 +31,17 @@ pub(super) async fn findings(
     let rows = context.config.relay.batch_size;
     let shares = vec![(rows / LANES).max(1).to_string(); LANES].join(",");
     let scan = format!("'{{{lanes}}}', '{{{lows}}}', 0");
-    let read = format!("{scan}, {rows}, {record_bytes_max}, '{{{shares}}}'");
+    let read = format!("{scan}, {rows}, {record_bytes_max}, '{{{shares}}}', '{{}}', 0");
+    let scan = format!("{scan}, '{{}}', 0");
     let mut findings = Vec::new();
     for (who, sql, types, arguments) in [
-        ("the claim", statements.read(), "smallint[], bigint[], bigint, bigint, integer, bigint[]", &read),
-        ("the scout", statements.scan(), "smallint[], bigint[], bigint", &scan),
+        (
+            "the claim",
+            statements.read(),
+            "smallint[], bigint[], bigint, bigint, integer, bigint[], bigint[], bigint",
+            &read,
+        ),
+        ("the scout", statements.scan(), "smallint[], bigint[], bigint, bigint[], bigint", &scan),
     ] {
         if let Some(by) = wrong_read(&explain(context, sql, types, arguments).await?) {
             let problem = format!("{who} reads the outbox with {by}, not with the pending index");

@@ -83,18 +83,6 @@ impl<P: Producer> Session<P> {
             || batch.has_refused()
     }
 
-    /// The topics and partitions of those of the first `rows` that are in flight or were not sent.
-    pub(crate) fn silent<E: Event>(&self, batch: &Batch<E>, rows: usize) -> Vec<(String, u32)> {
-        let waits = |index: &usize| batch.fate(*index).is_undecided();
-        let destinations = self.destinations.iter().enumerate().take(rows).filter(|(index, _)| waits(index));
-        let destinations: HashSet<Destination> =
-            destinations.filter_map(|(_, destination)| *destination).collect();
-        destinations
-            .into_iter()
-            .map(|destination| (self.topic(destination).to_owned(), destination.partition))
-            .collect()
-    }
-
     /// The acknowledged rows of the current batch by topic.
     pub(crate) fn tally<E: Event>(&self, batch: &Batch<E>) -> impl Iterator<Item = (&str, Tally)> {
         let mut tallies = vec![Tally::default(); self.topics.len()];

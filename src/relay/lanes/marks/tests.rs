@@ -15,8 +15,12 @@ fn fenced(high: i64) -> Marks {
     let mut marks = Marks::new();
     marks.note_server(SERVER);
     marks.note_basis(marks.epoch(), BASIS);
-    marks.fence().begin(high, []);
+    marks.list_writers(high, Vec::new());
     marks
+}
+
+fn writer(xid: i64) -> Vec<Writer> {
+    vec![Writer { name: format!("3/{xid}"), xid: Some(xid) }]
 }
 
 fn read_to_the_end() -> Coverage {
@@ -44,11 +48,70 @@ fn a_mark_stays_below_the_first_open_row_and_at_the_cut() {
 #[test]
 fn a_read_that_was_sent_before_the_fence_passed_raises_nothing() {
     let mut marks = fenced(50);
-    marks.fence().begin(80, ["3/1".to_owned()]);
+    marks.list_writers(80, writer(1));
     let snapshot = marks.snapshot(&[lane()]);
-    marks.fence().update([]);
+    marks.list_writers(80, Vec::new());
     marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
     assert_eq!(marks.low(lane()), 50, "the read began under the older fence");
+}
+
+/// Marks of 50, then of 80 without a transaction that stays open.
+async fn excepting() -> (Marks, MarksSnapshot) {
+    let mut marks = fenced(50);
+    marks.list_writers(80, writer(7));
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    marks.list_writers(80, writer(7));
+    let snapshot = marks.snapshot(&[lane()]);
+    assert_eq!((snapshot.excepted.xids.clone(), snapshot.excepted.floor), (vec![7], 50));
+    marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+    assert_eq!(marks.low(lane()), 80);
+    (marks, snapshot)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_an_excepted_transaction_lowers_the_marks_below_its_rows() {
+    let (mut marks, snapshot) = excepting().await;
+    marks.list_writers(90, Vec::new());
+    assert_eq!(marks.low(lane()), 50);
+    marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+    assert_eq!(marks.low(lane()), 50, "the read was sent before");
+    let snapshot = marks.snapshot(&[lane()]);
+    assert!(snapshot.excepted.xids.is_empty());
+    marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+    assert_eq!(marks.low(lane()), 90);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_that_finds_a_row_of_an_excepted_transaction_only_lowers_the_mark() {
+    let (mut marks, _) = excepting().await;
+    let other = Lane::new(6).unwrap();
+    let snapshot = marks.snapshot(&[other]);
+    marks.raise(&snapshot, BASIS, &[Coverage { lane: other, ..read_to_the_end() }]);
+    let epoch = marks.epoch();
+    assert_eq!(sweep(&mut marks, &[lane(), other], &[(lane(), 60), (other, 70)]), Swept::Clean);
+    assert_eq!((marks.low(lane()), marks.low(other), marks.epoch()), (59, 69, epoch));
+    assert_eq!(sweep(&mut marks, &[lane()], &[(lane(), 50)]), Swept::Reset, "below its rows");
+}
+
+#[test]
+fn a_scan_raises_the_marks_and_h() {
+    let mut marks = Marks::new();
+    marks.note_server(SERVER);
+    let other = Lane::new(6).unwrap();
+    let lanes = [lane(), other];
+    let snapshot = marks.snapshot(&lanes);
+    marks.scanned(&snapshot, BASIS, &lanes, &[(other, 31)]);
+    assert_eq!((marks.highest_read(), marks.low(lane())), (31, LOWEST), "no fence had passed");
+    marks.list_writers(31, Vec::new());
+    let snapshot = marks.snapshot(&lanes);
+    marks.scanned(&snapshot, BASIS, &lanes, &[(other, 20)]);
+    assert_eq!((marks.low(lane()), marks.low(other)), (31, 19));
+    marks.scanned(&snapshot, NEXT_BASIS, &lanes, &[]);
+    assert_eq!(
+        (marks.low(lane()), marks.low(other)),
+        (31, 31),
+        "it began at the smallest id, because a hold ended"
+    );
 }
 
 #[test]
@@ -67,8 +130,8 @@ fn the_end_of_a_hold_invalidates_every_mark() {
 
 /// A sweep during which no mark changes.
 fn sweep(marks: &mut Marks, lanes: &[Lane], first_unsent: &[(Lane, i64)]) -> Swept {
-    let lows = marks.snapshot(lanes).lows;
-    marks.swept(lanes, &lows, first_unsent)
+    let snapshot = marks.snapshot(lanes);
+    marks.swept(lanes, &snapshot, first_unsent)
 }
 
 #[test]
@@ -81,7 +144,7 @@ fn marks_that_were_raised_during_a_sweep_are_not_compared_with_its_rows() {
     let found = [(lane(), 3), (other, 4)];
     let coverage = [read_to_the_end(), Coverage { lane: other, ..read_to_the_end() }];
     marks.raise(&snapshot, BASIS, &coverage);
-    assert_eq!(marks.swept(&lanes, &snapshot.lows, &found), Swept::Clean);
+    assert_eq!(marks.swept(&lanes, &snapshot, &found), Swept::Clean);
     assert_eq!(marks.low(lane()), 50);
 }
 

@@ -49,13 +49,13 @@ impl Server {
 }
 
 impl ScoutQueries for Server {
-    async fn scan(&mut self, _: &[Lane], _: &[i64], basis: i64) -> Result<Scan, Fault> {
+    async fn scan(&mut self, _: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault> {
         self.scans.set(self.scans.get() + 1);
-        self.answer(Scan { server: SERVER, basis, first_unsent: Vec::new() })
+        self.answer(Scan { server: SERVER, basis: marks.basis, first_unsent: Vec::new() })
     }
-    async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
         // This transaction never ends, so the scout keeps asking.
-        self.answer((SERVER, vec!["3/1".to_owned()]))
+        self.answer((SERVER, vec![Writer { name: "3/1".to_owned(), xid: None }]))
     }
     async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault> {
         sleep(watch.at_most).await;

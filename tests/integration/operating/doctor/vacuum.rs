@@ -45,6 +45,22 @@ async fn everything_that_holds_vacuum_back_for_long_is_found_and_ended() {
     wait_until("the report has ended", STALLED, async || report.is_closed()).await;
     world.doctor().has_not("long-transaction");
 
+    // While a writer is open, it also determines the snapshots of every other session, such as those of a relay.
+    let job = database.connect().await;
+    run(&job, "SET application_name = 'the night job'; BEGIN").await;
+    run(&job, "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('a', 'b', 'c', '{}')")
+        .await;
+    let reader = database.connect().await;
+    run(&reader, "SET application_name = 'a reader'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await;
+    begin_many(&world.outbox.client).await;
+    let doctor = world.doctor();
+    doctor.has("long-transaction", "transactions have begun since");
+    let found = doctor.json.to_string();
+    let writer = "the night job of postgres, which has written to the outbox";
+    assert!(found.contains(writer) && !found.contains("a reader"), "{found}");
+    run(&job, "ROLLBACK").await;
+    run(&reader, "ROLLBACK").await;
+
     world.sql("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'it''s forgotten'").await;
     begin_many(&world.outbox.client).await;
     let remedy = world.doctor().has("prepared-transaction", "transactions have begun since");

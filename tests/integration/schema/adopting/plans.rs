@@ -50,9 +50,10 @@ async fn claim_scout_flow_settlement_and_reaper_use_their_index() {
     let renamed = table(&NAMES);
     let (lanes, lows, shares) = ("0,1,2,3", "0,0,0,0", "9,9,9,9");
     let scanned = format!("'{{{lanes}}}', '{{{lows}}}', 0");
-    let read = format!("{scanned}, 5000, 1000000, '{{{shares}}}'");
-    let flow = "7, '{3,5}', 0, 0, 1000000, 5000, '{1,2}'";
-    let flow_types = "bigint, bigint[], bigint, bigint, integer, bigint, smallint[]";
+    let read = format!("{scanned}, 5000, 1000000, '{{{shares}}}', '{{9}}', 0");
+    let scan = format!("{scanned}, '{{9}}', 0");
+    let flow = "7, '{3,5}', 0, 0, 1000000, 5000, '{1,2}', '{9}'";
+    let flow_types = "bigint, bigint[], bigint, bigint, integer, bigint, smallint[], bigint[]";
     for (history, steps) in histories() {
         let world = World::adopted("adopted_plan").await;
         run(&world.client, "ALTER TABLE app.events SET (autovacuum_enabled = off)").await;
@@ -68,13 +69,13 @@ async fn claim_scout_flow_settlement_and_reaper_use_their_index() {
                 let [peek, read_new, read_if_free] = statements.reads_of_flows();
                 let by_lane = "Index Scan using events_pending on events o";
                 let by_id = "using events_id_key on events o";
-                let claim_types = "smallint[], bigint[], bigint, bigint, integer, bigint[]";
+                let claim_types = "smallint[], bigint[], bigint, bigint, integer, bigint[], bigint[], bigint";
                 for (sql, types, arguments, index) in [
                     (statements.read(), claim_types, read.as_str(), by_lane),
-                    (statements.scan(), "smallint[], bigint[], bigint", &scanned, by_lane),
+                    (statements.scan(), "smallint[], bigint[], bigint, bigint[], bigint", &scan, by_lane),
                     (backlog, "smallint[], bigint[]", &scanned[..scanned.len() - 3], by_lane),
                     (oldest, "smallint[], bigint[], bigint", &scanned, by_lane),
-                    (peek, "bigint, bigint[]", "7, '{3,5}'", by_id),
+                    (peek, "bigint, bigint[], bigint[]", "7, '{3,5}', '{9}'", by_id),
                     (read_new, flow_types, flow, by_id),
                     (read_if_free, &format!("{flow_types}, bigint"), &format!("{flow}, 2"), by_id),
                 ] {

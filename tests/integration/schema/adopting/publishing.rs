@@ -309,3 +309,40 @@ async fn renamed_column_names_the_topic_of_an_event() {
     assert_eq!((&verified["events"], &verified["broken"]), (&json!(1), &json!(0)), "{verified:#}");
     world.drop().await;
 }
+
+/// The writer draws the ID before it inserts the event, as an ORM does that assigns IDs from a sequence.
+#[tokio::test]
+async fn event_whose_id_was_drawn_before_the_insert_is_not_overtaken() {
+    let mut world = World::adopted("adopted_drawn").await;
+    world.create_topic("order", 1, &[]).await;
+    let mut relay = world.relay().start().await;
+    world.insert("order", 0..20, 1).await;
+    world.wait_for_unsent(0).await;
+    let early = world.database.connect().await;
+    run(&early, "BEGIN").await;
+    let drawn = "SELECT nextval(pg_get_serial_sequence('app.events', 'seq no'))";
+    let id: i64 = early.query_one(drawn, &[]).await.unwrap().get(0);
+    // The keys of these events are in nearly all lanes, and the fence passes several times.
+    for number in 20..60 {
+        world.insert("order", number..number + 1, 1).await;
+        world.wait_for_unsent(0).await;
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let event = |id: String, seq: i64| {
+        format!(
+            "WITH event AS (
+                 INSERT INTO app.event (id, event_id, created_at, aggregate_type, aggregate_id, event_type, payload)
+                 VALUES ({id}, gen_random_uuid(), now(), 'order', 'order-5', 'Numbered', '{{\"seq\":{seq}}}')
+                 RETURNING event_id, aggregate_type, aggregate_id, payload)
+             INSERT INTO app.ledger (event_id, kind, key, seq, value)
+             SELECT event_id, aggregate_type, aggregate_id, {seq}, payload::text FROM event"
+        )
+    };
+    run(&early, &event(id.to_string(), 1_000)).await;
+    run(&early, "COMMIT").await;
+    run(&world.client, &event("nextval('app.\"events_seq no_seq\"')".to_owned(), 1_001)).await;
+    world.wait_for_unsent(0).await;
+    assert!(relay.stop().await.success(), "{}", relay.log());
+    assert_eq!(world.check().await.assert_exact().records, 62);
+    world.drop().await;
+}

@@ -26,8 +26,9 @@ impl SimClaim<'_> {
         let (hold_version, basis) = (server.hold_version(), server.basis());
         wrong_marks.meet(server.life().1, basis);
         let valid = basis == read.basis;
+        let floor = server.floor(&read.excepted);
         let low = |place: usize| {
-            let low = if valid { read.lows[place] } else { i64::MIN };
+            let low = if valid { read.lows[place].min(floor) } else { i64::MIN };
             low.max(wrong_marks.low(lanes[place]))
         };
         let mut rows: Vec<SimEvent> = match &read.rows {
