@@ -34,6 +34,14 @@ pub(super) const BATCH_BYTES_LEAST: usize = 4_096;
 /// milliseconds.
 const STATISTICS_INTERVAL: &str = "statistics.interval.ms";
 const STATISTICS_EVERY_MS: &str = "10000";
+/// After this time without a response, the client replaces a connection and sends its requests again, with the same
+/// sequence numbers, so the brokers store nothing twice. A share of `publish_timeout`, so that this happens before the relay
+/// concludes from the silence that a partition is stuck.
+const SILENT_MOST: Duration = Duration::from_secs(6);
+const SILENT_LEAST: Duration = Duration::from_secs(1);
+const SILENT_SHARE: u32 = 6;
+/// How long the producer of a probe is kept for the next session. Afterwards, its connections may be dead.
+const SPARE_FOR: Duration = Duration::from_secs(10);
 /// How long to wait for the reports of judged rows.
 const JUDGE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long the brokers may take to assign a producer ID once they answer.
@@ -48,13 +56,14 @@ pub struct KafkaCluster {
     tokens: Option<Arc<Tokens>>,
     batch_rows: Cell<usize>,
     batch_bytes: Cell<usize>,
+    publish_timeout: Cell<Duration>,
     limits: Rc<TopicLimits>,
     headers: Rc<[HeaderTemplate]>,
     critical_logs: Arc<CriticalLogs>,
     /// The client's own metrics, if enabled.
     statistics: Option<Arc<Statistics>>,
     /// The producer of the last probe, for the next session.
-    spare: RefCell<Option<KafkaProducer>>,
+    spare: RefCell<Option<(Instant, KafkaProducer)>>,
     /// Changes with every [`KafkaCluster::reconfigure`].
     generation: Cell<u64>,
     /// The topic that was looked up last.
@@ -73,6 +82,7 @@ impl KafkaCluster {
             tokens: Tokens::of(kafka)?,
             batch_rows: Cell::new(relay.batch_size),
             batch_bytes: Cell::new(relay.batch_bytes.as_usize()),
+            publish_timeout: Cell::new(relay.publish_timeout),
             limits: Rc::new(TopicLimits::new(None, RECORD_BYTES_MAX)),
             headers: outbox.headers.as_slice().into(),
             critical_logs: Arc::default(),
@@ -101,6 +111,7 @@ impl KafkaCluster {
         self.settings.replace(kafka.clone());
         self.batch_rows.set(relay.batch_size);
         self.batch_bytes.set(relay.batch_bytes.as_usize());
+        self.publish_timeout.set(relay.publish_timeout);
         self.spare.replace(None);
         self.generation.set(self.generation.get() + 1);
         match client_config(kafka) {
@@ -138,6 +149,10 @@ impl KafkaCluster {
         }
         if self.statistics.is_some() && config.get(STATISTICS_INTERVAL).is_none() {
             config.set(STATISTICS_INTERVAL, STATISTICS_EVERY_MS);
+        }
+        if config.get("socket.timeout.ms").is_none() {
+            let silent_for = (self.publish_timeout.get() / SILENT_SHARE).clamp(SILENT_LEAST, SILENT_MOST);
+            config.set("socket.timeout.ms", silent_for.as_millis().to_string());
         }
         let wanted = number(&config, "batch.size").unwrap_or(RECORD_BYTES_MAX);
         let batch_bytes =
@@ -279,10 +294,9 @@ impl Publisher for KafkaCluster {
     type Producer = KafkaProducer;
 
     async fn open(&self) -> Result<KafkaProducer, Failure> {
-        let spare = self.spare.take().filter(KafkaProducer::is_sound);
-        match spare {
-            Some(producer) => Ok(producer),
-            None => self.identified().await,
+        match self.spare.take() {
+            Some((at, producer)) if at.elapsed() < SPARE_FOR && producer.is_sound() => Ok(producer),
+            _ => self.identified().await,
         }
     }
 
@@ -309,7 +323,7 @@ impl Publisher for KafkaCluster {
         let producer = self.identified().await?;
         // After a reload, it may have the old settings.
         if generation == self.generation.get() {
-            self.spare.replace(Some(producer));
+            self.spare.replace(Some((Instant::now(), producer)));
         } else {
             producer.abandon();
         }
@@ -334,6 +348,8 @@ pub fn client_config(settings: &config::Kafka) -> Result<ClientConfig, Failure> 
     config.set("client.id", "outbox-relay");
     config.set("reconnect.backoff.max.ms", "1000");
     config.set("socket.keepalive.enable", "true");
+    // Load balancers and NAT forget an idle connection after four minutes or more, often without closing it.
+    config.set("connections.max.idle.ms", "180000");
     for (name, value) in settings.read_properties().map_err(unreadable)? {
         config.set(name, value.expose());
     }

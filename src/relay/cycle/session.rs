@@ -55,6 +55,7 @@ pub struct Session<P> {
     /// When the first row of the current batch was sent.
     publishing_since: Option<Instant>,
     reported_at: Option<Instant>,
+    opened_at: Instant,
     failure: Option<Failure>,
 }
 
@@ -102,6 +103,7 @@ impl<P: Producer> Session<P> {
             now: Instant::now(),
             publishing_since: None,
             reported_at: None,
+            opened_at: Instant::now(),
             failure: None,
         }
     }
@@ -126,6 +128,11 @@ impl<P: Producer> Session<P> {
 
     pub(crate) fn reported_at(&self) -> Option<Instant> {
         self.reported_at
+    }
+
+    /// When Kafka last answered this session.
+    pub(crate) fn answered_at(&self) -> Instant {
+        self.reported_at.unwrap_or(self.opened_at)
     }
 
     /// What the Kafka client last reported by itself, if it is at most this old.
