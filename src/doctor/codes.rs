@@ -151,6 +151,9 @@ codes! {
         "the relay cannot record its topic template, so applications that check their outbox cannot compare theirs; \
          nothing else is affected";
 
+    RELAY_NOTE = Note, "relay-note",
+        "the relay on this host is ready, and reports a change that consumers may notice";
+
     CHECK_SKIPPED = Note, "check-skipped",
         "this check could not run";
 }

@@ -1,5 +1,6 @@
 //! The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
 
+use super::client_config::{client_config, limit_silence, number};
 use super::errors::handshake;
 use super::publishing::context::{Context, Reports};
 use super::publishing::critical_logs::CriticalLogs;
@@ -34,12 +35,6 @@ pub(super) const BATCH_BYTES_LEAST: usize = 4_096;
 /// milliseconds.
 const STATISTICS_INTERVAL: &str = "statistics.interval.ms";
 const STATISTICS_EVERY_MS: &str = "10000";
-/// After this time without a response, the client replaces a connection and sends its requests again, with the same
-/// sequence numbers, so the brokers store nothing twice. A share of `publish_timeout`, so that this happens before the relay
-/// concludes from the silence that a partition is stuck.
-const SILENT_MOST: Duration = Duration::from_secs(6);
-const SILENT_LEAST: Duration = Duration::from_secs(1);
-const SILENT_SHARE: u32 = 6;
 /// How long the producer of a probe is kept for the next session. Afterwards, its connections may be dead.
 const SPARE_FOR: Duration = Duration::from_secs(10);
 /// How long to wait for the reports of judged rows.
@@ -150,10 +145,7 @@ impl KafkaCluster {
         if self.statistics.is_some() && config.get(STATISTICS_INTERVAL).is_none() {
             config.set(STATISTICS_INTERVAL, STATISTICS_EVERY_MS);
         }
-        if config.get("socket.timeout.ms").is_none() {
-            let silent_for = (self.publish_timeout.get() / SILENT_SHARE).clamp(SILENT_LEAST, SILENT_MOST);
-            config.set("socket.timeout.ms", silent_for.as_millis().to_string());
-        }
+        limit_silence(&mut config, self.publish_timeout.get());
         let wanted = number(&config, "batch.size").unwrap_or(RECORD_BYTES_MAX);
         let batch_bytes =
             wanted.min(self.limits.smallest().saturating_sub(BATCH_OVERHEAD)).max(BATCH_BYTES_LEAST);
@@ -340,33 +332,6 @@ impl Publisher for KafkaCluster {
     }
 }
 
-/// What every client of the cluster shares: the user's properties, with secrets read again.
-pub fn client_config(settings: &config::Kafka) -> Result<ClientConfig, Failure> {
-    let unreadable = |error: std::io::Error| CONFIGURATION.failure(format!("[kafka.properties]: {error}"));
-    let mut config = ClientConfig::new();
-    // Our defaults, which the user may override.
-    config.set("client.id", "outbox-relay");
-    config.set("reconnect.backoff.max.ms", "1000");
-    config.set("socket.keepalive.enable", "true");
-    // Load balancers and NAT forget an idle connection after four minutes or more, often without closing it.
-    config.set("connections.max.idle.ms", "180000");
-    for (name, value) in settings.read_properties().map_err(unreadable)? {
-        config.set(name, value.expose());
-    }
-    if settings.uses_tokens() {
-        config.set("sasl.mechanism", config::OAUTHBEARER);
-    }
-    config.set("bootstrap.servers", &settings.bootstrap_servers);
-    config.set("allow.auto.create.topics", "false");
-    // The configured log level decides which lines are logged, not librdkafka.
-    config.set_log_level(if tracing::enabled!(target: "librdkafka", tracing::Level::DEBUG) {
-        RDKafkaLogLevel::Info
-    } else {
-        RDKafkaLogLevel::Critical
-    });
-    Ok(config)
-}
-
 async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition: u32, rows: &[&E]) -> Judged {
     let mut outcomes: Vec<Result<(), Failure>> = vec![Err(Failure::unknown("request timed out")); rows.len()];
     for (index, row) in rows.iter().enumerate() {
@@ -397,10 +362,6 @@ fn unusable(error: &KafkaError) -> Failure {
         KafkaError::ClientCreation(reason) => CONFIGURATION.failure(reason.as_str()),
         other => CONFIGURATION.failure(format!("creating a producer failed: {other}")),
     }
-}
-
-fn number(config: &ClientConfig, name: &str) -> Option<usize> {
-    config.get(name).and_then(|value| value.parse().ok())
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl<P: Publisher> Worker<'_, P> {
                 }
             };
             match relay.stats.progress.of(self.number, opening).await? {
-                Ok(producer) => return Some(Session::new(producer)),
+                Ok(producer) => return Some(Session::new(producer, Rc::clone(&relay.counts))),
                 Err(failure) => {
                     failed(relay, &failure, 0, self.backoff.attempts());
                     sleep(self.backoff.next_wait()).await;

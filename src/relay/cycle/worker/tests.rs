@@ -172,7 +172,7 @@ async fn sessions_that_kafka_last_answered_before_it_stopped_answering_another_a
     let world = Rc::new(World::default());
     let relay = relay(&world);
     world.opens.set(Some(Ok(())));
-    let idle = Session::new(Silent::default());
+    let idle = Session::new(Silent::default(), Rc::default());
     work_for(PUBLISH_TIMEOUT - Duration::from_secs(1), &relay, &world).await;
     let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
     let worker = Worker { relay: &relay, number: 2, renewals: 0, backoff };
@@ -181,7 +181,7 @@ async fn sessions_that_kafka_last_answered_before_it_stopped_answering_another_a
     relay.board.add([Lane::new(0).unwrap()]);
     work_for(PUBLISH_TIMEOUT + Duration::from_secs(10), &relay, &world).await;
     assert!(worker.is_outdated(&idle));
-    assert!(!worker.is_outdated(&Session::new(Silent::default())));
+    assert!(!worker.is_outdated(&Session::new(Silent::default(), Rc::default())));
 }
 
 /// The row is as large as a refused one, so it is judged at once, and judging fails.
