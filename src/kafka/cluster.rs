@@ -123,9 +123,9 @@ impl KafkaCluster {
 
     /// Checks whether librdkafka accepts the settings: some mistakes show only in their combination. Does not connect.
     pub(crate) fn check_settings(&self) -> Result<(), Failure> {
-        let (mut config, _) = self.producer_config()?;
+        let (mut config, batch_bytes) = self.producer_config()?;
         config.remove("bootstrap.servers");
-        match BaseProducer::from_config_and_context(&config, self.context(Arc::default())) {
+        match BaseProducer::from_config_and_context(&config, self.context(Arc::default(), batch_bytes)) {
             Ok::<BaseProducer<Context>, _>(_) => Ok(()),
             Err(error) => Err(unusable(&error)),
         }
@@ -189,7 +189,7 @@ impl KafkaCluster {
     ) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
         self.have_token().await?;
         let reports = Arc::new(Reports::default());
-        let context = self.context(Arc::clone(&reports));
+        let context = self.context(Arc::clone(&reports), batch_bytes);
         let created = tokio::task::spawn_blocking(move || PolledProducer::new(&config, context)).await;
         match created {
             Ok(Ok(producer)) => Ok((producer, reports, batch_bytes)),
@@ -198,9 +198,10 @@ impl KafkaCluster {
         }
     }
 
-    fn context(&self, reports: Arc<Reports>) -> Context {
+    fn context(&self, reports: Arc<Reports>, batch_bytes: usize) -> Context {
         let watched = self.statistics.as_ref().map(Statistics::watch);
-        Context::new(reports, Arc::clone(&self.critical_logs), self.tokens.clone(), watched)
+        let requests = (Arc::clone(&self.limits.learned), batch_bytes);
+        Context::new(reports, Arc::clone(&self.critical_logs), self.tokens.clone(), watched, requests)
     }
 
     fn wrap(&self, producer: PolledProducer, reports: Arc<Reports>, batch_bytes: usize) -> KafkaProducer {
