@@ -99,7 +99,7 @@ async fn live(State(shown): State<AdminState>) -> (StatusCode, String) {
 async fn ready(State(shown): State<AdminState>) -> (StatusCode, String) {
     fail_point::reach("answering-health").await;
     match shown.stats.not_ready() {
-        None => (StatusCode::OK, "ready\n".to_owned()),
+        None => (StatusCode::OK, format!("{}\n", shown.stats.ready())),
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
 }

@@ -167,6 +167,8 @@ codes! {
          stops and publishes nothing";
     SYSTEM_HIDDEN = Note, "system-identifier-hidden",
         "the server does not show its system identifier, so a relay of a copy of the database is not stopped";
+    RELAY_NOTE = Note, "relay-note",
+        "the relay on this host is ready, and reports a change that consumers may notice";
 
     CHECK_SKIPPED = Note, "check-skipped",
         "this check could not run";

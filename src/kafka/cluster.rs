@@ -1,5 +1,6 @@
 //! The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
 
+use super::client_config::{client_config, limit_silence, number};
 use super::comparison::Comparison;
 use super::errors::handshake;
 use super::publishing::context::{Context, Reports};
@@ -35,6 +36,8 @@ pub(super) const BATCH_BYTES_LEAST: usize = 4_096;
 /// milliseconds.
 const STATISTICS_INTERVAL: &str = "statistics.interval.ms";
 const STATISTICS_EVERY_MS: &str = "10000";
+/// How long the producer of a probe is kept for the next session. Afterwards, its connections may be dead.
+const SPARE_FOR: Duration = Duration::from_secs(10);
 /// How long to wait for the reports of judged rows.
 const JUDGE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long the brokers may take to assign a producer ID once they answer.
@@ -49,13 +52,14 @@ pub struct KafkaCluster {
     tokens: Option<Arc<Tokens>>,
     batch_rows: Cell<usize>,
     batch_bytes: Cell<usize>,
+    publish_timeout: Cell<Duration>,
     limits: Rc<TopicLimits>,
     headers: Rc<[HeaderTemplate]>,
     critical_logs: Arc<CriticalLogs>,
     /// The client's own metrics, if enabled.
     statistics: Option<Arc<Statistics>>,
     /// The producer of the last probe, for the next session.
-    spare: RefCell<Option<KafkaProducer>>,
+    spare: RefCell<Option<(Instant, KafkaProducer)>>,
     /// Changes with every [`KafkaCluster::reconfigure`].
     generation: Cell<u64>,
     /// The topic that was looked up last.
@@ -75,6 +79,7 @@ impl KafkaCluster {
             tokens: Tokens::of(kafka)?,
             batch_rows: Cell::new(relay.batch_size),
             batch_bytes: Cell::new(relay.batch_bytes.as_usize()),
+            publish_timeout: Cell::new(relay.publish_timeout),
             limits: Rc::new(TopicLimits::new(None, RECORD_BYTES_MAX)),
             headers: outbox.headers.as_slice().into(),
             critical_logs: Arc::default(),
@@ -109,6 +114,7 @@ impl KafkaCluster {
         self.settings.replace(kafka.clone());
         self.batch_rows.set(relay.batch_size);
         self.batch_bytes.set(relay.batch_bytes.as_usize());
+        self.publish_timeout.set(relay.publish_timeout);
         self.spare.replace(None);
         self.generation.set(self.generation.get() + 1);
         self.tokens.iter().for_each(|tokens| tokens.renew());
@@ -126,9 +132,9 @@ impl KafkaCluster {
 
     /// Checks whether librdkafka accepts the settings: some mistakes show only in their combination. Does not connect.
     pub(crate) fn check_settings(&self) -> Result<(), Failure> {
-        let (mut config, _) = self.producer_config()?;
+        let (mut config, batch_bytes) = self.producer_config()?;
         config.remove("bootstrap.servers");
-        match BaseProducer::from_config_and_context(&config, self.context(Arc::default())) {
+        match BaseProducer::from_config_and_context(&config, self.context(Arc::default(), batch_bytes)) {
             Ok::<BaseProducer<Context>, _>(_) => Ok(()),
             Err(error) => Err(unusable(&error)),
         }
@@ -148,6 +154,7 @@ impl KafkaCluster {
         if self.statistics.is_some() && config.get(STATISTICS_INTERVAL).is_none() {
             config.set(STATISTICS_INTERVAL, STATISTICS_EVERY_MS);
         }
+        limit_silence(&mut config, self.publish_timeout.get());
         let wanted = number(&config, "batch.size").unwrap_or(RECORD_BYTES_MAX);
         let batch_bytes =
             wanted.min(self.limits.smallest().saturating_sub(BATCH_OVERHEAD)).max(BATCH_BYTES_LEAST);
@@ -189,7 +196,7 @@ impl KafkaCluster {
     ) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
         self.have_token().await?;
         let reports = Arc::new(Reports::default());
-        let context = self.context(Arc::clone(&reports));
+        let context = self.context(Arc::clone(&reports), batch_bytes);
         let created = tokio::task::spawn_blocking(move || PolledProducer::new(&config, context)).await;
         match created {
             Ok(Ok(producer)) => Ok((producer, reports, batch_bytes)),
@@ -198,9 +205,10 @@ impl KafkaCluster {
         }
     }
 
-    fn context(&self, reports: Arc<Reports>) -> Context {
+    fn context(&self, reports: Arc<Reports>, batch_bytes: usize) -> Context {
         let watched = self.statistics.as_ref().map(Statistics::watch);
-        Context::new(reports, Arc::clone(&self.critical_logs), self.tokens.clone(), watched)
+        let requests = (Arc::clone(&self.limits.learned), batch_bytes);
+        Context::new(reports, Arc::clone(&self.critical_logs), self.tokens.clone(), watched, requests)
     }
 
     fn wrap(&self, producer: PolledProducer, reports: Arc<Reports>, batch_bytes: usize) -> KafkaProducer {
@@ -289,10 +297,9 @@ impl Publisher for KafkaCluster {
     type Producer = KafkaProducer;
 
     async fn open(&self) -> Result<KafkaProducer, Failure> {
-        let spare = self.spare.take().filter(KafkaProducer::is_sound);
-        match spare {
-            Some(producer) => Ok(producer),
-            None => self.identified().await,
+        match self.spare.take() {
+            Some((at, producer)) if at.elapsed() < SPARE_FOR && producer.is_sound() => Ok(producer),
+            _ => self.identified().await,
         }
     }
 
@@ -319,7 +326,7 @@ impl Publisher for KafkaCluster {
         let producer = self.identified().await?;
         // After a reload, it may have the old settings.
         if generation == self.generation.get() {
-            self.spare.replace(Some(producer));
+            self.spare.replace(Some((Instant::now(), producer)));
         } else {
             producer.abandon();
         }
@@ -334,31 +341,6 @@ impl Publisher for KafkaCluster {
         let (producer, reports, batch_bytes) = self.answering((config, batch_bytes)).await?;
         Ok(self.wrap(producer, reports, batch_bytes))
     }
-}
-
-/// What every client of the cluster shares: the user's properties, with secrets read again.
-pub fn client_config(settings: &config::Kafka) -> Result<ClientConfig, Failure> {
-    let unreadable = |error: std::io::Error| CONFIGURATION.failure(format!("[kafka.properties]: {error}"));
-    let mut config = ClientConfig::new();
-    // Our defaults, which the user may override.
-    config.set("client.id", "outbox-relay");
-    config.set("reconnect.backoff.max.ms", "1000");
-    config.set("socket.keepalive.enable", "true");
-    for (name, value) in settings.read_properties().map_err(unreadable)? {
-        config.set(name, value.expose());
-    }
-    if settings.uses_tokens() {
-        config.set("sasl.mechanism", config::OAUTHBEARER);
-    }
-    config.set("bootstrap.servers", &settings.bootstrap_servers);
-    config.set("allow.auto.create.topics", "false");
-    // The configured log level decides which lines are logged, not librdkafka.
-    config.set_log_level(if tracing::enabled!(target: "librdkafka", tracing::Level::DEBUG) {
-        RDKafkaLogLevel::Info
-    } else {
-        RDKafkaLogLevel::Critical
-    });
-    Ok(config)
 }
 
 async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition: u32, rows: &[&E]) -> Judged {
@@ -391,10 +373,6 @@ fn unusable(error: &KafkaError) -> Failure {
         KafkaError::ClientCreation(reason) => CONFIGURATION.failure(reason.as_str()),
         other => CONFIGURATION.failure(format!("creating a producer failed: {other}")),
     }
-}
-
-fn number(config: &ClientConfig, name: &str) -> Option<usize> {
-    config.get(name).and_then(|value| value.parse().ok())
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ use health::stats::Stats;
 use holds::known::KnownHolds;
 use lanes::board::Board;
 use lanes::marks::Marks;
+use partition::Counts;
 use rows::RowMemory;
 use settings::{Limits, Settings};
 use std::cell::RefCell;
@@ -48,6 +49,8 @@ pub struct Relay<P> {
     pub publisher: P,
     /// The topics of events.
     pub topics: TopicRules,
+    /// The number of partitions of topics in use.
+    counts: Rc<Counts>,
     /// Settings that a reload may change.
     pub settings: Settings,
     /// Which lanes have work.
@@ -78,6 +81,7 @@ impl<P> Relay<P> {
         Relay {
             publisher,
             topics,
+            counts: Rc::new(Counts::new(Arc::clone(&stats))),
             settings: Settings::new(limits),
             board: Board::new(),
             marks,

@@ -3,6 +3,86 @@
 //!
 //! The cycle computes the partition itself because it must know it before it sends a row: the first row of each partition
 //! is sent alone. librdkafka's partitioner is never used.
+//!
+//! Each session looks up the number of partitions of a topic in the metadata of its own producer. [`Counts`] makes all
+//! sessions of the process look it up again at the same time, between two batches, so that they agree on it.
+
+use crate::relay::health::stats::Stats;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often a session looks up a topic that is in use.
+pub(crate) const LOOK_UP_EVERY: Duration = Duration::from_secs(30);
+/// Brokers may disagree for this long about a change.
+const SETTLED_AFTER: Duration = Duration::from_secs(5);
+/// The maximum number of topics that are remembered.
+const TOPICS_KEPT: usize = 10_000;
+
+/// The number of partitions of each topic, as a session of this process found it last.
+#[derive(Default)]
+pub struct Counts {
+    stats: Arc<Stats>,
+    known: RefCell<HashMap<String, Known>>,
+    /// How many times a number has changed.
+    changes: Cell<u64>,
+}
+
+struct Known {
+    partitions: u32,
+    changed_at: Option<Instant>,
+}
+
+impl Counts {
+    pub(crate) fn new(stats: Arc<Stats>) -> Counts {
+        Counts { stats, ..Counts::default() }
+    }
+
+    /// How many times the number of partitions of some topic has changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.get()
+    }
+
+    /// Whether the number of partitions of this topic has changed since then.
+    pub(crate) fn changed_since(&self, topic: &str, at: Instant) -> bool {
+        let known = self.known.borrow();
+        known.get(topic).and_then(|known| known.changed_at).is_some_and(|changed| changed >= at)
+    }
+
+    /// Records that a session has found this number of partitions. Returns false if it contradicts a change that another
+    /// session has found just now: the session must then look it up again.
+    pub(crate) fn found(&self, topic: &str, partitions: u32) -> bool {
+        let mut topics = self.known.borrow_mut();
+        let Some(known) = topics.get_mut(topic) else {
+            if topics.len() >= TOPICS_KEPT {
+                topics.clear();
+            }
+            topics.insert(topic.to_owned(), Known { partitions, changed_at: None });
+            return true;
+        };
+        if known.partitions == partitions {
+            return true;
+        }
+        if known.changed_at.is_some_and(|at| at.elapsed() < SETTLED_AFTER) {
+            return false;
+        }
+        tracing::warn!(
+            code = "partitions_changed",
+            topic,
+            before = known.partitions,
+            now = partitions,
+            "the number of partitions of a topic has changed: new events of some keys go to other partitions. To keep the \
+             order of each key across such a change, pause the topic first (docs/record-format.md, Changing the number \
+             of partitions)"
+        );
+        self.stats.notes.partitions_changed(topic, known.partitions, partitions);
+        *known = Known { partitions, changed_at: Some(Instant::now()) };
+        self.changes.set(self.changes.get() + 1);
+        true
+    }
+}
 
 /// The partition of a key in a topic of `partitions` partitions, as
 /// `org.apache.kafka.clients.producer.internals.BuiltInPartitioner.partitionForKey` computes it.
@@ -35,6 +115,33 @@ fn murmur2(data: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_found_once_and_not_undone_by_a_broker_that_lags() {
+        let counts = Counts::default();
+        let begun = Instant::now();
+        assert!(counts.found("events.order", 3) && counts.found("events.order", 3));
+        assert!(!counts.changed_since("events.order", begun) && counts.changes() == 0);
+        advance(LOOK_UP_EVERY).await;
+        assert!(counts.found("events.order", 12));
+        assert!(counts.changed_since("events.order", begun) && counts.changes() == 1);
+        assert!(!counts.found("events.order", 3), "this broker does not know the change yet");
+        assert!(counts.found("events.order", 12) && counts.changes() == 1);
+        advance(SETTLED_AFTER).await;
+        assert!(!counts.changed_since("events.order", Instant::now()));
+        assert!(counts.found("events.order", 3), "the topic was created again");
+        assert_eq!(counts.changes(), 2);
+    }
+
+    #[test]
+    fn the_counts_of_any_number_of_topics_take_bounded_memory() {
+        let counts = Counts::default();
+        for number in 0..3 * TOPICS_KEPT {
+            counts.found(&format!("events.{number}"), 3);
+        }
+        assert!(counts.known.borrow().len() <= TOPICS_KEPT);
+    }
 
     /// The values of Kafka's `UtilsTest.testMurmur2`.
     #[test]

@@ -140,6 +140,10 @@ reasons! {
         "the partition's leader no longer knows this producer or its sequence",
         "no action is needed unless this recurs. In that case, check producer.id.expiration.ms, and whether topics \
          are deleted and recreated";
+    SILENT_CONNECTION = Session, "silent-connection",
+        "a connection of this producer no longer returns responses",
+        "no action is needed unless this recurs. In that case, check for a load balancer, a firewall or NAT that drops idle \
+         connections without closing them, and lower connections.max.idle.ms in [kafka.properties]";
     SMALLER_BATCHES = Session, "smaller-batches",
         "a topic accepts only smaller requests than this producer sends",
         "no action is needed. The next producer sends smaller requests";

@@ -145,7 +145,9 @@ async fn late_request_of_an_abandoned_session_causes_only_duplicates() {
     let keys = outbox.add_aggregates("order", 100).await;
     let proxy = Proxy::open().await;
     let held = hold_one(&proxy);
-    let mut relay = through(&proxy, &outbox).set("relay", "publish_timeout", "2s").start().await;
+    // With a shorter timeout, the client would send the request again on another connection, and the session would continue.
+    let relay = through(&proxy, &outbox).set("relay", "publish_timeout", "2s");
+    let mut relay = relay.set_kafka_property("socket.timeout.ms", "60000").start().await;
     let writers = Writers::start(&outbox, &keys, Load::default()).await;
     wait_until("a request is delayed", STALLED, async || held.lock().unwrap().is_some()).await;
     writers.stop().await;

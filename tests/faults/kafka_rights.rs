@@ -45,6 +45,33 @@ async fn wait_until_probed(outbox: &Outbox, times: i64) {
     .await;
 }
 
+/// Without DescribeConfigs, the relay learns from refusals how large its requests may be.
+#[tokio::test]
+async fn requests_that_a_topic_refuses_for_their_size_become_smaller_if_its_limit_cannot_be_read() {
+    const ROWS: i64 = 20_000;
+    let kafka = KafkaServer::start_with(Settings { users: vec![USER], ..Settings::default() }).await;
+    let mut outbox = Outbox::on(&kafka.cluster(), "hidden_limit").await;
+    outbox.create_topic_with("order", 3, &[("max.message.bytes", "100000")]).await;
+    rights(&kafka, "--add", &outbox.topics(), &["Write", "Describe"]).await;
+    rows::insert(&outbox, "order", 1_000, 0..ROWS, Filling::Random(1_000)).await;
+    let user = kafka.cluster_as(USER).properties;
+    let relay =
+        user.iter().fold(outbox.relay(), |relay, (name, value)| relay.set_kafka_property(name, value));
+    let mut relay = relay.set_kafka_property("compression.type", "none").start().await;
+    let begun = std::time::Instant::now();
+    outbox.wait_until_drained(STALLED).await;
+    println!("{ROWS} rows in {:.1?}, {} sessions ended", begun.elapsed(), sessions_ended(&relay));
+    // From 1 MB to 62 kB, each of the two workers.
+    assert!((1..=10).contains(&sessions_ended(&relay)), "{}", relay.log());
+    let learned = relay.log().matches("max.message.bytes cannot be read").count();
+    assert!((1..=4).contains(&learned), "{learned} lines: {}", relay.log());
+    assert!(!relay.log().contains("kafka unavailable"));
+    assert!(relay.stop().await.success());
+    outbox.check().await.assert_exact();
+    assert_eq!(outbox.dead_letters().await, 0);
+    outbox.drop_database().await;
+}
+
 fn sessions_ended(relay: &RelayProcess) -> usize {
     relay.log().matches("session ended").count()
 }

@@ -5,6 +5,7 @@
 
 #[cfg(feature = "fail-points")]
 mod fail_points;
+mod kafka_partitions;
 mod kafka_producers;
 mod kafka_refusals;
 mod kafka_replicas;

@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::io::Result;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -61,8 +62,16 @@ struct Shared {
     released: watch::Receiver<bool>,
     delay: watch::Receiver<Duration>,
     rule: Arc<Mutex<Option<Rule>>>,
+    /// Connections with a lower number are silent: they stay open, but lose everything.
+    silent_below: watch::Receiver<u64>,
     /// The addresses of other brokers in answers, and the proxies in front of them.
     others: Arc<Mutex<Vec<(SocketAddr, SocketAddr)>>>,
+}
+
+impl Shared {
+    fn is_silent(&self, client: &Client) -> bool {
+        client.number < *self.silent_below.borrow()
+    }
 }
 
 /// Forwards one loopback port to a broker.
@@ -71,6 +80,9 @@ pub struct Proxy {
     state: watch::Sender<State>,
     release: watch::Sender<bool>,
     delay: watch::Sender<Duration>,
+    silence: watch::Sender<u64>,
+    /// How many connections there were.
+    accepted: Arc<AtomicU64>,
     /// The state that the task has applied.
     reached: watch::Receiver<State>,
     task: JoinHandle<()>,
@@ -97,12 +109,22 @@ impl Proxy {
         let (reach, reached) = watch::channel(State::Closed);
         let (release, released) = watch::channel(false);
         let (delay, delayed) = watch::channel(Duration::ZERO);
+        let (silence, silent_below) = watch::channel(0);
+        let accepted = Arc::new(AtomicU64::new(0));
         let rule = Arc::new(Mutex::new(None));
         let broker = broker.parse().unwrap();
-        let shared =
-            Shared { here, broker, state: wanted, released, delay: delayed, rule, others: Arc::default() };
-        let task = tokio::spawn(serve(placeholder, shared.clone(), reach));
-        Self { shared, state, release, delay, reached, task }
+        let shared = Shared {
+            here,
+            broker,
+            state: wanted,
+            released,
+            delay: delayed,
+            rule,
+            silent_below,
+            others: Arc::default(),
+        };
+        let task = tokio::spawn(serve(placeholder, shared.clone(), reach, Arc::clone(&accepted)));
+        Self { shared, state, release, delay, silence, accepted, reached, task }
     }
 
     /// Makes clients reach the broker of another proxy through that proxy.
@@ -134,6 +156,11 @@ impl Proxy {
     /// that direction again.
     pub async fn lose(&mut self, requests: bool, answers: bool) {
         self.set_state(State::Loses { requests, answers }).await;
+    }
+
+    /// Makes every existing connection lose all data in both directions without closing. New connections work.
+    pub fn silence_connections(&self) {
+        self.silence.send_replace(self.accepted.load(Ordering::SeqCst));
     }
 
     /// Applies this rule to every Produce request from now on.
@@ -174,7 +201,12 @@ fn bind(address: SocketAddr) -> TcpSocket {
 }
 
 /// `_placeholder` reserves the port from the first to the last moment, whether the proxy is open or closed.
-async fn serve(_placeholder: TcpSocket, mut shared: Shared, reach: watch::Sender<State>) {
+async fn serve(
+    _placeholder: TcpSocket,
+    mut shared: Shared,
+    reach: watch::Sender<State>,
+    accepted: Arc<AtomicU64>,
+) {
     let mut listener: Option<TcpListener> = None;
     let mut connections = JoinSet::new();
     loop {
@@ -189,7 +221,8 @@ async fn serve(_placeholder: TcpSocket, mut shared: Shared, reach: watch::Sender
         tokio::select! {
             changed = shared.state.changed() => if changed.is_err() { return },
             client = accept(&listener) => {
-                connections.spawn(forward(client, shared.clone()));
+                let number = accepted.fetch_add(1, Ordering::SeqCst);
+                connections.spawn(forward(client, shared.clone(), number));
             }
         }
     }
@@ -204,16 +237,18 @@ async fn accept(listener: &Option<TcpListener>) -> TcpStream {
 
 /// The direction to a client.
 struct Client {
+    /// Counts the connections of the proxy.
+    number: u64,
     stream: tokio::sync::Mutex<OwnedWriteHalf>,
     /// The correlation ids of answers whose connection is closed instead.
     lost: Mutex<HashSet<i32>>,
 }
 
-async fn forward(client: TcpStream, shared: Shared) {
+async fn forward(client: TcpStream, shared: Shared, number: u64) {
     let Ok(server) = TcpStream::connect(shared.broker).await else { return };
     let (client_reads, client_writes) = client.into_split();
     let (server_reads, server_writes) = server.into_split();
-    let client = Client { stream: client_writes.into(), lost: Mutex::default() };
+    let client = Client { number, stream: client_writes.into(), lost: Mutex::default() };
     tokio::select! {
         () = pass_requests(client_reads, server_writes, &client, shared.clone()) => {}
         _ = pass_answers(server_reads, &client, shared) => {}
@@ -246,7 +281,7 @@ async fn pass_each_request(
             answer(client, refusal.take()).await?;
         }
         passable(&mut shared.state).await;
-        if matches!(*shared.state.borrow(), State::Loses { requests: true, .. }) {
+        if matches!(*shared.state.borrow(), State::Loses { requests: true, .. }) || shared.is_silent(client) {
             return swallow(from).await;
         }
         if let Some(produce) = produce {
@@ -281,7 +316,7 @@ async fn pass_answers(mut from: OwnedReadHalf, client: &Client, mut shared: Shar
             }
         }
         passable(&mut shared.state).await;
-        if matches!(*shared.state.borrow(), State::Loses { answers: true, .. }) {
+        if matches!(*shared.state.borrow(), State::Loses { answers: true, .. }) || shared.is_silent(client) {
             return swallow(&mut from).await;
         }
         if client.lost.lock().unwrap().contains(&correlation_of_answer(&message[4..])) {

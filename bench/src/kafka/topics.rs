@@ -2,7 +2,7 @@
 
 use super::consume::{METADATA_TIMEOUT, sum_of_ends};
 use outbox_relay::config;
-use outbox_relay::kafka::cluster::client_config;
+use outbox_relay::kafka::client_config::client_config;
 use outbox_relay::kafka::errors::failure::failure;
 use outbox_relay::relay::failure::Failure;
 use outbox_relay::relay::reason::CONFIGURATION;

@@ -77,7 +77,7 @@ impl Page {
         LocalRelay {
             address: self.address.to_string(),
             ready: not_ready.is_none(),
-            says: not_ready.map_or_else(|| "ready".to_owned(), |why| in_line(&why, SAYS)),
+            says: in_line(&not_ready.unwrap_or_else(|| self.stats.ready()), SAYS),
         }
     }
 

@@ -4,11 +4,12 @@ mod report;
 
 use super::exit::Failed;
 use super::one_shot;
+use super::status::local_relay;
 use super::terminal::output;
 use super::{ConfigFile, block_on};
 use crate::config::Config;
 use crate::doctor::Finding;
-use crate::doctor::codes::{OTHER_CLUSTER, SYSTEM_HIDDEN};
+use crate::doctor::codes::{OTHER_CLUSTER, RELAY_NOTE, SYSTEM_HIDDEN};
 use crate::kafka::cluster::KafkaCluster;
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;
@@ -79,6 +80,7 @@ pub(super) async fn examine(
     let mut findings = examined.findings;
     findings.extend(kafka::operate::doctor::examine(&config.kafka, cluster, &examined.topics).await);
     findings.extend(clusters(config, &database, cluster).await?);
+    findings.extend(local_note(config).await);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity));
     Ok(Diagnosis { findings, topics: examined.topics.len() })
 }
@@ -108,4 +110,13 @@ async fn clusters(
         OTHER_CLUSTER.found(table.to_string(), mismatch.to_string(), remedy)
     }));
     Ok(findings)
+}
+
+/// What the relay on this host reports while it is ready.
+async fn local_note(config: &Config) -> Option<Finding> {
+    let here = local_relay::request(config.admin.listen).await.filter(|here| here.ready)?;
+    let note = here.says.strip_prefix("ready; ")?;
+    let remedy = "nothing, if the change was planned. docs/record-format.md (Changing the number of partitions) has the \
+                  procedure that keeps the order of each key";
+    Some(RELAY_NOTE.found(format!("relay at {}", here.address), note, remedy))
 }

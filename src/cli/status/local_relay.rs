@@ -19,11 +19,11 @@ const ANSWER_BYTES_MAX: usize = 4096;
 const SHOWN: usize = 300;
 
 /// Requests `/readyz` at this address. `None` if nothing or another program answers.
-pub(super) async fn request(listen: Option<SocketAddr>) -> Option<LocalRelay> {
+pub(in crate::cli) async fn request(listen: Option<SocketAddr>) -> Option<LocalRelay> {
     let address = reachable(listen.filter(|address| address.port() != 0)?);
     let (status, text) = timeout(WITHIN, get(address)).await.ok().flatten()?;
     let ready = match status {
-        StatusCode::OK if text.trim_end() == "ready" => true,
+        StatusCode::OK if text.starts_with("ready") => true,
         StatusCode::SERVICE_UNAVAILABLE => false,
         _ => return None,
     };

@@ -1,6 +1,6 @@
 //! `outbox-relay status`: the state of an outbox, from the database and from a relay on this host, if one answers.
 
-mod local_relay;
+pub(in crate::cli) mod local_relay;
 mod screen;
 mod watch;
 

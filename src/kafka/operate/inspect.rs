@@ -1,7 +1,8 @@
 //! Reads a topic's partitions and settings from the brokers. Does not produce and does not create topics.
 
 use crate::config;
-use crate::kafka::cluster::{KafkaCluster, client_config};
+use crate::kafka::client_config::client_config;
+use crate::kafka::cluster::KafkaCluster;
 use crate::kafka::errors::failure::{failure, reason};
 use crate::kafka::publishing::polled::PolledProducer;
 use crate::kafka::publishing::producer::METADATA_TIMEOUT;

@@ -1,7 +1,8 @@
 //! Creates topics, for `init`. The relay itself never does.
 
 use crate::config;
-use crate::kafka::cluster::{KafkaCluster, client_config};
+use crate::kafka::client_config::client_config;
+use crate::kafka::cluster::KafkaCluster;
 use crate::kafka::errors::failure::{failure, reason};
 use crate::kafka::operate::inspect::Inspector;
 use crate::relay::failure::Failure;

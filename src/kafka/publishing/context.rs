@@ -2,15 +2,18 @@
 
 use crate::kafka::errors::failure::failure;
 use crate::kafka::publishing::critical_logs::CriticalLogs;
+use crate::kafka::publishing::learned::LearnedLimits;
 use crate::kafka::publishing::statistics::Watched;
 use crate::kafka::tokens::Tokens;
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::DeliveryReport;
-use crate::relay::reason::{AUTHENTICATION, BROKERS_DOWN, NO_OFFSET, OTHER_CLUSTER, Reason, TLS, TOKEN};
+use crate::relay::reason::{
+    AUTHENTICATION, BROKERS_DOWN, NO_OFFSET, OTHER_CLUSTER, RECORD_TOO_LARGE, Reason, SMALLER_BATCHES, TLS, TOKEN,
+};
 use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::Message;
+use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::producer::{DeliveryResult, ProducerContext};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -147,6 +150,9 @@ pub(in crate::kafka) struct Context {
     /// For SASL OAUTHBEARER.
     tokens: Option<Arc<Tokens>>,
     watched: Option<Watched>,
+    learned: Arc<LearnedLimits>,
+    /// The largest request of the producer.
+    request_bytes: usize,
 }
 
 impl Context {
@@ -155,8 +161,9 @@ impl Context {
         critical_logs: Arc<CriticalLogs>,
         tokens: Option<Arc<Tokens>>,
         watched: Option<Watched>,
+        (learned, request_bytes): (Arc<LearnedLimits>, usize),
     ) -> Context {
-        Context { reports, critical_logs, tokens, watched }
+        Context { reports, critical_logs, tokens, watched, learned, request_bytes }
     }
 }
 
@@ -237,6 +244,14 @@ fn reason_of(code: RDKafkaErrorCode, text: &str) -> &'static Reason {
     }
 }
 
+/// The size of a record without its headers' framing.
+fn size(message: &BorrowedMessage<'_>) -> usize {
+    let headers = message.headers().map_or(0, |headers| {
+        headers.iter().map(|header| header.key.len() + header.value.map_or(0, <[u8]>::len)).sum()
+    });
+    message.payload_len() + message.key_len() + headers
+}
+
 impl ProducerContext for Context {
     type DeliveryOpaque = usize;
 
@@ -248,7 +263,16 @@ impl ProducerContext for Context {
                 Err(NO_OFFSET.failure("Kafka acknowledged the record without an offset"))
             }
             Ok(_) => Ok(()),
-            Err((error, _)) => Err(failure("publishing", error)),
+            Err((error, message)) => {
+                let failure = failure("publishing", error);
+                let learns = || self.learned.refused(message.topic(), size(message), self.request_bytes);
+                if failure.reason == RECORD_TOO_LARGE.word && learns() {
+                    let error = format!("{}; the next producer sends smaller requests", failure.error);
+                    Err(SMALLER_BATCHES.failure(error))
+                } else {
+                    Err(failure)
+                }
+            }
         };
         self.reports.report(index, outcome);
     }

@@ -1,5 +1,6 @@
 //! The size limits of topics, `max.message.bytes`. Producer requests stay below the smallest one in use.
 
+use crate::kafka::publishing::learned::LearnedLimits;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 
 /// Kafka's default of `max.message.bytes`.
 const DEFAULT: usize = 1_048_588;
-const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 const KNOWN_FOR: Duration = Duration::from_secs(600);
 const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 
@@ -27,6 +28,10 @@ pub(crate) struct TopicLimits {
     admin: RefCell<Option<Arc<AdminClient<DefaultClientContext>>>>,
     /// The limit of each topic, and how long it is valid.
     known: RefCell<HashMap<String, (usize, Instant)>>,
+    /// What refused requests show about limits that cannot be read.
+    pub(in crate::kafka) learned: Arc<LearnedLimits>,
+    /// Until when no limit is read, because the last attempt got no answer.
+    unanswered_until: Cell<Option<Instant>>,
     /// How many times the configuration has changed.
     generation: Cell<u64>,
 }
@@ -38,6 +43,8 @@ impl TopicLimits {
             config: RefCell::new(config),
             admin: RefCell::new(None),
             known: RefCell::new(HashMap::new()),
+            learned: Arc::default(),
+            unanswered_until: Cell::new(None),
             generation: Cell::new(0),
         }
     }
@@ -66,6 +73,8 @@ impl TopicLimits {
             *current = config;
         }
         self.generation.set(self.generation.get() + 1);
+        self.learned.clear();
+        self.unanswered_until.set(None);
         if let Some(admin) = self.admin.take() {
             // Dropping it waits for its threads.
             tokio::task::spawn_blocking(move || drop(admin));
@@ -76,16 +85,20 @@ impl TopicLimits {
     ///
     /// Any broker knows it. Without a broker ID, librdkafka would wait for the controller, which a mock cluster lacks.
     pub(in crate::kafka) async fn of(&self, topic: &str, broker: Option<i32>) -> usize {
-        if let Some((limit, _)) = self.known.borrow().get(topic).filter(|(_, until)| *until > Instant::now())
-        {
-            return *limit;
+        let learned = || self.learned.of(topic).unwrap_or(usize::MAX);
+        let before = self.known.borrow().get(topic).copied();
+        if let Some((limit, _)) = before.filter(|(_, until)| *until > Instant::now()) {
+            return limit.min(learned());
         }
         let answer = self.read(topic, broker).await;
+        if answer.is_some() {
+            self.learned.read(topic);
+        }
         // Limits may change, so read them again from time to time, and soon if there was no answer.
         let valid_for = if answer.is_some() { KNOWN_FOR } else { UNKNOWN_FOR };
-        let limit = answer.unwrap_or(DEFAULT);
+        let limit = answer.or(before.map(|(limit, _)| limit)).unwrap_or(DEFAULT);
         self.remember(topic, limit, Instant::now() + valid_for);
-        limit
+        limit.min(learned())
     }
 
     /// Remembers a limit. If there are too many, the one that expires first is forgotten.
@@ -104,14 +117,23 @@ impl TopicLimits {
     }
 
     pub(in crate::kafka) fn smallest(&self) -> usize {
-        self.known.borrow().values().map(|(limit, _)| *limit).min().unwrap_or(usize::MAX)
+        let known = self.known.borrow();
+        let limits = known.values().map(|(limit, _)| *limit);
+        limits.chain(self.learned.smallest()).min().unwrap_or(usize::MAX)
     }
 
     async fn read(&self, topic: &str, broker: Option<i32>) -> Option<usize> {
+        if self.unanswered_until.get().is_some_and(|until| until > Instant::now()) {
+            return None;
+        }
         self.prepare().await;
         let admin = self.admin.borrow().clone()?;
         let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT)).broker_id(broker);
         let answer = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
+        if answer.is_err() {
+            // This broker may be unreachable. The lookups of other topics must not wait for it too.
+            self.unanswered_until.set(Some(Instant::now() + UNKNOWN_FOR));
+        }
         let resource = answer.ok()?.into_iter().next()?.ok()?;
         let entry = resource.get("max.message.bytes")?;
         entry.value.as_ref()?.parse().ok()

@@ -2,6 +2,7 @@
 
 pub(crate) mod context;
 pub(crate) mod critical_logs;
+pub(crate) mod learned;
 pub(crate) mod limits;
 pub(crate) mod polled;
 pub mod producer;

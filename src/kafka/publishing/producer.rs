@@ -9,7 +9,7 @@ use crate::kafka::publishing::record;
 use crate::relay::event::Event;
 use crate::relay::failure::Failure;
 use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
-use crate::relay::reason::{SMALLER_BATCHES, TAKEN_BACK};
+use crate::relay::reason::{NO_ANSWER, SILENT_CONNECTION, SMALLER_BATCHES, TAKEN_BACK};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::metadata::{Metadata, MetadataBroker};
 use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig};
@@ -73,7 +73,7 @@ impl Producer for KafkaProducer {
     async fn lookup(&self, topic: &str) -> Result<u32, Failure> {
         let found = metadata(&self.producer, topic, METADATA_TIMEOUT)
             .await
-            .map_err(|failure| self.cause().unwrap_or(failure))?;
+            .map_err(|failure| self.cause().unwrap_or_else(|| connection_silent(failure)))?;
         self.topic.replace(Some(topic.to_owned()));
         let limit = self.limits.of(topic, found.broker).await;
         if limit.max(crate::kafka::cluster::BATCH_BYTES_LEAST) < self.batch_bytes {
@@ -170,6 +170,11 @@ impl Producer for KafkaProducer {
     fn abandon(self) {
         drop(self);
     }
+}
+
+/// Without a response, only the connection of this producer may be dead. If all of Kafka is, the next session finds out.
+fn connection_silent(failure: Failure) -> Failure {
+    if failure.reason == NO_ANSWER.word { SILENT_CONNECTION.failure(failure.error) } else { failure }
 }
 
 /// A topic that exists.

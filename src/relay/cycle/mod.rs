@@ -28,10 +28,11 @@ pub mod worker;
 use crate::relay::Relay;
 use crate::relay::cycle::claim::Claimed;
 use crate::relay::cycle::session::Session;
-use crate::relay::failure::{Failure, Fault};
+use crate::relay::failure::{Failure, FailureKind, Fault};
 use crate::relay::lane::Lane;
 use crate::relay::outbox::{Claim, Outbox};
 use crate::relay::publisher::Publisher;
+use crate::relay::reason::SILENT_CONNECTION;
 use crate::relay::rows::batch::Batch;
 use crate::relay::rows::coverage::Coverage;
 use std::time::Duration;
@@ -60,6 +61,16 @@ pub(crate) struct Cycle {
     pub flowing: bool,
     /// The rows that were acknowledged during the flow. They do not show that Kafka was available at its end.
     pub flowed: usize,
+}
+
+impl Cycle {
+    /// Whether the session failed although Kafka did not refuse anything.
+    fn unanswered(&self) -> bool {
+        let kind = |failure: &Failure| {
+            failure.kind == FailureKind::Unknown || failure.reason == SILENT_CONNECTION.word
+        };
+        self.failure.as_ref().is_some_and(kind)
+    }
 }
 
 /// Runs one cycle over those of `lanes` that are free.

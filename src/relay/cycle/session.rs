@@ -8,7 +8,8 @@
 //!
 //! - The first failure closes the session permanently: nothing more is sent. Otherwise row 2 could overtake row 1, for
 //!   example if its topic is created after row 1 has failed.
-//! - A topic is looked up in this producer's own metadata before its first row.
+//! - A topic is looked up in this producer's own metadata before its first row, and again from time to time, between two
+//!   batches, because the number of its partitions may change.
 //! - A row as large as one that its topic has refused is kept back to be judged alone. Earlier rows of its partition are
 //!   sent, and later ones wait for the next batch.
 //! - The first row of a partition is sent alone and waits for its ack. Brokers accept the first request of an unknown
@@ -19,13 +20,14 @@ use crate::fail_point;
 use crate::relay::cycle::large_rows::LargeRows;
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
-use crate::relay::partition;
+use crate::relay::partition::{self, Counts};
 use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
 use crate::relay::rows::Fate;
 use crate::relay::rows::batch::Batch;
 use crate::relay::rows::refusals::Refusals;
 use crate::relay::topic::{self, TopicRules};
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -47,6 +49,9 @@ pub struct Session<P> {
     /// Rows that wait for the first row of their partition.
     deferred: Vec<u32>,
     large_rows: LargeRows,
+    /// What all sessions know about the partitions of topics, and how many changes this one has seen.
+    counts: Rc<Counts>,
+    changes_seen: u64,
     /// Rows that were sent and whose report was not processed yet.
     unreported: usize,
     reports: Vec<DeliveryReport>,
@@ -55,6 +60,7 @@ pub struct Session<P> {
     /// When the first row of the current batch was sent.
     publishing_since: Option<Instant>,
     reported_at: Option<Instant>,
+    opened_at: Instant,
     failure: Option<Failure>,
 }
 
@@ -70,12 +76,16 @@ struct Topic {
     state: TopicState,
     /// When the session last had a row for it.
     used_at: Instant,
+    /// When it was last looked up with a result that other sessions agree with.
+    looked_up_at: Option<Instant>,
 }
 
 enum TopicState {
     /// Not looked up in this batch.
     Unknown,
     Open(Vec<Priming>),
+    /// It was open in the last batch, and must be looked up again before its next row.
+    Due(Vec<Priming>),
     /// Until the end of the batch, even if the topic works again: otherwise a later row could overtake an earlier one.
     Held(Rejection),
 }
@@ -89,8 +99,10 @@ enum Priming {
 
 impl<P: Producer> Session<P> {
     /// A session that knows no topics yet.
-    pub fn new(producer: P) -> Session<P> {
+    pub fn new(producer: P, counts: Rc<Counts>) -> Session<P> {
         Session {
+            changes_seen: counts.changes(),
+            counts,
             producer,
             topics: Vec::new(),
             routes: HashMap::new(),
@@ -102,6 +114,7 @@ impl<P: Producer> Session<P> {
             now: Instant::now(),
             publishing_since: None,
             reported_at: None,
+            opened_at: Instant::now(),
             failure: None,
         }
     }
@@ -116,6 +129,8 @@ impl<P: Producer> Session<P> {
         self.destinations.clear();
         self.publishing_since = None;
         self.large_rows.begin(&refusals.sizes);
+        self.now = Instant::now();
+        self.look_up_due();
         self.forget_topics();
     }
 
@@ -126,6 +141,11 @@ impl<P: Producer> Session<P> {
 
     pub(crate) fn reported_at(&self) -> Option<Instant> {
         self.reported_at
+    }
+
+    /// When Kafka last answered this session.
+    pub(crate) fn answered_at(&self) -> Instant {
+        self.reported_at.unwrap_or(self.opened_at)
     }
 
     /// What the Kafka client last reported by itself, if it is at most this old.
@@ -268,7 +288,7 @@ impl<P: Producer> Session<P> {
         self.topics[topic].used_at = self.now;
         let partition = match &self.topics[topic].state {
             TopicState::Open(partitions) => partition::of(batch.rows()[index].key(), partitions.len() as u32),
-            TopicState::Held(_) | TopicState::Unknown => 0,
+            TopicState::Held(_) | TopicState::Due(_) | TopicState::Unknown => 0,
         };
         self.destinations[index] = Some(Destination { topic: topic as u32, partition });
         self.send_row(batch, index);

@@ -73,7 +73,7 @@ impl<P: Publisher> Worker<'_, P> {
                 }
             };
             match relay.stats.progress.of(self.number, opening).await? {
-                Ok(producer) => return Some(Session::new(producer)),
+                Ok(producer) => return Some(Session::new(producer, Rc::clone(&relay.counts))),
                 Err(failure) => {
                     failed(relay, &failure, 0, self.backoff.attempts());
                     sleep(self.backoff.next_wait()).await;
@@ -95,7 +95,7 @@ impl<P: Publisher> Worker<'_, P> {
             if waits {
                 sleep(self.backoff.next_wait()).await;
             }
-            if !self.may_use_session().await {
+            if !self.may_use(&session).await {
                 break false;
             }
         };
@@ -124,8 +124,8 @@ impl<P: Publisher> Worker<'_, P> {
     }
 
     /// Waits until the gate is open. Returns false if the session has to be renewed or the relay stops.
-    async fn may_use_session(&self) -> bool {
-        while !self.relay.board.is_stopped() && !self.is_outdated() {
+    async fn may_use(&self, session: &Session<P::Producer>) -> bool {
+        while !self.relay.board.is_stopped() && !self.is_outdated(session) {
             if self.relay.gate.is_open() {
                 return true;
             }
@@ -134,9 +134,11 @@ impl<P: Publisher> Worker<'_, P> {
         false
     }
 
-    /// Whether the settings or secrets have changed since the session was opened.
-    fn is_outdated(&self) -> bool {
+    /// Whether the settings or secrets have changed since the session was opened, or its connections may be silent.
+    /// Otherwise a row that was not acknowledged could be delayed by one worker after the other.
+    fn is_outdated(&self, session: &Session<P::Producer>) -> bool {
         self.renewals != self.relay.settings.renewals()
+            || self.relay.health.may_be_silent(session.answered_at())
     }
 
     /// Runs a cycle over some of these lanes and gives back the others. Returns whether to wait before the next cycle.
@@ -152,7 +154,7 @@ impl<P: Publisher> Worker<'_, P> {
             relay.board.give_back(&lanes, &[]);
             return false;
         }
-        if self.is_outdated() {
+        if self.is_outdated(session) {
             relay.board.give_back(&lanes, &[]);
             relay.board.add(lanes);
             return false;
@@ -167,7 +169,12 @@ impl<P: Publisher> Worker<'_, P> {
         let before = relay.narrowing.before(&lanes);
         let begun = Instant::now();
         match self.cycle(outbox, session, &lanes).await {
-            Ok(cycle) => self.settled(&lanes, &cycle, begun.elapsed()),
+            Ok(cycle) => {
+                if cycle.unanswered() {
+                    relay.health.kafka_unanswered(begun);
+                }
+                self.settled(&lanes, &cycle, begun.elapsed())
+            }
             Err(fault) => self.not_settled(&lanes, &before, begun, &fault),
         }
     }

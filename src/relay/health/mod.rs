@@ -37,6 +37,8 @@ pub(crate) struct Health {
     settled_at: Cell<Option<Instant>>,
     /// The end of the last batch with acknowledged rows.
     acknowledged_at: Cell<Option<Instant>>,
+    /// The start of the last cycle in which Kafka did not answer a session.
+    unanswered_since: Cell<Option<Instant>>,
 }
 
 impl Health {
@@ -51,6 +53,7 @@ impl Health {
             clock: Cell::new(None),
             settled_at: Cell::new(None),
             acknowledged_at: Cell::new(None),
+            unanswered_since: Cell::new(None),
         }
     }
 
@@ -98,6 +101,17 @@ impl Health {
     /// Whether a batch with acknowledged rows has ended since then.
     pub(crate) fn acknowledged_since(&self, begun: Instant) -> bool {
         self.acknowledged_at.get().is_some_and(|at| at > begun)
+    }
+
+    /// Records that Kafka did not answer a session in a cycle that began at this time.
+    pub(crate) fn kafka_unanswered(&self, begun: Instant) {
+        self.unanswered_since.set(Some(begun));
+    }
+
+    /// Whether the connections of a session may have died together with those of another one, because Kafka last answered
+    /// it before it stopped answering the other one.
+    pub(crate) fn may_be_silent(&self, answered_at: Instant) -> bool {
+        self.unanswered_since.get().is_some_and(|since| answered_at < since)
     }
 
     /// Records the database's clock, in microseconds since 1970.

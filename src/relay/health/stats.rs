@@ -2,10 +2,12 @@
 
 pub(crate) mod client;
 pub(crate) mod labels;
+mod notes;
 
 use crate::relay::health::progress::Progress;
 use client::ClientStats;
 use labels::{Named, PerLabel};
+use notes::Notes;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -21,6 +23,7 @@ pub(crate) const TOPICS_COUNTED_MAX: usize = 50;
 
 /// The metrics of one process.
 pub struct Stats {
+    pub(crate) notes: Notes,
     /// Rows settled as sent.
     pub published: Counter,
     /// Rows settled without publishing them again, because Kafka had acknowledged them before.
@@ -123,6 +126,7 @@ impl Stats {
     pub fn new() -> Stats {
         let stats = Stats {
             published: Counter::default(),
+            notes: Notes::default(),
             recovered: Counter::default(),
             dead_letters: Counter::default(),
             reaped: Counter::default(),
@@ -265,6 +269,11 @@ impl Stats {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// "ready", and what else is worth knowing, on one line.
+    pub fn ready(&self) -> String {
+        self.notes.ready()
     }
 
     /// Why the relay is not ready, on one line; `None` if it is ready.

@@ -1,7 +1,7 @@
 //! The consumer's settings and callbacks.
 
 use crate::config;
-use crate::kafka::cluster::client_config;
+use crate::kafka::client_config::client_config;
 use crate::kafka::errors::failure::failure;
 use crate::kafka::tokens::Tokens;
 use crate::relay::failure::Failure;

@@ -6,6 +6,7 @@ use crate::relay::cycle::tests::relay_with;
 use crate::relay::event::fixture::Row;
 use crate::relay::outbox::ReadEnd;
 use crate::relay::reason::{INVALID_RECORD, Reason};
+use std::rc::Rc;
 
 struct Refusing(&'static Reason);
 
@@ -26,7 +27,7 @@ impl Publisher for Refusing {
 /// The fate of the first of two suspects.
 async fn judged(reason: &'static Reason) -> Fate {
     let relay = relay_with(Refusing(reason));
-    let mut session = Session::new(LateReporter::default());
+    let mut session = Session::new(LateReporter::default(), Rc::default());
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2)]);
     batch.appended(ReadEnd::Complete);

@@ -3,11 +3,13 @@
 use super::{Priming, Session, TOPICS_KEPT, Topic, TopicState};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
+use crate::relay::partition::LOOK_UP_EVERY;
 use crate::relay::publisher::Producer;
 use crate::relay::rows::batch::Batch;
 use crate::relay::topic::{self, TopicRules};
 use futures_util::{StreamExt, stream};
 use std::cmp::Reverse;
+use tokio::time::Instant;
 
 /// Where rows go whose topic depends on the same.
 #[derive(Clone)]
@@ -34,8 +36,9 @@ impl<P: Producer> Session<P> {
             if !self.routes.contains_key(dependency) {
                 let route = self.route(topics, row);
                 if let Route::Topic(topic) = &route {
-                    unknown
-                        .extend(matches!(self.topics[*topic].state, TopicState::Unknown).then_some(*topic));
+                    let state = &self.topics[*topic].state;
+                    let looks_up = matches!(state, TopicState::Unknown | TopicState::Due(_));
+                    unknown.extend(looks_up.then_some(*topic));
                 }
                 self.routes.insert(dependency.to_vec(), route);
             }
@@ -49,20 +52,55 @@ impl<P: Producer> Session<P> {
         };
         for (topic, partitions) in found {
             self.topics[topic].state = match partitions {
-                Ok(partitions) => TopicState::Open(vec![Priming::Fresh; partitions as usize]),
+                Ok(partitions) => self.open(topic, partitions),
                 Err(failure) if matches!(failure.kind, FailureKind::Topic | FailureKind::Row) => {
                     TopicState::Held(failure.into())
                 }
-                Err(failure) => return Err(failure),
+                Err(failure) => match &mut self.topics[topic].state {
+                    // It is still in the metadata of the producer. If the connection is lost, sending shows it.
+                    TopicState::Due(primed) if failure.kind == FailureKind::Unknown => {
+                        TopicState::Open(std::mem::take(primed))
+                    }
+                    _ => return Err(failure),
+                },
             };
         }
         Ok(())
     }
 
+    /// The state of a topic that was found with this number of partitions. If the number is the same as before, its
+    /// partitions stay primed.
+    fn open(&mut self, topic: usize, partitions: u32) -> TopicState {
+        let topic = &mut self.topics[topic];
+        if self.counts.found(&topic.name, partitions) {
+            topic.looked_up_at = Some(Instant::now());
+        }
+        match std::mem::replace(&mut topic.state, TopicState::Unknown) {
+            TopicState::Due(primed) if primed.len() == partitions as usize => TopicState::Open(primed),
+            _ => TopicState::Open(vec![Priming::Fresh; partitions as usize]),
+        }
+    }
+
+    /// Makes the session look up topics again: those that it looked up a while ago, and those in which another session has
+    /// found a change. Only between two batches, when no row is in flight.
+    pub(super) fn look_up_due(&mut self) {
+        let changed =
+            self.counts.changes() != std::mem::replace(&mut self.changes_seen, self.counts.changes());
+        for topic in &mut self.topics {
+            let is_due = topic.looked_up_at.is_none_or(|at| {
+                self.now.duration_since(at) >= LOOK_UP_EVERY
+                    || changed && self.counts.changed_since(&topic.name, at)
+            });
+            if let (true, TopicState::Open(primed)) = (is_due, &mut topic.state) {
+                topic.state = TopicState::Due(std::mem::take(primed));
+            }
+        }
+    }
+
     /// Forgets the topics that are not open and, if there are too many, the least recently used ones. A forgotten topic is
     /// looked up and primed again. Only between two batches, when no [`super::Destination`] refers to a topic by its index.
     pub(super) fn forget_topics(&mut self) {
-        let is_open = |at: &usize| matches!(self.topics[*at].state, TopicState::Open(_));
+        let is_open = |at: &usize| matches!(self.topics[*at].state, TopicState::Open(_) | TopicState::Due(_));
         let mut kept: Vec<usize> = (0..self.topics.len()).filter(is_open).collect();
         if kept.len() > TOPICS_KEPT {
             kept.sort_by_key(|at| Reverse(self.topics[*at].used_at));
@@ -74,8 +112,12 @@ impl<P: Producer> Session<P> {
             let mut topics: Vec<Option<Topic>> = self.topics.drain(..).map(Some).collect();
             self.topics.extend(kept.into_iter().filter_map(|at| topics[at].take()));
         }
+        let topics = &self.topics;
         self.routes.retain(|_, route| match route {
-            Route::Topic(at) => moved_to[*at].map(|to| *at = to).is_some(),
+            Route::Topic(at) => {
+                let kept = moved_to[*at].filter(|to| matches!(topics[*to].state, TopicState::Open(_)));
+                kept.map(|to| *at = to).is_some()
+            }
             Route::Invalid(..) => false,
         });
         // Many types may share a topic. Their routes are found again without asking Kafka.
@@ -91,7 +133,8 @@ impl<P: Producer> Session<P> {
         };
         let known = self.topics.iter().position(|topic| topic.name == name);
         Route::Topic(known.unwrap_or_else(|| {
-            self.topics.push(Topic { name, state: TopicState::Unknown, used_at: self.now });
+            let used_at = self.now;
+            self.topics.push(Topic { name, state: TopicState::Unknown, used_at, looked_up_at: None });
             self.topics.len() - 1
         }))
     }

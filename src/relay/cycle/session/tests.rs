@@ -4,6 +4,7 @@ use super::*;
 use crate::config::OnRejected;
 use crate::relay::event::fixture::{LARGE, Row};
 use crate::relay::outbox::ReadEnd;
+use crate::relay::partition::LOOK_UP_EVERY;
 use crate::relay::publisher::DeliveryReport;
 use crate::relay::reason::{INVALID_HEADERS, STUCK};
 use std::cell::{Cell, RefCell};
@@ -17,6 +18,8 @@ pub(in crate::relay) struct LateReporter {
     in_flight: RefCell<Vec<u32>>,
     reported: RefCell<Vec<DeliveryReport>>,
     answers: Cell<bool>,
+    /// How many partitions each topic has, if not one.
+    partitions: Cell<Option<u32>>,
     /// It never reports this row.
     keeps: Option<u32>,
     /// It refuses the row with this index before it is sent.
@@ -33,7 +36,7 @@ impl LateReporter {
 impl Producer for LateReporter {
     async fn lookup(&self, topic: &str) -> Result<u32, Failure> {
         let missing = || Failure { kind: FailureKind::Topic, reason: "unknown-topic", error: String::new() };
-        if topic == "events.missing" { Err(missing()) } else { Ok(1) }
+        if topic == "events.missing" { Err(missing()) } else { Ok(self.partitions.get().unwrap_or(1)) }
     }
     async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
         Ok(vec![Some(0); self.lookup(topic).await? as usize])
@@ -73,7 +76,7 @@ impl Producer for LateReporter {
 #[tokio::test]
 async fn a_report_that_arrives_at_the_last_moment_counts_for_its_own_batch() {
     let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
-    let mut session = Session::new(LateReporter::default());
+    let mut session = Session::new(LateReporter::default(), Rc::default());
     let mut batch = Batch::default();
     batch.rows_mut().push(Row(1));
     batch.appended(ReadEnd::Complete);
@@ -88,7 +91,7 @@ async fn a_report_that_arrives_at_the_last_moment_counts_for_its_own_batch() {
 #[tokio::test]
 async fn reports_of_deferred_rows_count_for_their_own_batch() {
     let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
-    let mut session = Session::new(LateReporter::default());
+    let mut session = Session::new(LateReporter::default(), Rc::default());
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
     batch.appended(ReadEnd::Complete);
@@ -111,7 +114,7 @@ async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
         (vec![Row(101), Row(201)], true, true),
     ] {
         let keeps = rows.iter().position(|row| row.0 == 101).map(|index| index as u32);
-        let mut session = Session::new(LateReporter { keeps, ..LateReporter::default() });
+        let mut session = Session::new(LateReporter { keeps, ..LateReporter::default() }, Rc::default());
         let mut batch = Batch::default();
         batch.rows_mut().extend(rows);
         batch.appended(ReadEnd::Complete);
@@ -135,7 +138,7 @@ async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
 
 /// A session on `events.order`, whose partition is primed.
 async fn primed() -> Session<LateReporter> {
-    let mut session = Session::new(LateReporter::default());
+    let mut session = Session::new(LateReporter::default(), Rc::default());
     publish(&mut session, &Refusals::new(), &mut batch_of(vec![Row(1)])).await;
     session
 }
@@ -197,7 +200,7 @@ fn large_rows_refused() -> Refusals {
 
 #[tokio::test]
 async fn rows_before_a_large_row_are_sent_when_their_partition_is_primed() {
-    let mut session = Session::new(LateReporter::default());
+    let mut session = Session::new(LateReporter::default(), Rc::default());
     let mut batch = batch_of(vec![Row(1), Row(2), Row(50), Row(3)]);
     publish(&mut session, &large_rows_refused(), &mut batch).await;
     let fates: Vec<Fate> = (0..4).map(|index| batch.fate(index)).collect();
@@ -207,7 +210,8 @@ async fn rows_before_a_large_row_are_sent_when_their_partition_is_primed() {
 #[tokio::test]
 async fn a_row_that_was_never_sent_does_not_make_its_topic_stuck() {
     for elsewhere in [false, true] {
-        let mut session = Session::new(LateReporter { keeps: Some(3), ..LateReporter::default() });
+        let mut session =
+            Session::new(LateReporter { keeps: Some(3), ..LateReporter::default() }, Rc::default());
         // Row 2 waits for the large row. Row 101 is in flight.
         let mut batch = batch_of(vec![Row(1), Row(50), Row(2), Row(101)]);
         send(&mut session, &large_rows_refused(), &mut batch).await;
@@ -219,4 +223,47 @@ async fn a_row_that_was_never_sent_does_not_make_its_topic_stuck() {
         let held: Vec<i64> = session.held(&batch).iter().map(|held| held.witness.0).collect();
         assert_eq!(held, [101]);
     }
+}
+
+/// The number of partitions that the session uses for the topic of the first row.
+fn partitions_used(session: &Session<LateReporter>) -> Option<usize> {
+    let topic = session.destination(0)?.topic as usize;
+    match &session.topics[topic].state {
+        TopicState::Open(partitions) => Some(partitions.len()),
+        _ => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_switch_to_another_number_of_partitions_together_between_two_batches() {
+    let (counts, refusals) = (Rc::<Counts>::default(), Refusals::new());
+    let mut sessions = [1, 2].map(|_| Session::new(LateReporter::default(), Rc::clone(&counts)));
+    for session in &mut sessions {
+        publish(session, &refusals, &mut batch_of(vec![Row(1)])).await;
+        session.producer.partitions.set(Some(3));
+        publish(session, &refusals, &mut batch_of(vec![Row(2)])).await;
+        assert_eq!(partitions_used(session), Some(1), "it was looked up just now");
+    }
+    let [first, second] = &mut sessions;
+    tokio::time::advance(LOOK_UP_EVERY / 2).await;
+    // The second one looks it up later than the first one, by itself.
+    second.topics[0].looked_up_at = Some(Instant::now());
+    tokio::time::advance(LOOK_UP_EVERY / 2).await;
+    publish(first, &refusals, &mut batch_of(vec![Row(3)])).await;
+    assert_eq!(partitions_used(first), Some(3));
+    assert_eq!(partitions_used(second), Some(1), "its last batch");
+    publish(second, &refusals, &mut batch_of(vec![Row(3)])).await;
+    assert_eq!(partitions_used(second), Some(3), "the change that the first one has found");
+    assert_eq!(counts.changes(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn partitions_stay_primed_when_a_topic_is_looked_up_again() {
+    let mut session = primed().await;
+    tokio::time::advance(LOOK_UP_EVERY).await;
+    let mut batch = batch_of(vec![Row(2), Row(3)]);
+    send(&mut session, &Refusals::new(), &mut batch).await;
+    assert_eq!(session.producer.in_flight.borrow().len(), 2, "no row waits for the first one");
+    session.producer.answers.set(true);
+    session.finish(&mut batch).await;
 }

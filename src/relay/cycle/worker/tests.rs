@@ -166,6 +166,24 @@ async fn a_batch_that_runs_out_of_time_reports_the_last_error_of_the_kafka_clien
     );
 }
 
+/// Otherwise a row that was not acknowledged would be delayed by one worker after the other.
+#[tokio::test(start_paused = true)]
+async fn sessions_that_kafka_last_answered_before_it_stopped_answering_another_are_replaced() {
+    let world = Rc::new(World::default());
+    let relay = relay(&world);
+    world.opens.set(Some(Ok(())));
+    let idle = Session::new(Silent::default(), Rc::default());
+    work_for(PUBLISH_TIMEOUT - Duration::from_secs(1), &relay, &world).await;
+    let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
+    let worker = Worker { relay: &relay, number: 2, renewals: 0, backoff };
+    assert!(!worker.is_outdated(&idle), "the other session may still be answered");
+    relay.board.give_back(&[Lane::new(0).unwrap()], &[]);
+    relay.board.add([Lane::new(0).unwrap()]);
+    work_for(PUBLISH_TIMEOUT + Duration::from_secs(10), &relay, &world).await;
+    assert!(worker.is_outdated(&idle));
+    assert!(!worker.is_outdated(&Session::new(Silent::default(), Rc::default())));
+}
+
 /// The row is as large as a refused one, so it is judged at once, and judging fails.
 #[tokio::test(start_paused = true)]
 async fn rows_that_cannot_be_judged_are_claimed_again_with_backoff() {

@@ -65,7 +65,7 @@ async fn publish_types(session: &mut Session<LateReporter>, template: &str, type
 
 #[tokio::test]
 async fn a_session_with_10_000_topics_remembers_a_bounded_number() {
-    let mut session = Session::new(LateReporter::default());
+    let mut session = Session::new(LateReporter::default(), Rc::default());
     assert_eq!(publish_types(&mut session, "events.{aggregate_type}", 10_000).await, 10_000);
     assert!(session.topics.len() <= TOPICS_KEPT, "{} topics", session.topics.len());
     assert!(session.routes.len() <= TOPICS_KEPT, "{} routes", session.routes.len());
@@ -75,7 +75,7 @@ async fn a_session_with_10_000_topics_remembers_a_bounded_number() {
 
 #[tokio::test]
 async fn a_session_with_10_000_types_of_one_topic_remembers_a_bounded_number() {
-    let mut session = Session::new(LateReporter::default());
+    let mut session = Session::new(LateReporter::default(), Rc::default());
     assert_eq!(publish_types(&mut session, "events", 10_000).await, 10_000);
     assert_eq!(session.topics.len(), 1);
     assert!(session.routes.len() <= TOPICS_KEPT, "{} routes", session.routes.len());
