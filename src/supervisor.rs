@@ -74,6 +74,8 @@ pub enum End {
     Drained(Waiting),
     /// On request, but something in flight was not settled in time.
     TooLate,
+    /// On request, but this many acknowledged rows could not be recorded as sent.
+    Unrecorded(usize),
     /// Postgres or Kafka is unavailable, which ends a draining relay.
     Unavailable(String),
     /// This task ended unexpectedly.
@@ -222,7 +224,10 @@ pub async fn run(
     relay.ends();
     match (finished, until) {
         (Err(_), _) => End::TooLate,
-        (Ok(()), Until::Requested) => End::Requested,
+        (Ok(()), Until::Requested) => match relay.rows.acknowledged.borrow().len() {
+            0 => End::Requested,
+            rows => End::Unrecorded(rows),
+        },
         (Ok(()), Until::Drained) => drained_end(relay, &drained, start.holds()).await,
     }
 }

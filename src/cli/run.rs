@@ -290,6 +290,11 @@ fn ended(end: End) -> Result<(), Failed> {
             "Some events in flight were not acknowledged within shutdown_timeout. They may be redelivered. If this \
              recurs, increase [relay] shutdown_timeout."
         ))),
+        End::Unrecorded(rows) => Err(Failed::Failure(anyhow::anyhow!(
+            "Kafka has acknowledged {} that could not be recorded as sent. They will be published again, with the same event \
+             IDs. The log has the reason.",
+            counted(rows as u64, "event")
+        ))),
         End::Unavailable(error) => Err(Failed::Unavailable(anyhow::anyhow!(error))),
         End::Broken(task) => Err(Failed::Failure(anyhow::anyhow!(
             "{task} ended unexpectedly. This is a bug. Report it with the log."

@@ -56,6 +56,9 @@ codes! {
         "IDs are not assigned in the order in which rows are inserted, so events of one key can be published out of \
          order; the \
          relay does not start";
+    OUTBOX_TRIGGER = Warning, "outbox-trigger",
+        "if the trigger suppresses the update, the relay publishes events that it cannot record as sent, and publishes them \
+         again after each restart";
     LANES = Error, "lanes",
         "events of a missing lane would never be sent; the relay does not start";
     HOLD_COUNT = Error, "hold-count",

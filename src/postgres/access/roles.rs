@@ -185,17 +185,23 @@ EXCEPTION WHEN undefined_column THEN
 END $$;
 ";
 
-/// An adopted table can have such a column.
+/// An adopted table can have a sequence that writers use themselves.
 const SEQUENCE: &str = "
--- The sequence of the IDs. Only an identity column needs no privilege on its sequence.
+-- The sequence of the IDs. The checks compare it with the highest ID. Only an identity column needs no privilege to insert.
 DO $$
 DECLARE
-    ids text := (SELECT pg_catalog.pg_get_serial_sequence({outbox_literal}, a.attname)
-                 FROM pg_catalog.pg_attribute AS a
-                 WHERE a.attrelid = {outbox_literal}::regclass AND a.attname = {id_literal} AND a.attidentity = '');
+    ids text;
+    is_identity boolean;
 BEGIN
+    SELECT pg_catalog.pg_get_serial_sequence({outbox_literal}, a.attname), a.attidentity <> '' INTO ids, is_identity
+    FROM pg_catalog.pg_attribute AS a
+    WHERE a.attrelid = {outbox_literal}::regclass AND a.attname = {id_literal};
     IF ids IS NOT NULL THEN
-        EXECUTE pg_catalog.format('GRANT USAGE ON SEQUENCE %s TO %I, %I', ids, {operator_literal}, {writer_literal});
+        EXECUTE pg_catalog.format('GRANT SELECT ON SEQUENCE %s TO %I, %I, %I', ids, {relay_literal}, {operator_literal},
+                                  {monitor_literal});
+        IF NOT is_identity THEN
+            EXECUTE pg_catalog.format('GRANT USAGE ON SEQUENCE %s TO %I, %I', ids, {operator_literal}, {writer_literal});
+        END IF;
     END IF;
 END $$;
 ";

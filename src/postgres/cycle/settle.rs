@@ -7,13 +7,14 @@ use crate::postgres::cycle::claim::transaction::{ClaimTransaction, commit_sql};
 use crate::postgres::cycle::event::{Ctid, OutboxRow};
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::event::Event;
-use crate::relay::failure::Fault;
+use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::outbox::{RejectedRow, Settled, Settlement};
 use futures_util::join;
 use std::collections::HashSet;
 use tokio_postgres::types::{ToSql, Type};
 
 const DOING: &str = "settling a batch";
+const SUPPRESSED: &str = "drop the trigger on the outbox that suppresses updates or deletes (`outbox-relay doctor` names it)";
 
 /// Records the outcome with one statement per kind, and commits.
 pub(crate) async fn settle(
@@ -168,15 +169,19 @@ impl Recorder<'_, '_> {
         Ok(self.execute(sql, &arrays).await? == ids.len() as u64)
     }
 
-    /// Runs a statement that returns the ids of the rows that it recorded.
+    /// Runs a statement that returns the ids of the rows that are not locked, and whether it recorded them.
     async fn recorded(
         &self,
         sql: &str,
         params: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<HashSet<i64>, Fault> {
         let rows = answer(DOING, self.transaction.client().query_typed(sql, params)).await?;
-        let ids: Result<_, _> = rows.iter().map(|row| row.try_get(0)).collect();
-        ids.map_err(|error| fault(DOING, error))
+        let suppressed = rows.iter().filter(|row| !row.get::<_, bool>(1)).count();
+        if suppressed > 0 {
+            let message = format!("the server reported success, but did not change {suppressed} rows. Fix: {SUPPRESSED}");
+            return Err(Fault { kind: FaultKind::Refused, doing: DOING, message });
+        }
+        Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
     async fn execute(&self, sql: &str, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<u64, Fault> {

@@ -39,7 +39,8 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
     batch: &mut Batch<C::Event>,
 ) {
     let window = relay.settings.limits().flow_window;
-    if window.is_zero() || !relay.narrowing.allows_all() || !batch.is_complete(&claimed.lanes) {
+    let may_flow = relay.narrowing.allows_all() && !relay.rows.settling_is_refused();
+    if window.is_zero() || !may_flow || !batch.is_complete(&claimed.lanes) {
         return;
     }
     let Some(mut search) = claimed.planned.search.take() else { return };
@@ -106,6 +107,7 @@ async fn record<C: Claim, P>(
     let sent: Vec<&C::Event> = batch.sent_in(rows.clone()).collect();
     let recorded = claimed.claim.record_sent(&sent).await.inspect_err(|fault| {
         relay.narrowing.settlement_failed(&claimed.lanes, fault);
+        relay.rows.note_settlement(Some(fault));
     })?;
     fail_point::reach("recorded").await;
     claimed.recorded = Recorded { rows: rows.end, all: claimed.recorded.all && recorded };

@@ -65,6 +65,9 @@ pub(super) fn confirm<E: Event, P: Publisher>(
     batch: &Batch<E>,
     settled: &Settled,
 ) -> Cycle {
+    if batch.sent().next().is_some() {
+        relay.rows.note_settlement(None);
+    }
     let coverage = batch.coverage(owned);
     let hold_version = batch.hold_version();
     let mut acknowledged = relay.rows.acknowledged.borrow_mut();

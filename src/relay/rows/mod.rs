@@ -44,6 +44,7 @@ pub(crate) mod fate;
 pub mod refusals;
 
 use crate::relay::event::Event;
+use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::lane::Lane;
 use acknowledged::{Acknowledged, HoldsSeen};
 use batch::Batch;
@@ -63,6 +64,8 @@ pub struct RowMemory {
     pub acknowledged: RefCell<Acknowledged>,
     /// Recent refusals.
     pub refusals: Refusals,
+    /// Whether PostgreSQL refused the latest settlement.
+    settling_is_refused: Cell<bool>,
     /// Rows of probes in flight without their lane locks, by id and event_id, with their lanes.
     probing: RefCell<HashMap<(i64, Uuid), Lane>>,
     /// The version of the last empty set of holds.
@@ -76,6 +79,7 @@ impl RowMemory {
         RowMemory {
             acknowledged: RefCell::new(Acknowledged::new()),
             refusals: Refusals::new(),
+            settling_is_refused: Cell::new(false),
             probing: RefCell::default(),
             nothing_held_at: Cell::new(None),
             row_bytes: Cell::new(FIRST_ROW_BYTES),
@@ -92,6 +96,29 @@ impl RowMemory {
             if acknowledged.contains(&batch.rows()[index]) {
                 batch.recovered(index);
             }
+        }
+    }
+
+    /// Records the result of a settlement. Until one succeeds, claims read no more rows than wait to be recorded, because each
+    /// other row that they published would be published again after a restart.
+    pub(crate) fn note_settlement(&self, fault: Option<&Fault>) {
+        match fault.map(|fault| fault.kind) {
+            None => self.settling_is_refused.set(false),
+            Some(FaultKind::Refused) => self.settling_is_refused.set(true),
+            Some(_) => {}
+        }
+    }
+
+    /// Whether PostgreSQL refused the latest settlement.
+    pub(crate) fn settling_is_refused(&self) -> bool {
+        self.settling_is_refused.get()
+    }
+
+    /// The maximum number of rows to read, which is this limit unless settlements are refused.
+    pub(crate) fn rows_max(&self, limit: usize) -> usize {
+        match self.settling_is_refused.get() {
+            true => limit.min(self.acknowledged.borrow().len().max(1)),
+            false => limit,
         }
     }
 

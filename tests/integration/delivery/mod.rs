@@ -10,4 +10,5 @@ mod plan;
 mod pooler;
 mod reaper;
 mod taking_turns;
+mod unrecorded;
 mod wait;

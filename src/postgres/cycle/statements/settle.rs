@@ -16,14 +16,20 @@ pub(crate) const MARK: Template = Template {
     sql: "UPDATE {outbox} SET {sent_at_column} = clock_timestamp() WHERE {id_column} = ANY($1::bigint[])",
 };
 
+/// Returns each row that is not locked, and whether it was changed. A trigger or a rule of the outbox can suppress the change
+/// without an error.
 pub(crate) const MARK_AROUND_LOCKS: Template = Template {
     name: "mark_around_locks",
     purpose: "marks acknowledged rows that are not locked",
     params: SENT,
     sql: "
-UPDATE {outbox} SET {sent_at_column} = clock_timestamp()
-WHERE {id_column} = ANY (ARRAY(SELECT {id_column} FROM {outbox} WHERE {id_column} = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED))
-RETURNING {id_column}",
+WITH free AS MATERIALIZED (
+    SELECT {id_column} AS id FROM {outbox} WHERE {id_column} = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
+), changed AS (
+    UPDATE {outbox} SET {sent_at_column} = clock_timestamp() WHERE {id_column} = ANY (ARRAY(SELECT id FROM free))
+    RETURNING {id_column} AS id
+)
+SELECT free.id, free.id IN (SELECT id FROM changed) FROM free",
 };
 
 /// Deletes acknowledged rows by their place, which needs no index. It also compares the ids, because rows are not locked and
@@ -44,9 +50,12 @@ pub(crate) const DELETE_AROUND_LOCKS: Template = Template {
     purpose: "deletes acknowledged rows that are not locked",
     params: SENT,
     sql: "
-DELETE FROM {outbox}
-WHERE {id_column} = ANY (ARRAY(SELECT {id_column} FROM {outbox} WHERE {id_column} = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))
-RETURNING {id_column}",
+WITH free AS MATERIALIZED (
+    SELECT {id_column} AS id FROM {outbox} WHERE {id_column} = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED
+), changed AS (
+    DELETE FROM {outbox} WHERE {id_column} = ANY (ARRAY(SELECT id FROM free)) RETURNING {id_column} AS id
+)
+SELECT free.id, free.id IN (SELECT id FROM changed) FROM free",
 };
 
 /// Moves rejected rows to the dead letters, except locked ones. The server moves whole events, so the relay need not have

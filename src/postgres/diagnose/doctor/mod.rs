@@ -9,6 +9,7 @@ mod schema;
 mod timeouts;
 mod tls;
 mod topic_template;
+mod triggers;
 mod vacuum;
 
 use crate::config::Config;
@@ -86,6 +87,7 @@ pub(crate) async fn examine(
     add(found, "rights", privileges::findings(&context).await)?;
     add(found, "the recorded topic template", topic_template::findings(&context).await)?;
     add(found, "indexes", indexes::findings(&context, has(SchemaFaultKind::Index)).await)?;
+    add(found, "triggers", triggers::findings(&context).await)?;
     add(found, "autovacuum", vacuum::autovacuum(&context).await)?;
     add(found, "what holds vacuum back", vacuum::holders(&context).await)?;
     if !has(SchemaFaultKind::Column) {

@@ -10,6 +10,7 @@ use crate::postgres::connection::transaction::open;
 use crate::postgres::schema::check::columns::{self, FoundColumns, WANTED};
 use crate::postgres::schema::check::id_index::{self, IdIndex};
 use crate::postgres::schema::check::index::{self, Pending};
+use crate::postgres::schema::check::hazards::{self, Unidentified};
 use crate::postgres::schema::check::{SchemaFault, relations, sequence, server_faults};
 use crate::postgres::schema::migrate::{self, MigrationState, State};
 use crate::postgres::table::{Column, TableName};
@@ -25,6 +26,8 @@ pub(super) struct Existing {
 
 pub(super) struct ExistingTable {
     pub(super) columns: FoundColumns,
+    pub(super) hazards: Vec<SchemaFault>,
+    pub(super) unidentified: Option<Unidentified>,
     pub(super) sequence: Vec<SchemaFault>,
     pub(super) id_index: IdIndex,
     pub(super) pending: Pending,
@@ -87,6 +90,8 @@ async fn read_table(client: &Client, table: &TableName, outbox: u32) -> Result<E
         }
     }
     Ok(ExistingTable {
+        hazards: hazards::faults(client, table, outbox).await?,
+        unidentified: hazards::unidentified(client, table, outbox).await?,
         sequence: sequence::faults(client, table, outbox).await?,
         id_index: id_index::read(client, table, outbox).await?,
         pending: index::read(client, table, outbox).await?,

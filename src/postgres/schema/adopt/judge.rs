@@ -20,6 +20,7 @@ pub(super) fn refusals(table: &TableName, existing: &Existing) -> Vec<SchemaFaul
         Some(found) => {
             faults.extend(WANTED.iter().filter_map(|wanted| column(table, found, wanted)));
             faults.extend(topic(table, found));
+            faults.extend(found.hazards.iter().cloned());
             // The sequence of a column of another type says nothing more.
             if !faults.iter().any(|fault| fault.place == place(table, Column::Id)) {
                 faults.extend(found.sequence.iter().cloned());

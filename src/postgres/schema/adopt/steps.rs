@@ -81,6 +81,7 @@ pub(super) fn plan(
         steps.extend(columns(table, found, rows)?);
         steps.extend(defaults(table, found));
         steps.extend(id_index(table, found));
+        steps.extend(replica_identity(found));
         steps.extend(not_null(table, found));
         steps.extend(pending_index(table, found));
     }
@@ -162,6 +163,15 @@ fn id_index(table: &TableName, found: &ExistingTable) -> Vec<Step> {
         steps.push(Step { purpose: "create an index on the IDs".to_owned(), sql, how: How::Index });
     }
     steps
+}
+
+/// Before the first UPDATE, which the server rejects without one.
+fn replica_identity(found: &ExistingTable) -> Option<Step> {
+    found.unidentified.as_ref().map(|unidentified| Step {
+        purpose: "identify the rows for a publication that contains the table".to_owned(),
+        sql: unidentified.remedy.clone(),
+        how: How::Transaction,
+    })
 }
 
 fn pending_index(table: &TableName, found: &ExistingTable) -> Vec<Step> {

@@ -5,6 +5,7 @@
 
 pub(crate) mod columns;
 mod fault;
+pub(crate) mod hazards;
 pub(crate) mod id_index;
 pub(crate) mod index;
 pub(crate) mod relations;
@@ -131,12 +132,17 @@ async fn check_in(
     if let Some(outbox) = relations.oid("{outbox}") {
         let columns = columns::read(client, outbox).await?;
         faults.extend(columns.faults(table, topic));
+        faults.extend(hazards::faults(client, table, outbox).await?);
+        let unidentified = hazards::unidentified(client, table, outbox).await?;
+        faults.extend(unidentified.map(|unidentified| unidentified.fault(table)));
         (payload, has_topic) = (columns.payload(table), columns.has_topic(table));
         faults.extend(index::faults(client, table, outbox).await?);
         if columns.get(table.columns().name(Column::Id)).is_some() {
             faults.extend(id_index::faults(client, table, outbox).await?);
         }
-        faults.extend(sequence::faults(client, table, outbox).await?);
+        if readable("{outbox}") {
+            faults.extend(sequence::faults(client, table, outbox).await?);
+        }
     }
     for counted in ["{hold}", "{blocked_key}", "{pause}"] {
         if let Some(relation) = relations.oid(counted) {

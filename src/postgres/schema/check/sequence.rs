@@ -1,15 +1,16 @@
 //! Checks the sequence of the ids, which determines the order within a key.
 
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
 use super::columns::place;
 use super::fault::{SchemaFault, SchemaFaultKind};
-use crate::postgres::table::{Column, TableName, quote_identifier};
+use crate::postgres::table::{Column, TableName, quote_literal};
 
 /// The sequence of the id column, whether it is an identity column or a bigserial.
 const READ: &str = "
-SELECT s.nspname::text, c.relname::text, q.seqcache, q.seqincrement, q.seqcycle
+SELECT quote_ident(s.nspname) || '.' || quote_ident(c.relname), q.seqcache, q.seqincrement, q.seqcycle, a.attidentity = 'a',
+       has_sequence_privilege(q.seqrelid, 'SELECT') AND has_schema_privilege(s.oid, 'USAGE')
 FROM pg_attribute AS a
 JOIN pg_depend AS d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum
                    AND d.classid = 'pg_class'::regclass AND d.deptype IN ('a', 'i')
@@ -17,10 +18,24 @@ JOIN pg_sequence AS q ON q.seqrelid = d.objid
 JOIN pg_class AS c ON c.oid = q.seqrelid JOIN pg_namespace AS s ON s.oid = c.relnamespace
 WHERE a.attrelid = $1 AND a.attname = $2::text";
 
-/// The new sequence starts after the existing ids.
-const NUMBER: &str = "ALTER TABLE {outbox} ALTER COLUMN {id_column} ADD GENERATED ALWAYS AS IDENTITY (CACHE 1); \
-     SELECT setval(pg_get_serial_sequence({outbox_literal}, {id_literal}), coalesce(max({id_column}), 0) + 1, false) \
-     FROM {outbox};";
+/// A sequence that the default of the column uses, but that does not belong to it.
+const FOREIGN: &str = "
+SELECT d.refobjid::regclass::text
+FROM pg_attribute AS a
+JOIN pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
+JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid AND d.refclassid = 'pg_class'::regclass
+JOIN pg_class AS c ON c.oid = d.refobjid AND c.relkind = 'S'
+WHERE a.attrelid = $1 AND a.attname = $2::text";
+
+/// The next ID, and the highest one. An inherited or pooled ID would be above the sequence.
+const AHEAD: &str = "
+SELECT n.next, o.highest FROM (SELECT last_value + is_called::integer AS next FROM {sequence}) AS n,
+     (SELECT max({id_column}) AS highest FROM {outbox}) AS o
+WHERE o.highest >= n.next";
+
+/// For IDs that the application assigns: it works with every ORM, because no statement of the application names the column.
+const SEPARATE: &str = "add a column for the order, which rewrites the table: ALTER TABLE {outbox} ADD COLUMN outbox_seq bigint \
+     GENERATED ALWAYS AS IDENTITY (CACHE 1); and set [outbox.columns] id = \"outbox_seq\"";
 
 pub(crate) async fn faults(
     client: &Client,
@@ -28,18 +43,64 @@ pub(crate) async fn faults(
     outbox: u32,
 ) -> Result<Vec<SchemaFault>, tokio_postgres::Error> {
     let id = table.columns().name(Column::Id);
-    let rows = client.query_typed(READ, &[(&outbox, Type::OID), (&id, Type::TEXT)]).await?;
+    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&outbox, Type::OID), (&id, Type::TEXT)];
+    let rows = client.query_typed(READ, &params).await?;
+    let mut faults = Vec::new();
     if rows.is_empty() {
-        let problem = "the IDs do not come from a sequence of the table, so their order is undefined";
-        let place = place(table, Column::Id);
-        return Ok(vec![SchemaFault::new(SchemaFaultKind::Sequence, place, problem, table.render(NUMBER))]);
+        let foreign = client.query_typed(FOREIGN, &params).await?;
+        let column = format!("{}.{}", table.quoted(), table.column(Column::Id));
+        let (problem, remedy) = match foreign.first().map(|row| row.get::<_, String>(0)) {
+            Some(sequence) => (
+                format!("the sequence {sequence} does not belong to the column"),
+                format!("ALTER SEQUENCE {sequence} OWNED BY {column};"),
+            ),
+            None => (
+                "the IDs do not come from a sequence of the table: the application assigns them, so they need not follow the \
+                 order of its commits"
+                    .to_owned(),
+                table.render(SEPARATE),
+            ),
+        };
+        faults.push(SchemaFault::new(SchemaFaultKind::Sequence, place(table, Column::Id), problem, remedy));
     }
-    Ok(rows.iter().flat_map(|row| sequence_faults(row, table)).collect())
+    for row in &rows {
+        faults.extend(sequence_faults(row, table));
+        if row.get(5) {
+            faults.extend(behind(client, table, row).await?);
+        }
+    }
+    Ok(faults)
+}
+
+/// After a switchover by logical replication or a restore of the rows alone, the next IDs would be below those of waiting events.
+async fn behind(
+    client: &Client,
+    table: &TableName,
+    row: &Row,
+) -> Result<Option<SchemaFault>, tokio_postgres::Error> {
+    let sequence: &str = row.get(0);
+    let sql = table.render(&AHEAD.replace("{sequence}", sequence));
+    let ahead = client.query_typed(&sql, &[]).await?;
+    Ok(ahead.first().map(|ahead| {
+        let (next, highest): (i64, i64) = (ahead.get(0), ahead.get(1));
+        let problem = format!(
+            "the sequence is behind: the next ID is {next}, but the table has ID {highest}, so new events would be published \
+             before those that wait"
+        );
+        let (outbox, id) = (table.quoted(), table.column(Column::Id));
+        let literal = quote_literal(sequence);
+        let advance = format!("SELECT setval({literal}, (SELECT max({id}) FROM {outbox}));");
+        let remedy = match row.get(4) {
+            true => advance,
+            false => format!("{advance} If the application assigns IDs itself, {}", table.render(SEPARATE)),
+        };
+        SchemaFault::new(SchemaFaultKind::Sequence, place(table, Column::Id), problem, remedy)
+    }))
 }
 
 fn sequence_faults(row: &Row, table: &TableName) -> Vec<SchemaFault> {
-    let (cache, increment, cycles): (i64, i64, bool) = (row.get(2), row.get(3), row.get(4));
-    let sequence = format!("{}.{}", quote_identifier(row.get(0)), quote_identifier(row.get(1)));
+    let (sequence, cache, increment): (&str, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    let (cycles, always): (bool, bool) = (row.get(3), row.get(4));
     let place = place(table, Column::Id);
     let mut faults = Vec::new();
     let mut fault = |problem: String, remedy: String| {
@@ -53,10 +114,18 @@ fn sequence_faults(row: &Row, table: &TableName) -> Vec<SchemaFault> {
             ),
         );
     }
-    if increment != 1 {
+    if increment != 1 && always {
         fault(
             format!("the sequence has INCREMENT {increment}"),
             format!("ALTER SEQUENCE {sequence} INCREMENT 1;"),
+        );
+    } else if increment != 1 {
+        fault(
+            format!(
+                "the sequence has INCREMENT {increment}: an ORM such as Hibernate assigns the IDs in blocks, so they do not \
+                 follow the order of commits"
+            ),
+            table.render(SEPARATE),
         );
     }
     if cycles {

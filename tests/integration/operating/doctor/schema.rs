@@ -25,6 +25,14 @@ async fn damaged_schema_is_found_and_fixed_by_the_proposed_statement() {
     found("ALTER TABLE app.outbox DROP COLUMN headers", "column", "is missing").await;
     found("ALTER TABLE app.outbox SET UNLOGGED", "relation", "crash").await;
     found("ALTER TABLE app.outbox ENABLE ROW LEVEL SECURITY", "row-security", "can hide rows").await;
+    let trigger = "CREATE FUNCTION app.keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+                   CREATE TRIGGER keep BEFORE UPDATE OR DELETE ON app.outbox FOR EACH ROW EXECUTE FUNCTION app.keep()";
+    world.sql(trigger).await;
+    let remedy = world.doctor().has("outbox-trigger", "the trigger keep runs before");
+    world.sql("DROP TRIGGER keep ON app.outbox; CREATE TRIGGER other BEFORE UPDATE OF headers ON app.outbox FOR EACH ROW
+               EXECUTE FUNCTION app.keep()").await;
+    assert!(remedy.contains("DROP TRIGGER keep ON"), "{remedy}");
+    world.doctor().has_not("outbox-trigger");
     world.drop().await;
 }
 

@@ -1,0 +1,34 @@
+//! Finds triggers that may suppress the relay's updates and deletes. The checks at start find rules.
+
+use super::Context;
+use crate::doctor::Finding;
+use crate::doctor::codes::OUTBOX_TRIGGER;
+use crate::postgres::table::Column;
+use crate::relay::failure::Fault;
+use tokio_postgres::types::Type;
+
+/// Triggers that fire before the update of `sent_at`, or before a delete, for each row. PostgreSQL manual, "Overview of Trigger
+/// Behavior": one that returns NULL skips the row. In `tgtype`, 1 is FOR EACH ROW, 2 is BEFORE, 8 is DELETE, 16 is UPDATE.
+const READ: &str = "
+SELECT quote_ident(t.tgname)
+FROM pg_trigger AS t
+JOIN pg_attribute AS a ON a.attrelid = t.tgrelid AND a.attname = $2::text
+WHERE t.tgrelid = $1::text::regclass AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgtype & 3 = 3
+  AND (t.tgtype & 8 > 0 OR t.tgtype & 16 > 0 AND (cardinality(t.tgattr::int2[]) = 0 OR a.attnum = ANY (t.tgattr::int2[])))
+ORDER BY 1";
+
+pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+    let (table, sent_at) = (context.table.quoted(), context.table.columns().name(Column::SentAt));
+    let params = &[(&table as _, Type::TEXT), (&sent_at as _, Type::TEXT)];
+    let rows = context.rows("reading the triggers", READ, params).await?;
+    let finding = |row: &tokio_postgres::Row| {
+        let name: &str = row.get(0);
+        let problem = format!("the trigger {name} runs before the relay's updates or deletes, and can suppress them");
+        let remedy = format!(
+            "check that it never returns NULL, or limit it to columns that the relay does not change: BEFORE UPDATE OF column. \
+             To drop it: DROP TRIGGER {name} ON {table};"
+        );
+        OUTBOX_TRIGGER.found(context.table.to_string(), problem, remedy)
+    };
+    Ok(rows.iter().map(finding).collect())
+}

@@ -1,0 +1,72 @@
+//! PostgreSQL permanently prevents the relay from recording sent rows. Publishing stops early, because each published row would be
+//! published again after a restart, and the relay reports the cause.
+
+use crate::support::consumer::read_all;
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+use crate::support::wait::{STALLED, wait_until};
+
+const SWALLOWS: &str = "
+CREATE FUNCTION app.keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE TRIGGER keep BEFORE UPDATE ON app.outbox FOR EACH ROW EXECUTE FUNCTION app.keep()";
+
+/// The relay starts before the damage, because the checks at start would find most of it.
+async fn prevented(test: &str, damage: &str, repair: &str, cause: &str) {
+    const BATCH: usize = 100;
+    const ROWS: usize = 40 * BATCH;
+    let mut outbox = Outbox::create(test, 3).await;
+    let mut relay = outbox.relay().set("relay", "batch_size", BATCH as i64).set("relay", "workers", 1).start().await;
+    outbox.wait_until_publishing(&relay).await;
+    outbox.wait_until_drained(STALLED).await;
+    let before = outbox.settled().await;
+    run(&outbox.client, damage).await;
+    let topic = outbox.topic("order");
+    run(
+        &outbox.client,
+        &format!(
+            "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) SELECT 'order', (n % 50)::text, 'Placed'
+             FROM generate_series(1, {ROWS}) n"
+        ),
+    )
+    .await;
+    wait_until("the relay is not ready and names the cause", STALLED, async || {
+        relay.not_ready().await.is_some_and(|reason| reason.contains(cause))
+    })
+    .await;
+    // Attempts continue, without more records than one or two batches.
+    let attempts = relay.metric("outbox_relay_postgres_faults_total").await.unwrap();
+    wait_until("further attempts", STALLED, async || {
+        relay.metric("outbox_relay_postgres_faults_total").await.unwrap() >= attempts + 3.0
+    })
+    .await;
+    let published = read_all(&[topic.clone()]).await.len();
+    assert!(published <= before as usize + 4 * BATCH, "{published} of {ROWS} rows were published without being recorded");
+
+    let stopped = relay.stop().await;
+    assert_eq!(stopped.code(), Some(1), "{}", relay.log());
+    assert!(relay.log().contains("could not be recorded as sent"), "{}", relay.log());
+
+    run(&outbox.client, repair).await;
+    outbox.reconnect().await;
+    let relay = outbox.start_relay().await;
+    outbox.wait_until_drained(STALLED).await;
+    drop(relay);
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn trigger_that_suppresses_updates_is_named_and_stops_publishing() {
+    prevented("swallowed", SWALLOWS, "DROP TRIGGER keep ON app.outbox", "drop the trigger on the outbox").await;
+}
+
+#[tokio::test]
+async fn trigger_that_rejects_updates_stops_publishing() {
+    let rejects = SWALLOWS.replace("RETURN NULL;", "RAISE EXCEPTION ''events are append-only'';");
+    prevented("append_only", &rejects, "DROP TRIGGER keep ON app.outbox", "events are append-only").await;
+}
+
+#[tokio::test]
+async fn publication_without_a_replica_identity_stops_publishing() {
+    let damage = "ALTER TABLE app.outbox REPLICA IDENTITY NOTHING; CREATE PUBLICATION changes FOR ALL TABLES";
+    prevented("unidentified", damage, "DROP PUBLICATION changes", "replica identity").await;
+}
