@@ -71,7 +71,7 @@ impl SendBatch {
             runtime: runtime(),
             topics: topics.unwrap_or_else(|error| panic!("{error}")),
             refusals: Refusals::new(),
-            session: Session::new(Accepting::default()),
+            session: Session::new(Accepting::default(), std::rc::Rc::default()),
             batch,
         };
         part.run(); // The first batch primes the partitions.
@@ -113,7 +113,7 @@ impl Marking {
         let mut marks = Marks::new();
         marks.note_server(ServerId { connection: 1, started_us: 1, backend: 1 });
         marks.note_basis(marks.epoch(), 1);
-        marks.fence().begin(i64::MAX, []);
+        marks.list_writers(i64::MAX, Vec::new());
         Marking { batch, lanes: Lane::all().collect(), marks }
     }
 }

@@ -90,7 +90,7 @@ async fn relay(mut reloading: Reloading, once: bool, mut signals: Signals) -> Re
         config: reloading.in_force(),
         config_file: reloading.path().map(Path::to_path_buf),
     };
-    let serving = open_admin(&config, once, observed).await?;
+    let serving = open_admin(&config, once, observed)?;
     tokio::select! {
         done = start(&mut reloading, once, &stats, &mut signals) => done,
         never = serving => match never {},
@@ -101,7 +101,7 @@ async fn relay(mut reloading: Reloading, once: bool, mut signals: Signals) -> Re
 
 /// Opens the admin port before anything is claimed and serves it from the start, because a relay that waits for Postgres is
 /// alive.
-async fn open_admin(
+fn open_admin(
     config: &Config,
     once: bool,
     observed: Observed,

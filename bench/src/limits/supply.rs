@@ -4,6 +4,8 @@ use crate::postgres::load::Shape;
 use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::lanes::fence::Writer;
+use outbox_relay::relay::lanes::marks::MarksSnapshot;
 use outbox_relay::relay::lanes::scout::{Oldest, Scan, ScoutQueries};
 use outbox_relay::relay::lanes::watch::{Watch, Watched};
 use outbox_relay::relay::outbox::{
@@ -214,7 +216,7 @@ impl Claim for MadeClaim {
 }
 
 impl ScoutQueries for MadeScoutQueries {
-    async fn scan(&mut self, lanes: &[Lane], _: &[i64], _: i64) -> Result<Scan, Fault> {
+    async fn scan(&mut self, lanes: &[Lane], _: &MarksSnapshot) -> Result<Scan, Fault> {
         let stock = &self.0.0;
         let first_unsent = if stock.left.get() == 0 {
             Vec::new()
@@ -224,7 +226,7 @@ impl ScoutQueries for MadeScoutQueries {
         Ok(Scan { server: SERVER, basis: 0, first_unsent })
     }
 
-    async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
         Ok((SERVER, Vec::new()))
     }
 

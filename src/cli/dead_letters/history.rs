@@ -117,7 +117,7 @@ fn who(act: &Act) -> String {
     let role = in_line(&act.role, 63);
     match &act.login {
         Some(login) if *login != act.role => format!("{} as {role}", in_line(login, 63)),
-        _ => role.to_string(),
+        _ => role.clone(),
     }
 }
 

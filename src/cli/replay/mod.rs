@@ -238,7 +238,7 @@ impl Replay {
     async fn publish(&self, plan: &Plan<'_>, history: &PostgresHistory) -> Result<Counts, Failed> {
         let mut counts = Counts::default();
         let rest = |done| self.rest(&plan.selection, done);
-        let work = async {
+        let work = Box::pin(async {
             let progress = Progress::new();
             let Some(to) = &self.to_topic else {
                 rest(0).announce();
@@ -247,7 +247,7 @@ impl Replay {
             let target = plan.target(to, &plan.count(&progress).await?).await?;
             rest(0).announce();
             plan.copy(target, history, &mut counts, &progress).await
-        };
+        });
         let ended = match until_stopped(work, &plan.is_stopped).await {
             Ok(()) if plan.is_stopped.get() => Err(Failed::Failure(anyhow::anyhow!("Interrupted"))),
             ended => ended,

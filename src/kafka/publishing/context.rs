@@ -8,7 +8,8 @@ use crate::kafka::tokens::Tokens;
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::DeliveryReport;
 use crate::relay::reason::{
-    AUTHENTICATION, BROKERS_DOWN, NO_OFFSET, OTHER_CLUSTER, RECORD_TOO_LARGE, Reason, SMALLER_BATCHES, TLS, TOKEN,
+    AUTHENTICATION, BROKERS_DOWN, NO_OFFSET, OTHER_CLUSTER, RECORD_TOO_LARGE, Reason, SMALLER_BATCHES, TLS,
+    TOKEN,
 };
 use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::RDKafkaLogLevel;
@@ -285,7 +286,7 @@ mod tests {
 
     #[test]
     fn producer_that_meets_another_cluster_is_refused() {
-        let context = Context::new(Arc::default(), Arc::default(), None, None);
+        let context = Context::new(Arc::default(), Arc::default(), None, None, Default::default());
         context.log(RDKafkaLogLevel::Debug, "CLUSTERID", "ClusterId update \"\" -> \"a\"");
         assert!(!context.reports.has_failed());
         context.log(RDKafkaLogLevel::Warning, "CLUSTERID", "Broker b:9092 reports different ClusterId");

@@ -41,8 +41,8 @@ impl From<tokio_postgres::Error> for ServerError {
 
 /// Whether the relay itself refused the connection.
 fn is_ours(cause: &(dyn Error + 'static)) -> bool {
-    let within = cause.downcast_ref().and_then(io::Error::get_ref);
-    cause.is::<Refused>() || within.is_some_and(|within| within.is::<Refused>())
+    cause.is::<Refused>()
+        || matches!(cause.downcast_ref().and_then(io::Error::get_ref), Some(within) if within.is::<Refused>())
 }
 
 impl fmt::Display for ServerError {

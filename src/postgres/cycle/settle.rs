@@ -14,7 +14,8 @@ use std::collections::HashSet;
 use tokio_postgres::types::{ToSql, Type};
 
 const DOING: &str = "settling a batch";
-const SUPPRESSED: &str = "drop the trigger on the outbox that suppresses updates or deletes (`outbox-relay doctor` names it)";
+const SUPPRESSED: &str =
+    "drop the trigger on the outbox that suppresses updates or deletes (`outbox-relay doctor` names it)";
 
 /// Records the outcome with one statement per kind, and commits.
 pub(crate) async fn settle(
@@ -178,7 +179,9 @@ impl Recorder<'_, '_> {
         let rows = answer(DOING, self.transaction.client().query_typed(sql, params)).await?;
         let suppressed = rows.iter().filter(|row| !row.get::<_, bool>(1)).count();
         if suppressed > 0 {
-            let message = format!("the server reported success, but did not change {suppressed} rows. Fix: {SUPPRESSED}");
+            let message = format!(
+                "the server reported success, but did not change {suppressed} rows. Fix: {SUPPRESSED}"
+            );
             return Err(Fault { kind: FaultKind::Refused, doing: DOING, message });
         }
         Ok(rows.iter().map(|row| row.get(0)).collect())

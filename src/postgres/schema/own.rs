@@ -69,8 +69,12 @@ pub(crate) async fn foreign(
     names: &[String],
 ) -> Result<Vec<Foreign>, Error> {
     let (schema, outbox, triggers) = (table.schema(), table.name_of("{outbox}"), triggers(table));
-    let params: Params<'_> =
-        &[(&schema, Type::TEXT), (&outbox, Type::TEXT), (&names, Type::TEXT_ARRAY), (&triggers, Type::TEXT_ARRAY)];
+    let params: Params<'_> = &[
+        (&schema, Type::TEXT),
+        (&outbox, Type::TEXT),
+        (&names, Type::TEXT_ARRAY),
+        (&triggers, Type::TEXT_ARRAY),
+    ];
     Ok(client.query_typed(&sql(), params).await?.iter().filter_map(|row| judge(table, row)).collect())
 }
 
@@ -82,8 +86,12 @@ pub(crate) async fn require(
     names: &[String],
 ) -> Result<(), Fault> {
     let (schema, outbox, triggers) = (table.schema(), table.name_of("{outbox}"), triggers(table));
-    let params: Params<'_> =
-        &[(&schema, Type::TEXT), (&outbox, Type::TEXT), (&names, Type::TEXT_ARRAY), (&triggers, Type::TEXT_ARRAY)];
+    let params: Params<'_> = &[
+        (&schema, Type::TEXT),
+        (&outbox, Type::TEXT),
+        (&names, Type::TEXT_ARRAY),
+        (&triggers, Type::TEXT_ARRAY),
+    ];
     let rows = transaction.query(doing, &sql(), params).await?;
     match rows.iter().find_map(|row| judge(table, row)) {
         Some(Foreign { name, problem, remedy }) => {

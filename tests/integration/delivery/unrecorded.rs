@@ -15,7 +15,8 @@ async fn prevented(test: &str, damage: &str, repair: &str, cause: &str) {
     const BATCH: usize = 100;
     const ROWS: usize = 40 * BATCH;
     let mut outbox = Outbox::create(test, 3).await;
-    let mut relay = outbox.relay().set("relay", "batch_size", BATCH as i64).set("relay", "workers", 1).start().await;
+    let mut relay =
+        outbox.relay().set("relay", "batch_size", BATCH as i64).set("relay", "workers", 1).start().await;
     outbox.wait_until_publishing(&relay).await;
     outbox.wait_until_drained(STALLED).await;
     let before = outbox.settled().await;
@@ -40,7 +41,10 @@ async fn prevented(test: &str, damage: &str, repair: &str, cause: &str) {
     })
     .await;
     let published = read_all(&[topic.clone()]).await.len();
-    assert!(published <= before as usize + 4 * BATCH, "{published} of {ROWS} rows were published without being recorded");
+    assert!(
+        published <= before as usize + 4 * BATCH,
+        "{published} of {ROWS} rows were published without being recorded"
+    );
 
     let stopped = relay.stop().await;
     assert_eq!(stopped.code(), Some(1), "{}", relay.log());
@@ -56,7 +60,8 @@ async fn prevented(test: &str, damage: &str, repair: &str, cause: &str) {
 
 #[tokio::test]
 async fn trigger_that_suppresses_updates_is_named_and_stops_publishing() {
-    prevented("swallowed", SWALLOWS, "DROP TRIGGER keep ON app.outbox", "drop the trigger on the outbox").await;
+    prevented("swallowed", SWALLOWS, "DROP TRIGGER keep ON app.outbox", "drop the trigger on the outbox")
+        .await;
 }
 
 #[tokio::test]

@@ -23,7 +23,8 @@ pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Faul
     let rows = context.rows("reading the triggers", READ, params).await?;
     let finding = |row: &tokio_postgres::Row| {
         let name: &str = row.get(0);
-        let problem = format!("the trigger {name} runs before the relay's updates or deletes, and can suppress them");
+        let problem =
+            format!("the trigger {name} runs before the relay's updates or deletes, and can suppress them");
         let remedy = format!(
             "check that it never returns NULL, or limit it to columns that the relay does not change: BEFORE UPDATE OF column. \
              To drop it: DROP TRIGGER {name} ON {table};"

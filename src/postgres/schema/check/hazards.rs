@@ -40,8 +40,7 @@ WHERE c.oid = $1 AND CASE c.relreplident
 LIMIT 1";
 
 /// The columns that statements compare or hash.
-const COMPARED: [Column; 4] =
-    [Column::AggregateType, Column::AggregateId, Column::EventType, Column::Topic];
+const COMPARED: [Column; 4] = [Column::AggregateType, Column::AggregateId, Column::EventType, Column::Topic];
 
 pub(crate) async fn faults(
     client: &Client,
@@ -70,7 +69,8 @@ pub(crate) async fn unidentified(
         [(&outbox, Type::OID), (&schema, Type::TEXT), (&name, Type::TEXT), (&id, Type::TEXT)];
     let rows = client.query_typed(UNIDENTIFIED, &params).await?;
     Ok(rows.first().map(|row| {
-        let index = row.get::<_, Option<String>>(1).unwrap_or_else(|| quote_identifier(&id_index::name(table)));
+        let index =
+            row.get::<_, Option<String>>(1).unwrap_or_else(|| quote_identifier(&id_index::name(table)));
         let remedy = format!("ALTER TABLE {} REPLICA IDENTITY USING INDEX {index};", table.quoted());
         Unidentified { publication: row.get(0), remedy }
     }))
@@ -108,7 +108,8 @@ fn fault(row: &Row, table: &TableName) -> SchemaFault {
         ),
         _ => {
             let column = COMPARED.into_iter().find(|column| table.columns().name(*column) == name);
-            let problem = "its collation is nondeterministic, so pauses and blocks would not match its values";
+            let problem =
+                "its collation is nondeterministic, so pauses and blocks would not match its values";
             let remedy = format!(
                 "ALTER TABLE {outbox} ALTER COLUMN {sql} TYPE text COLLATE \"default\";",
                 sql = quote_identifier(name)
