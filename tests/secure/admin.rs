@@ -100,7 +100,7 @@ fn hold(address: &str, number: usize, ended: &AtomicBool, opened: &AtomicUsize) 
     while !ended.load(Ordering::Relaxed) {
         let Ok(mut stream) = std::net::TcpStream::connect(address) else { continue };
         opened.fetch_add(1, Ordering::Relaxed);
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             _ = stream.write_all(b"GET /livez HTTP/1.1\r\nhost: ");
         }
         // Returns when the relay closes the connection, and when the relay has ended.

@@ -254,10 +254,10 @@ async fn odd_names_work() {
         run(&client, &sql).await;
         let states = states(&mut client, &outbox).await;
         assert!(states.iter().all(|state| matches!(state, State::Applied { .. })), "{name}: {states:?}");
-        let module = migrate::Series::Module(migrate::Module::Inbox);
+        let module = Series::Module(Module::Inbox);
         migrate::apply_series(&mut client, &outbox, module).await.unwrap();
         let role: RelayRole = unique("$grants$").parse().unwrap();
-        run(&client, &roles::print(&outbox, &role)).await;
+        run(&client, &roles::print(&outbox, &role, Sessions::Own)).await;
         created.extend([role.relay().to_owned(), role.operator(), role.monitor(), role.writer()]);
     }
     let longest = TableName::new("s".repeat(63), "t".repeat(50)).unwrap();
