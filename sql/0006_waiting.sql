@@ -1,6 +1,6 @@
 -- The same as before, with three differences: each check runs at READ COMMITTED, whatever the default of the role, so that it
--- never conflicts with serializable transactions; JIT never compiles it; and it computes nothing after a COMMIT, where the search
--- path is that of the role again.
+-- never conflicts with serializable transactions; JIT never compiles it; and what is outside of a check, where the search path is that
+-- of the role, names each object with its schema.
 CREATE OR REPLACE PROCEDURE {wait}(
     INOUT highest bigint,
     INOUT is_new  boolean,
@@ -12,7 +12,7 @@ CREATE OR REPLACE PROCEDURE {wait}(
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
-    ends timestamptz;
+    ends pg_catalog.timestamptz;
     rest double precision;
 BEGIN
     LOOP
@@ -21,7 +21,7 @@ BEGIN
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
         -- For this transaction. Without enable_seqscan, a plan that was made for an empty table could scan a large one. The
         -- penalty for the one-row table would make JIT compile the check.
-        PERFORM pg_catalog.set_config('search_path', 'pg_catalog', true),
+        PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
                 pg_catalog.set_config('lock_timeout', '1s', true),
                 pg_catalog.set_config('enable_seqscan', 'off', true),
                 pg_catalog.set_config('jit', 'off', true);

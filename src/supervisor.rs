@@ -99,7 +99,7 @@ pub enum StartError {
 /// How many Postgres connections a relay needs: one per worker, and one each for the scout, the reaper, the watch on holds,
 /// and probes (two). A relay that could not record its topic template uses them too.
 pub fn connections(config: &Config) -> usize {
-    config.relay.workers + 5
+    config.relay.workers + 7
 }
 
 /// Checks the schema for the relay.

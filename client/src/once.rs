@@ -46,8 +46,8 @@ use crate::table::TableNameError;
 /// The maximum length of a key in bytes.
 pub const BYTES_MAX: usize = 255;
 
-/// The longest time to live: a hundred years.
-pub const TTL_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
+/// The longest time to live: 3,600 days, which PostgreSQL counts as ten years.
+pub const TTL_MAX: Duration = Duration::from_secs(3_600 * 86_400);
 
 /// The result of claiming a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub enum Error {
     #[error(transparent)]
     Invalid(#[from] InvalidText),
     /// The time to live is 0 or more than [`TTL_MAX`]. The transaction is unchanged.
-    #[error("cannot claim a key for {ttl:?}. Use a time of more than 0 s and at most 100 years")]
+    #[error("cannot claim a key for {ttl:?}. Use a time of more than 0 s and at most 3600 days")]
     Ttl {
         /// The time to live.
         ttl: Duration,

@@ -10,6 +10,12 @@ CREATE TABLE {idempotency_service} (
     keys_per_scope integer CHECK (keys_per_scope > 0)     -- the maximum; NULL: no limit
 );
 
+-- The same as before, with a fixed search path.
+CREATE OR REPLACE FUNCTION {idempotency_fingerprint}(request jsonb) RETURNS bytea
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT sha256(convert_to($1::text, 'UTF8'))
+$$;
+
 -- The owner of the keys that this session uses: the service of the role that logged in, or that role itself. The
 -- other functions call it only if there are services, because most databases have none.
 CREATE FUNCTION {idempotency_owner}() RETURNS text LANGUAGE plpgsql STABLE AS $$
@@ -350,7 +356,7 @@ BEGIN
         IF known.writes OR known.deletes THEN
             EXECUTE (SELECT format('GRANT EXECUTE ON FUNCTION %s TO %I', string_agg(
                          format('%I.%I', {schema_literal}::text, f), ', '), known.rolname)
-                     FROM unnest(CASE WHEN known.writes THEN called ELSE reaping END) AS f);
+                     FROM unnest(CASE WHEN known.writes AND known.deletes THEN called || reaping WHEN known.writes THEN called ELSE reaping END) AS f);
         END IF;
     END LOOP;
 END $$;

@@ -165,7 +165,7 @@ async fn start(
                 stats.stop();
                 systemd::stopping(stats, reloading.config().relay.shutdown_timeout);
                 _ = stop.send(());
-                break relaying.await;
+                break drained(&mut relaying, signals).await;
             }
             () = reloading.requested() => {
                 if let Some(config) = reloading.reload(stats, true).await {
@@ -178,19 +178,24 @@ async fn start(
                 tracing::info!("shutdown requested, draining");
                 requested_at = Some(Instant::now());
                 _ = stop.send(());
-                break tokio::select! {
-                    end = &mut relaying => end,
-                    () = signals.next() => {
-                        tracing::warn!("second signal received, exiting now; events in flight may be redelivered");
-                        std::process::exit(1);
-                    }
-                };
+                break drained(&mut relaying, signals).await;
             }
         }
     };
     clusters.result()?;
     log_end(&end, requested_at);
     ended(end)
+}
+
+/// Waits until the relay has drained. Another signal ends the process at once.
+async fn drained(relaying: impl Future<Output = End>, signals: &mut Signals) -> End {
+    tokio::select! {
+        end = relaying => end,
+        () = signals.next() => {
+            tracing::warn!("signal received while draining, exiting now; events in flight may be redelivered");
+            std::process::exit(1);
+        }
+    }
 }
 
 fn log_start(config: &Config, ready: &Ready) {

@@ -100,6 +100,8 @@ async fn each_key_moves_once_when_partitions_are_added() {
     let (status, said) = relay.get("/readyz").await.unwrap();
     assert_eq!(status, 200);
     assert!(said.contains("12 partitions instead of 3"), "{said}");
+    let doctor = outbox.relay().set("admin", "listen", relay.address()).command(&["doctor", "--json"]);
+    assert!(doctor.stdout.contains("\"relay-note\""), "{doctor}");
     assert!(relay.stop().await.success());
     assert!(keys_moved_once(&outbox).await >= 5);
     outbox.drop().await;

@@ -12,7 +12,7 @@ use crate::support::writers::{self, Load, Writers};
 use crate::world::{self, WORKERS};
 
 /// As documented in docs/guarantees.md.
-const CONNECTIONS_BESIDE_WORKERS: i64 = 5;
+const CONNECTIONS_BESIDE_WORKERS: i64 = 7;
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(3);
 /// After the timeout, the relay waits at most 2 s for outstanding reports, and then settles the rest.
 const LITTLE_LONGER: Duration = Duration::from_secs(3);
@@ -30,6 +30,7 @@ async fn insert_never_waits_for_a_claim() {
     let relay = behind(&outbox, &kafka)
         .set("relay", "workers", 1)
         .set("relay", "publish_timeout", "3min")
+        .set("relay", "takeover_timeout", "1min") // a relay that has lost Kafka keeps its claim for less
         .start()
         .await;
     writers::write(&outbox.client, &keys).await;

@@ -125,7 +125,7 @@ async fn rotated_password_is_read_again() {
     let hba = server.data().join("pg_hba.conf");
     let rules = std::fs::read_to_string(&hba).unwrap();
     // In clear text, because SCRAM takes most of a second in a build without optimization.
-    std::fs::write(&hba, format!("host all {role} 127.0.0.1/32 password\n{rules}")).unwrap();
+    std::fs::write(&hba, format!("host all {role} 127.0.0.1/32 scram-sha-256\n{rules}")).unwrap();
     server.reload();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("url");
@@ -151,7 +151,7 @@ async fn password_command_is_run_for_each_connection() {
     let role = setup.role.clone();
     let hba = server.data().join("pg_hba.conf");
     let rules = std::fs::read_to_string(&hba).unwrap();
-    std::fs::write(&hba, format!("host all {role} 127.0.0.1/32 password\n{rules}")).unwrap();
+    std::fs::write(&hba, format!("host all {role} 127.0.0.1/32 scram-sha-256\n{rules}")).unwrap();
     server.reload();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("password");
@@ -185,7 +185,7 @@ async fn reload_applies_a_new_password_in_the_configuration() {
     let role = setup.role.clone();
     let hba = server.data().join("pg_hba.conf");
     let rules = std::fs::read_to_string(&hba).unwrap();
-    std::fs::write(&hba, format!("host all {role} 127.0.0.1/32 password\n{rules}")).unwrap();
+    std::fs::write(&hba, format!("host all {role} 127.0.0.1/32 scram-sha-256\n{rules}")).unwrap();
     server.reload();
     // The password in the URL is wrong. The separate setting takes precedence.
     let url = setup.url("none");

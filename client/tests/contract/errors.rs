@@ -144,7 +144,8 @@ pub async fn a_serialization_failure_can_be_retried<C: Connection>() {
     let mut tx = connection.begin().await;
     tx.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").await.unwrap();
     tx.run("SELECT 1").await.unwrap(); // takes the snapshot
-    db.run("INSERT INTO {s}.processed_message VALUES ('a', 'e')").await;
+    db.run("INSERT INTO {s}.processed_message (subscriber, event_id, owner) VALUES ('a', 'e', session_user)")
+        .await;
     let error = db.inbox.receive(tx.tx(), "a", "e").await.unwrap_err();
     tx.rollback().await;
     assert_eq!(error.verdict(), Verdict::Again);

@@ -91,7 +91,7 @@ impl Outbox {
         check(&headers, &entries, reader);
         if WRITERS_CHOOSE.contains(&outbox.topic.to_string().as_str()) {
             let message = format!(
-                "[outbox] topic is \"{}\", so whoever can insert events can write to any topic",
+                "[outbox] topic is \"{}\", so anyone who can insert events can write to any topic",
                 outbox.topic
             );
             let help = "add a fixed prefix, such as \"events.{aggregate_type}\", or limit the relay's Kafka user to some topics";

@@ -29,7 +29,7 @@ const REMEDIES: &[(&str, &str)] = &[
     (
         "may be used",
         "store the password as scram-sha-256 (password_encryption, and the method in pg_hba.conf), or set \
-         sslmode=verify-full. If you trust whoever listens there, add the method to require_auth in the url",
+         sslmode=verify-full. If you trust the process that listens there, add the method to require_auth in the url",
     ),
     ("requirepeer is", "find out which process listens on the socket, or correct requirepeer in the url"),
 ];

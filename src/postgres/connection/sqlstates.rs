@@ -157,7 +157,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
         "53300",
         "too many connections",
         "increase max_connections or the role's limit, or find out what uses the connections: a relay needs workers \
-         + 5",
+         + 7",
     ),
     refused("53400", "a configured limit is reached", FIX_SERVER),
     data(

@@ -56,7 +56,7 @@ async fn measure(transaction: &ShortTransaction, table: &TableName, stats: &Stat
         stats.table_bytes.get_or_create(&vec![("table", table.name_of(name))]).set(bytes);
     }
     stats.transaction_id_age.set(age);
-    let rows = transaction.query(DOING, HOLDERS, &[(&1_i64, Type::INT8)]).await?;
+    let rows = transaction.query(DOING, &table.render(HOLDERS), &[(&1_i64, Type::INT8)]).await?;
     let held: i32 = rows.first().map_or(Ok(0), |row| row.try_get(4)).map_err(|error| fault(DOING, error))?;
     stats.vacuum_held_back.set(held.into());
     Ok(())

@@ -10,9 +10,9 @@ use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 const HISTORY: &str = "
-SELECT id, at, login, role, application, host(address), act, dead_letter_id, outbox_id, event_id, pause_id, aggregate_type, topic,
+SELECT id, at, to_jsonb(a) ->> 'login', role, application, host(address), act, dead_letter_id, outbox_id, event_id, pause_id, aggregate_type, topic,
        reason
-FROM {act}
+FROM {act} AS a
 WHERE id < $1::bigint AND ($2::uuid IS NULL OR event_id = $2)
 ORDER BY id DESC
 LIMIT $3::bigint";

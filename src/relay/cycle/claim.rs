@@ -74,7 +74,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         || relay.board.was_elsewhere(lanes)
         || relay.narrowing.claims_first(lanes);
     let rows_max = if claim_first { relay.settings.limits().batch_rows } else { prompt_rows(relay, lanes) };
-    let rows_max = relay.rows.rows_max(relay.narrowing.rows_max(lanes, rows_max));
+    let rows_max = relay.narrowing.rows_max(lanes, rows_max);
     let early = (!claim_first).then(|| PlannedRead::new(relay, lanes, rows_max));
     let claim = outbox.claim(lanes, early.as_ref().map(|planned| &planned.read)).await?;
     if claim.lanes().is_empty() {
@@ -126,12 +126,14 @@ impl PlannedRead {
     fn new<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> PlannedRead {
         let search = relay.marks.borrow_mut().search();
         let marks = relay.marks.borrow().snapshot(lanes);
+        let refused = relay.rows.shares_if_refused(lanes);
+        let rows_max = refused.as_ref().map_or(rows_max, |shares| shares.iter().sum::<usize>().min(rows_max));
         let read = ReadRequest {
             lows: marks.lows.clone(),
             basis: marks.basis,
             excepted: marks.excepted.clone(),
             rows_max,
-            shares: shares(relay, lanes, rows_max),
+            shares: refused.unwrap_or_else(|| shares(relay, lanes, rows_max)),
             rows: RowSelection::Pending,
         };
         PlannedRead { marks, read, search, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }

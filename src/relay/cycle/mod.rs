@@ -102,7 +102,6 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
         None => {
             settle::settle(relay, claim, session, &batch, recorded, skip_locked).await.inspect_err(|fault| {
                 relay.narrowing.settlement_failed(&owned, fault);
-                relay.rows.note_settlement(Some(fault));
             })
         }
         Some(fault) => Err(fault),

@@ -36,8 +36,14 @@ pub(super) async fn settle<C: Claim, P: Publisher>(
         return Ok(Settled::All);
     }
     fail_point::reach("before-settlement").await;
-    let settled =
-        claim.settle(&settlement).await.inspect_err(|fault| relay.holds.not_settled(&settlement, fault))?;
+    let only_sent =
+        settlement.rejected.is_empty() && settlement.blocked.is_empty() && settlement.held.is_empty();
+    let settled = claim.settle(&settlement).await.inspect_err(|fault| {
+        relay.holds.not_settled(&settlement, fault);
+        if only_sent {
+            relay.rows.note_settlement(Some(fault));
+        }
+    })?;
     fail_point::reach("committed").await;
     report(relay, &settlement);
     Ok(if recorded.all { settled } else { Settled::Fewer })

@@ -285,6 +285,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let (epoch, high) = {
             let marks = self.relay.marks.borrow();
             if !marks.fence().is_pending() && marks.highest_read() <= marks.fence().passed() {
+                self.relay.stats.oldest_writer_seconds.set(0.0);
                 return Ok(false);
             }
             (marks.epoch(), marks.highest_read())

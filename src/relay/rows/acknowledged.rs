@@ -97,6 +97,11 @@ impl Acknowledged {
         self.len
     }
 
+    /// The number of rows of this lane.
+    pub(crate) fn count(&self, lane: Lane) -> usize {
+        self.lanes[lane.index()].len()
+    }
+
     /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -99,8 +99,8 @@ impl RowMemory {
         }
     }
 
-    /// Records the result of a settlement. Until one succeeds, claims read no more rows than wait to be recorded, because each
-    /// other row that they published would be published again after a restart.
+    /// Records the result of recording sent rows. Until it succeeds, claims read no more rows than wait to be recorded, because
+    /// each other row that they published would be published again after a restart.
     pub(crate) fn note_settlement(&self, fault: Option<&Fault>) {
         match fault.map(|fault| fault.kind) {
             None => self.settling_is_refused.set(false),
@@ -114,12 +114,12 @@ impl RowMemory {
         self.settling_is_refused.get()
     }
 
-    /// The maximum number of rows to read, which is this limit unless settlements are refused.
-    pub(crate) fn rows_max(&self, limit: usize) -> usize {
-        match self.settling_is_refused.get() {
-            true => limit.min(self.acknowledged.borrow().len().max(1)),
-            false => limit,
-        }
+    /// The maximum number of rows to read from each of these lanes while settlements are refused: the rows that wait to be
+    /// recorded, or one row.
+    pub(crate) fn shares_if_refused(&self, lanes: &[Lane]) -> Option<Vec<usize>> {
+        let acknowledged = self.acknowledged.borrow();
+        let share = |lane: &Lane| acknowledged.count(*lane).max(1);
+        self.settling_is_refused.get().then(|| lanes.iter().map(share).collect())
     }
 
     /// Records that a probe has this row in flight without its lane lock.

@@ -36,7 +36,7 @@ impl World {
     /// of a second in a build without optimization.
     async fn with_passwords(server: &PostgresServer, test: &str) -> World {
         let hba = server.data().join("pg_hba.conf");
-        fs::write(&hba, "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 password\n")
+        fs::write(&hba, "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
             .unwrap();
         server.reload();
         let world = World::of(Database::create_on(&server.url(), test).await).await;

@@ -6,6 +6,7 @@ use outbox_relay::kafka::properties::check;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -86,7 +87,9 @@ fn configmap_loads_with_the_files_of_the_secret() {
     let folder = tempfile::tempdir().unwrap();
     let secrets = manifests["secret.example.yaml"]["stringData"].as_object().unwrap();
     for (name, secret) in secrets {
-        fs::write(folder.path().join(name), secret.as_str().unwrap()).unwrap();
+        let file = folder.path().join(name);
+        fs::write(&file, secret.as_str().unwrap()).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o400)).unwrap(); // as the volume does
     }
     let path = folder.path().join("config.toml");
     fs::write(&path, manifests["configmap.yaml"]["data"]["config.toml"].as_str().unwrap()).unwrap();

@@ -67,7 +67,7 @@ async fn getting_started() {
     // optimization.
     let hba = world.server.data().join("pg_hba.conf");
     let rules = std::fs::read_to_string(&hba).unwrap();
-    std::fs::write(&hba, format!("host all outbox_relay 127.0.0.1/32 password\n{rules}")).unwrap();
+    std::fs::write(&hba, format!("host all outbox_relay 127.0.0.1/32 scram-sha-256\n{rules}")).unwrap();
     world.server.reload();
     let refused = world.url("outbox_relay", "postgres");
     wait_until("the server asks for a password", STALLED, async || {

@@ -28,7 +28,7 @@ FROM pg_proc AS p WHERE p.pronamespace = 'app'::regnamespace
 UNION ALL
 SELECT c.relname::text || ' (sequence)', 'any'
 FROM pg_class AS c WHERE c.relnamespace = 'app'::regnamespace
-  AND CASE c.relkind WHEN 'S' THEN has_sequence_privilege($1, c.oid, 'USAGE, SELECT, UPDATE') ELSE false END";
+  AND CASE c.relkind WHEN 'S' THEN has_sequence_privilege($1, c.oid, 'USAGE, UPDATE') ELSE false END";
 
 /// The rows of the table in SECURITY.md: the object, and one cell for each role.
 fn documented() -> Vec<(String, Vec<String>)> {

@@ -14,7 +14,9 @@ const RECORDED: &str = "SELECT app.outbox_template()";
 
 /// The schema before the second migration.
 const FORMER_SCHEMA: &str = "DROP PROCEDURE app.outbox_wait; DROP FUNCTION app.outbox_template;
-                             DROP TABLE app.outbox_setting; DELETE FROM app.outbox_migration WHERE number >= 2";
+                             DROP TABLE app.outbox_setting, app.outbox_reaper;
+                             DROP FUNCTION app.outbox_act_recorded, app.outbox_record_act CASCADE;
+                             ALTER TABLE app.outbox_act DROP COLUMN login; DELETE FROM app.outbox_migration WHERE number >= 2";
 
 async fn recorded(outbox: &Outbox) -> Option<String> {
     outbox.client.query_one(RECORDED, &[]).await.unwrap().get(0)
@@ -186,7 +188,7 @@ async fn upgrade_from_the_former_schema_records_the_template_once_the_role_may()
 
     let table = "app.outbox".parse().unwrap();
     let applied = migrate::apply(&mut outbox.client, &table).await.unwrap();
-    assert_eq!(applied.iter().map(|applied| applied.number).collect::<Vec<_>>(), [2, 3, 4]);
+    assert_eq!(applied.iter().map(|applied| applied.number).collect::<Vec<_>>(), [2, 3, 4, 5, 6]);
     let mut relay = outbox.start_relay().await;
     assert!(relay.log().contains("topic_template_unrecorded"), "{}", relay.log());
     outbox.wait_until_drained(STALLED).await;

@@ -213,12 +213,14 @@ impl Target<'_> {
     }
 }
 
-/// Whether all transactions of this parameter are in progress in the snapshot of the statement.
+/// Whether all transactions of this parameter are in progress in the snapshot of the statement. A snapshot does not list its own
+/// transaction, which is that of a flow that has recorded rows.
 fn are_open(xids: &str) -> String {
     format!(
         "NOT EXISTS (
         SELECT FROM unnest({xids}::bigint[]) AS x(xid)
-        WHERE pg_visible_in_snapshot(x.xid::text::xid8, pg_current_snapshot()))"
+        WHERE pg_visible_in_snapshot(x.xid::text::xid8, pg_current_snapshot())
+          AND x.xid::text::xid8 IS DISTINCT FROM pg_current_xact_id_if_assigned())"
     )
 }
 

@@ -115,7 +115,6 @@ async fn check_in(
     let relations = relations::read(client, table).await?;
     let wanted = union(&[CHECK_PRIVILEGES, privileges, &for_topic_column(privileges)]);
     let missing = relations::missing_privileges(client, table, &wanted).await?;
-    let readable = |relation: &str| relations.has(relation) && !missing.prevents_reading(relation);
     faults.extend(missing.faults(table, &server.role));
 
     let (mut complete, mut difference) = (false, None);
@@ -128,37 +127,22 @@ async fn check_in(
     // A relation that a pending migration creates is not a separate fault.
     faults.extend(relations.faults(table, complete));
 
-    let (mut payload, mut has_topic) = (None, false);
+    let mut found = (None, false);
     if let Some(outbox) = relations.oid("{outbox}") {
         let columns = columns::read(client, outbox).await?;
         faults.extend(columns.faults(table, topic));
-        faults.extend(hazards::faults(client, table, outbox).await?);
-        let unidentified = hazards::unidentified(client, table, outbox).await?;
-        faults.extend(unidentified.map(|unidentified| unidentified.fault(table)));
-        (payload, has_topic) = (columns.payload(table), columns.has_topic(table));
-        faults.extend(index::faults(client, table, outbox).await?);
-        if columns.get(table.columns().name(Column::Id)).is_some() {
-            faults.extend(id_index::faults(client, table, outbox).await?);
-        }
-        if readable("{outbox}") {
-            faults.extend(sequence::faults(client, table, outbox).await?);
-        }
+        faults.extend(outbox_faults(client, table, outbox, &columns).await?);
+        found = (columns.payload(table), columns.has_topic(table));
     }
-    for counted in ["{hold}", "{blocked_key}", "{pause}"] {
-        if let Some(relation) = relations.oid(counted) {
-            faults.extend(rows::trigger_faults(client, table, counted, relation).await?);
-        }
-    }
-    if readable("{lane}") {
-        faults.extend(rows::lane_faults(client, table).await?);
-    }
-    if readable("{hold_version}") {
-        faults.extend(rows::hold_version_faults(client, table).await?);
-    }
+    let (payload, has_topic) = found;
+    faults.extend(companion_faults(client, table, &relations, &missing).await?);
 
     if by == By::Command && is_older(&faults) {
         faults.retain(|fault| !may_migration_fix(fault.kind, payload.is_some()));
         faults.extend(relations.missing(table, privileges));
+    }
+    if by == By::Command {
+        faults.extend(rows::act_faults(client, table, privileges).await?);
     }
     match (relations.oid("{outbox}"), payload) {
         (Some(outbox_oid), Some(payload)) if faults.is_empty() => Ok(Facts {
@@ -174,6 +158,47 @@ async fn check_in(
     }
 }
 
+/// The faults of the outbox apart from its columns.
+async fn outbox_faults(
+    client: &Client,
+    table: &TableName,
+    outbox: u32,
+    columns: &columns::FoundColumns,
+) -> Result<Vec<SchemaFault>, tokio_postgres::Error> {
+    let mut faults = hazards::faults(client, table, outbox).await?;
+    let unidentified = hazards::unidentified(client, table, outbox).await?;
+    faults.extend(unidentified.map(|unidentified| unidentified.fault(table)));
+    faults.extend(index::faults(client, table, outbox).await?);
+    if columns.get(table.columns().name(Column::Id)).is_some() {
+        faults.extend(id_index::faults(client, table, outbox).await?);
+    }
+    faults.extend(sequence::faults(client, table, outbox).await?);
+    Ok(faults)
+}
+
+/// The faults of the relay's own tables, as far as it may read them.
+async fn companion_faults(
+    client: &Client,
+    table: &TableName,
+    relations: &relations::Relations,
+    missing: &relations::MissingPrivileges,
+) -> Result<Vec<SchemaFault>, tokio_postgres::Error> {
+    let mut faults = Vec::new();
+    let readable = |relation: &str| relations.has(relation) && !missing.prevents_reading(relation);
+    for counted in ["{hold}", "{blocked_key}", "{pause}"] {
+        if let Some(relation) = relations.oid(counted) {
+            faults.extend(rows::trigger_faults(client, table, counted, relation).await?);
+        }
+    }
+    if readable("{lane}") {
+        faults.extend(rows::lane_faults(client, table).await?);
+    }
+    if readable("{hold_version}") {
+        faults.extend(rows::hold_version_faults(client, table).await?);
+    }
+    Ok(faults)
+}
+
 /// Relations and functions that another role has made.
 async fn own_faults(client: &Client, table: &TableName) -> Result<Vec<SchemaFault>, tokio_postgres::Error> {
     let foreign = own::foreign(client, table, &relations::own_names(table)).await?;
@@ -187,8 +212,8 @@ const MIGRATE: &str = "run `outbox-relay migrate --config FILE`";
 
 /// Whether this may be missing only because a migration is pending. A command cannot work without the payload.
 fn may_migration_fix(kind: SchemaFaultKind, has_payload: bool) -> bool {
-    use SchemaFaultKind::{Column, Holds, Index, Lanes, Pending, Sequence};
-    matches!(kind, Pending | Index | Sequence | Lanes | Holds) || kind == Column && has_payload
+    use SchemaFaultKind::{Column, Pending};
+    kind == Pending || kind == Column && has_payload
 }
 
 /// Whether only a migration is missing, which may also cause other faults.

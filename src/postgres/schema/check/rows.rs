@@ -1,9 +1,11 @@
 //! Checks the two tables whose rows are part of the schema, and the triggers that update one of them.
 
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
+use super::MIGRATE;
 use super::fault::{SchemaFault, SchemaFaultKind};
+use crate::postgres::access::grants::Privilege;
 use crate::postgres::table::TableName;
 
 /// Part of the schema and not of the configuration, so that replicas cannot disagree.
@@ -68,6 +70,72 @@ pub(super) async fn hold_version_faults(
 const TRIGGER: &str = "
 SELECT 1 FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
 WHERE t.tgrelid = $1 AND t.tgenabled IN ('O', 'A') AND p.proname = $2";
+
+/// What a command changes, and the trigger that records it.
+const ACTS: [(&str, &str, &str); 5] = [
+    ("INSERT", "{pause}", "pause_recorded"),
+    ("DELETE", "{pause}", "resume_recorded"),
+    ("UPDATE", "{dead_letter}", "requeue_recorded"),
+    ("DELETE", "{dead_letter}", "discard_recorded"),
+    ("DELETE", "{blocked_key}", "unblock_recorded"),
+];
+
+/// The triggers that do not exist or do not fire in ordinary sessions, and the function that records replays if it is needed and
+/// does not exist.
+const UNRECORDED: &str = "
+SELECT $5::text, NULL
+WHERE $6::boolean AND NOT EXISTS (
+    SELECT FROM pg_proc AS p JOIN pg_namespace AS s ON s.oid = p.pronamespace WHERE s.nspname = $1 AND p.proname = $5)
+UNION ALL
+SELECT a.relation, a.trigger
+FROM unnest($2::text[], $3::text[]) AS a (relation, trigger)
+WHERE NOT EXISTS (
+    SELECT FROM pg_trigger AS t
+    JOIN pg_class AS c ON c.oid = t.tgrelid JOIN pg_namespace AS s ON s.oid = c.relnamespace
+    JOIN pg_proc AS p ON p.oid = t.tgfoid
+    WHERE s.nspname = $1 AND c.relname = a.relation AND t.tgname = a.trigger AND t.tgenabled IN ('O', 'A')
+      AND p.proname = $4)";
+
+/// A command with these privileges must not act if its act would not be recorded.
+pub(super) async fn act_faults(
+    client: &Client,
+    table: &TableName,
+    privileges: &[Privilege],
+) -> Result<Vec<SchemaFault>, tokio_postgres::Error> {
+    let acts = |(kind, on, _): &&(&str, &str, &str)| {
+        privileges.iter().any(|privilege| privilege.kind == *kind && privilege.on == *on)
+    };
+    let wanted: Vec<_> = ACTS.iter().filter(acts).collect();
+    let relations: Vec<String> = wanted.iter().map(|(_, on, _)| table.name_of(on)).collect();
+    let triggers: Vec<&str> = wanted.iter().map(|(_, _, trigger)| *trigger).collect();
+    let replays = privileges.iter().any(|privilege| privilege.on == "{record_act}");
+    let [function, of_replays] = ["{act_recorded}", "{record_act}"].map(|name| table.name_of(name));
+    let schema = table.schema();
+    let params: [(&(dyn ToSql + Sync), Type); 6] = [
+        (&schema, Type::TEXT),
+        (&relations, Type::TEXT_ARRAY),
+        (&triggers, Type::TEXT_ARRAY),
+        (&function, Type::TEXT),
+        (&of_replays, Type::TEXT),
+        (&replays, Type::BOOL),
+    ];
+    let rows = client.query_typed(UNRECORDED, &params).await?;
+    let fault = |row: &tokio_postgres::Row| {
+        let (name, trigger): (&str, Option<&str>) = (row.get(0), row.get(1));
+        let place = table.sibling(name);
+        let (what, enable) = match trigger {
+            Some(trigger) => {
+                let enable = format!(", or: ALTER TABLE {place} ENABLE TRIGGER {trigger};");
+                (format!("the trigger {trigger} is missing or disabled"), enable)
+            }
+            None => ("the function is missing".to_owned(), String::new()),
+        };
+        let (problem, remedy) =
+            (format!("{what}, so the act would not be recorded"), format!("{MIGRATE}{enable}"));
+        SchemaFault::new(SchemaFaultKind::Relation, place, problem, remedy)
+    };
+    Ok(rows.iter().map(fault).collect())
+}
 
 pub(super) async fn trigger_faults(
     client: &Client,

@@ -11,6 +11,7 @@ use crate::postgres::table::{Column, TableName, quote_literal};
 const READ: &str = "
 SELECT quote_ident(s.nspname) || '.' || quote_ident(c.relname), q.seqcache, q.seqincrement, q.seqcycle, a.attidentity = 'a',
        has_sequence_privilege(q.seqrelid, 'SELECT') AND has_schema_privilege(s.oid, 'USAGE')
+           AND has_column_privilege(a.attrelid, a.attnum, 'SELECT')
 FROM pg_attribute AS a
 JOIN pg_depend AS d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum
                    AND d.classid = 'pg_class'::regclass AND d.deptype IN ('a', 'i')

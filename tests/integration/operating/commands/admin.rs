@@ -50,7 +50,7 @@ impl Running {
     /// The status, and the whole response.
     async fn ask(&self, request: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
-        stream.write_all(format!("{request} HTTP/1.1\r\nHost: relay\r\n\r\n").as_bytes()).await.unwrap();
+        stream.write_all(format!("{request} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());

@@ -101,7 +101,7 @@ async fn status_shows_the_transaction_that_holds_vacuum_back() {
     let json: Value = serde_json::from_str(setup.relay(&["status", "--json"]).succeeds()).unwrap();
     let by = &json["vacuum_held_back_by"];
     assert_eq!(by["what"], "transaction", "{json}");
-    assert!(by["name"].as_str().unwrap().contains("the report idle in transaction"), "{json}");
+    assert!(by["name"].as_str().unwrap().contains("the report of postgres (idle in transaction)"), "{json}");
     assert!(by["age_seconds"].is_number(), "{json}");
     setup.sql("COMMIT").await;
     setup.drop(&[]).await;

@@ -60,6 +60,18 @@ async fn database_with_another_encoding_is_found_and_no_relay_starts_there() {
 }
 
 #[tokio::test]
+async fn hidden_system_identifier_is_found() {
+    let world = World::new("doctor_system").await;
+    let function = "FUNCTION pg_catalog.pg_control_system()";
+    world.doctor().has_not("system-identifier-hidden");
+    world.sql(&format!("REVOKE EXECUTE ON {function} FROM PUBLIC")).await;
+    world.doctor().has("system-identifier-hidden", "pg_control_system() is not available");
+    world.sql(&format!("GRANT EXECUTE ON {function} TO PUBLIC")).await;
+    world.doctor().has_not("system-identifier-hidden");
+    world.drop().await;
+}
+
+#[tokio::test]
 async fn standby_is_found() {
     let server = PostgresServer::start(&[]).await;
     let mut outbox = Outbox::create_on(&server, "doctor_standby", 1).await;

@@ -43,6 +43,11 @@ async fn topics_that_cannot_survive_the_loss_of_a_broker_are_found() {
     alter(&cluster, &topic, &remedy).await;
     assert_eq!(world.doctor().codes(), [""; 0]);
 
+    cluster.alter(&topic, &[("unclean.leader.election.enable", "true")]).await;
+    let remedy = world.doctor().has("unclean-leader-election", "unclean.leader.election.enable is true");
+    alter(&cluster, &topic, &remedy).await;
+    assert_eq!(world.doctor().codes(), [""; 0]);
+
     cluster.alter(&topic, &[("min.insync.replicas", "3")]).await;
     let found = world.doctor();
     let remedy = found.has("min-insync-too-high", "is 3, and the topic has 3 replicas");

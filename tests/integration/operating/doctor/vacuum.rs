@@ -68,6 +68,20 @@ async fn everything_that_holds_vacuum_back_for_long_is_found_and_ended() {
     world.doctor().has_not("prepared-transaction");
     world.doctor().has_not("autovacuum-off");
 
+    // As if the server had not frozen anything for a long time.
+    let frozen = "UPDATE pg_database SET datfrozenxid = $1 WHERE datname = current_database()";
+    let kept = world
+        .outbox
+        .client
+        .query_one("SELECT datfrozenxid::text FROM pg_database WHERE datname = current_database()", &[]);
+    let kept: String = kept.await.unwrap().get(0);
+    let old = "((pg_current_xact_id()::text::bigint + 4294967296 - 1500000000) % 4294967296)::text::xid";
+    world.sql(&frozen.replace("$1", old)).await;
+    let remedy = world.doctor().has("wraparound", "the oldest transaction that is not frozen is");
+    assert!(remedy.contains("VACUUM (FREEZE)"), "{remedy}");
+    world.sql(&frozen.replace("$1", &format!("'{kept}'"))).await;
+    world.doctor().has_not("wraparound");
+
     world.sql("ALTER SYSTEM SET autovacuum = off").await;
     world.sql("SELECT pg_reload_conf()").await;
     let is_off = "SELECT count(*) FROM pg_settings WHERE name = 'autovacuum' AND setting = 'off'";

@@ -109,7 +109,9 @@ fn example_in_the_manual_is_a_valid_configuration() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("config.toml"), EXAMPLE).unwrap();
     for (name, secret) in [("postgres-url", "postgres://relay@localhost/app"), ("kafka-password", "secret")] {
-        std::fs::write(folder.path().join(name), secret).unwrap();
+        let file = folder.path().join(name);
+        std::fs::write(&file, secret).unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
     }
     let config =
         outbox_relay::config::load(Some(&folder.path().join("config.toml")), std::iter::empty(), check);

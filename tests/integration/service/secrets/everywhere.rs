@@ -45,7 +45,7 @@ impl World {
         // In clear text, because SCRAM takes most of a second in a build without optimization.
         let hba = server.data().join("pg_hba.conf");
         let rules = std::fs::read_to_string(&hba).unwrap();
-        let asked = "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 password\n";
+        let asked = "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
         std::fs::write(&hba, format!("{asked}{rules}")).unwrap();
         server.reload();
         let refused = outbox.database.url_of(outbox.roles.relay());
