@@ -356,7 +356,7 @@ BEGIN
         IF known.writes OR known.deletes THEN
             EXECUTE (SELECT format('GRANT EXECUTE ON FUNCTION %s TO %I', string_agg(
                          format('%I.%I', {schema_literal}::text, f), ', '), known.rolname)
-                     FROM unnest(CASE WHEN known.writes AND known.deletes THEN called || reaping WHEN known.writes THEN called ELSE reaping END) AS f);
+                     FROM unnest(CASE WHEN known.writes THEN called ELSE reaping END) AS f);
         END IF;
     END LOOP;
 END $$;

@@ -179,11 +179,14 @@ impl Postgres {
     }
 
     fn check(&self, url: &Secret, reader: &mut Reader) {
-        let place = reader.place(&Postgres::url).or_else(|| reader.place(&Postgres::url_file));
+        let inline = reader.place(&Postgres::url);
+        let place = inline.clone().or_else(|| reader.place(&Postgres::url_file));
         let place = place.unwrap_or_else(|| reader.default_place());
         let has_password = |connection: &Connection| connection.config.get_password().is_some();
-        if self.connect_to(url, None).is_ok_and(|connection| has_password(&connection)) {
-            reader.warn_if_inline("the password in [postgres] url", &place);
+        if let Some(inline) = inline
+            && self.connect_to(url, None).is_ok_and(|connection| has_password(&connection))
+        {
+            reader.warn_if_inline("the password in [postgres] url", &inline);
         }
         let password = self.password.as_ref().and_then(|password| password.read().ok());
         match self.connect_to(url, password.as_ref()) {

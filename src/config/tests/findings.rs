@@ -133,7 +133,7 @@ fn values_that_cannot_be_meant_are_findings() {
         ),
         (
             "[outbox]\ntopic = '{aggregate_type}'",
-            "warning: config.toml:6: [outbox] topic is \"{aggregate_type}\", so whoever",
+            "warning: config.toml:6: [outbox] topic is \"{aggregate_type}\", so anyone",
         ),
     ] {
         let findings = with(&format!("{lines}\n")).findings();

@@ -15,8 +15,8 @@ async fn prevented(test: &str, damage: &str, repair: &str, cause: &str) {
     const BATCH: usize = 100;
     const ROWS: usize = 40 * BATCH;
     let mut outbox = Outbox::create(test, 3).await;
-    let mut relay =
-        outbox.relay().set("relay", "batch_size", BATCH as i64).set("relay", "workers", 1).start().await;
+    let relay = outbox.relay().set("relay", "batch_size", BATCH as i64).set("relay", "workers", 1);
+    let mut relay = relay.set("admin", "listen", "127.0.0.1:0").start().await;
     let insert = |rows: usize| {
         format!(
             "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) SELECT 'order', (n % 50)::text, 'Placed'

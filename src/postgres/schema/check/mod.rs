@@ -212,8 +212,8 @@ const MIGRATE: &str = "run `outbox-relay migrate --config FILE`";
 
 /// Whether this may be missing only because a migration is pending. A command cannot work without the payload.
 fn may_migration_fix(kind: SchemaFaultKind, has_payload: bool) -> bool {
-    use SchemaFaultKind::{Column, Pending};
-    kind == Pending || kind == Column && has_payload
+    use SchemaFaultKind::{Column, Index, Pending, Sequence};
+    matches!(kind, Pending | Index | Sequence) || kind == Column && has_payload
 }
 
 /// Whether only a migration is missing, which may also cause other faults.
