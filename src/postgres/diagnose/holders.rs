@@ -7,8 +7,8 @@ use tokio_postgres::Row;
 /// The oldest holders, at most $1. Without pg_read_all_stats, a role can see the age of other roles' transactions only as a
 /// number of transactions, not as a time.
 ///
-/// While a transaction that writes is open, it also determines the `backend_xmin` of every other session. Those sessions are
-/// left out, unless they hold back vacuum by themselves.
+/// While a transaction that writes is open, it also determines the `backend_xmin` of every other session. Those of the same
+/// database are left out, unless they hold back vacuum by themselves.
 pub(crate) const HOLDERS: &str = "
 SELECT what, name, pid, application, transactions, seconds, active
 FROM (
@@ -25,9 +25,10 @@ FROM (
            true AS active
     FROM pg_stat_activity a
     LEFT JOIN LATERAL (
-        SELECT o.backend_xid AS xid FROM pg_stat_activity o WHERE o.backend_xid = a.backend_xmin AND o.pid <> a.pid
+        SELECT o.backend_xid AS xid FROM pg_stat_activity o
+        WHERE o.backend_xid = a.backend_xmin AND o.pid <> a.pid AND o.datid = a.datid
         UNION ALL
-        SELECT x.transaction FROM pg_prepared_xacts x WHERE x.transaction = a.backend_xmin
+        SELECT x.transaction FROM pg_prepared_xacts x WHERE x.transaction = a.backend_xmin AND x.database = a.datname
         LIMIT 1
     ) w ON true
     WHERE a.pid <> pg_backend_pid() AND (a.backend_xid IS NOT NULL OR a.backend_xmin IS NOT NULL AND w.xid IS NULL)
