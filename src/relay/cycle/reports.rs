@@ -21,8 +21,6 @@ const STUCK_CHECK_EVERY: Duration = Duration::from_secs(1);
 /// After this share of `takeover_timeout` without any report, the relay probes Kafka. If there is no answer within the same time,
 /// it gives its lanes back, so that a relay that reaches Kafka gets them within `takeover_timeout`.
 const SILENT_SHARE: u32 = 3;
-/// A timer that expires so late shows that the process was frozen.
-const FROZEN: Duration = Duration::from_millis(100);
 /// How long a flow waits at its end for the reports, before it continues for the sake of other partitions.
 const OVERDUE_AFTER: Duration = Duration::from_millis(100);
 
@@ -170,18 +168,8 @@ async fn closes_unanswered<E: Event, P: Publisher>(
         return false;
     }
     let waited = silence_max(relay);
-    // A process that was frozen meanwhile, or just before, finds its timers expired, but Kafka had no time to answer.
-    let (began, late) = (Instant::now(), Instant::now() - probe_at(relay, session, overdue));
-    if late > FROZEN {
-        overdue.answered_at = began;
-        return false;
-    }
     let answer = timeout(waited, relay.publisher.probe()).await;
     session.absorb(batch);
-    if began.elapsed() > waited + FROZEN {
-        overdue.answered_at = Instant::now();
-        return false;
-    }
     let failure = match answer {
         Ok(Ok(())) => {
             overdue.answered_at = Instant::now();
