@@ -5,7 +5,7 @@ use crate::postgres::access::roles::RelayRole;
 use crate::postgres::schema::migrate::Module;
 use crate::postgres::table::{TableName, fill, quote_identifier, quote_literal};
 
-/// The privileges on one module. Nobody has privileges on its tables, except to look at them.
+/// The privileges on one module. No role can write its tables.
 struct ModulePrivileges {
     table: &'static str,
     /// The services that use several logins.

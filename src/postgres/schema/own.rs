@@ -1,5 +1,5 @@
 //! Whether a relation with the name of one of ours is ours. A role that may create tables in the schema could have made it, so
-//! that a view, a trigger, a rule or a default runs code as whoever uses it. So this is checked before the first use.
+//! that a view, a trigger, a rule or a default runs code as the role that uses it. So this is checked before the first use.
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Error, GenericClient, Row};

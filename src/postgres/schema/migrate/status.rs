@@ -105,7 +105,7 @@ pub(super) async fn examine_series(
 }
 
 /// Fails if the records table exists and is not the outbox's own. Call it before each use of the table: a view, a trigger or a
-/// default that somebody else made could run code as this role.
+/// default of another role could run code as this role.
 pub(super) async fn require_own(
     client: &impl GenericClient,
     table: &TableName,
