@@ -91,7 +91,7 @@ fn every_image_is_pinned_by_its_digest() {
 #[test]
 fn jobs_have_only_the_permissions_that_they_name() {
     for (file, (_, workflow)) in workflows() {
-        assert_eq!(workflow["permissions"].as_object().map(|all| all.len()), Some(0), "{file}");
+        assert_eq!(workflow["permissions"].as_object().map(serde_json::Map::len), Some(0), "{file}");
     }
     for (name, job) in jobs() {
         assert!(job["permissions"].is_object(), "{name}");
