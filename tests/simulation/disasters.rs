@@ -2,7 +2,7 @@
 
 use super::kafka::broker::{Broker, PARTITIONS, Place};
 use super::plan::Disaster;
-use super::postgres::server::{Server, TAKEOVER};
+use super::postgres::server::{SURE_TO_KEEP, Server, TAKEOVER};
 use super::process::Doom;
 use super::relays::{PUBLISH_TIMEOUT, Slot};
 use super::world::{World, add};
@@ -40,8 +40,8 @@ impl Scene<'_> {
             Disaster::HostLost => doom(Doom::HostLost),
             Disaster::Stop => relay.stop(),
             Disaster::Reload => relay.reload(),
-            Disaster::FreezeShort => doom(Doom::Frozen(any_time(TAKEOVER))),
-            Disaster::FreezeLong => doom(Doom::Frozen(TAKEOVER + any_time(PUBLISH_TIMEOUT))),
+            Disaster::FreezeShort => doom(Doom::Frozen(any_time(SURE_TO_KEEP))),
+            Disaster::FreezeLong => doom(Doom::Frozen(SURE_TO_KEEP + any_time(TAKEOVER + PUBLISH_TIMEOUT))),
             Disaster::CutFromPostgres => {
                 _ = relay.process().map(|process| process.cut_postgres(any_time(2 * TAKEOVER)));
             }

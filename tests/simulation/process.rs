@@ -2,7 +2,7 @@
 
 use super::event::SimEvent;
 use super::kafka::broker::Place;
-use super::postgres::server::TAKEOVER;
+use super::postgres::server::SURE_TO_KEEP;
 use super::world::{World, add};
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -129,7 +129,7 @@ impl Process {
         if steps > 0 {
             return self.doom.set(Some((steps - 1, doom)));
         }
-        let frozen_again = self.was_frozen.get() && matches!(doom, Doom::Frozen(time) if time <= TAKEOVER);
+        let frozen_again = self.was_frozen.get() && matches!(doom, Doom::Frozen(time) if time <= SURE_TO_KEEP);
         if frozen_again && self.frozen_until.get() + CONTACT_AGAIN > Instant::now() {
             return;
         }

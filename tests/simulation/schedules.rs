@@ -150,7 +150,7 @@ fn with_one_relay_a_postgres_outage_causes_no_duplicates() {
 }
 
 #[test]
-fn a_freeze_shorter_than_takeover_timeout_causes_no_duplicates() {
+fn a_freeze_below_two_thirds_of_takeover_timeout_causes_no_duplicates() {
     none_is_duplicated(|seed| strikes(seed, &[Disaster::FreezeShort]));
 }
 

@@ -1,4 +1,4 @@
-//! The record of operator actions. It names the login, and nobody can forge it or act without it.
+//! The record of operator actions. It names the login. No role can forge it or act without it.
 
 use tokio_postgres::error::SqlState;
 

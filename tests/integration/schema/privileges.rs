@@ -86,7 +86,7 @@ async fn every_cell_of_the_table_in_security_md_is_true() {
     setup.drop(&[&[&*other][..], &groups.each_ref().map(String::as_str)].concat()).await;
 }
 
-/// Also on the tables and functions of a later migration: nobody else can use them.
+/// Also on the tables and functions of a later migration: no other role can use them.
 #[tokio::test]
 async fn no_function_can_be_executed_by_every_role() {
     let setup = Setup::migrated("privileges_public").await;

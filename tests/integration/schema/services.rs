@@ -42,7 +42,7 @@ async fn text(client: &Client, sql: &str) -> Option<String> {
     client.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
 }
 
-/// A request with a response that nobody else may see.
+/// A request with a response that no other service may see.
 const PAY: &str = "
 DO $$ BEGIN
     PERFORM app.idempotency_finish('POST /pay', 'k', token, 201, '{}', 'iban DE89')

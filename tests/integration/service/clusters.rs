@@ -14,7 +14,7 @@ use crate::support::wait::{STALLED, wait_until};
 const CLUSTERS: &str = "SELECT system_identifier = (SELECT system_identifier FROM pg_control_system()), kafka_cluster_id, \
                         identified_at::text, identified_by FROM app.outbox_setting";
 const OTHER_DATABASE: &str = "UPDATE app.outbox_setting SET system_identifier = 4711";
-const OTHER_KAFKA: &str = "UPDATE app.outbox_setting SET kafka_cluster_id = 'somebody-else'";
+const OTHER_KAFKA: &str = "UPDATE app.outbox_setting SET kafka_cluster_id = 'another-cluster'";
 
 async fn recorded(outbox: &Outbox) -> (Option<bool>, Option<String>, Option<String>, Option<String>) {
     let row = outbox.client.query_one(CLUSTERS, &[]).await.unwrap();

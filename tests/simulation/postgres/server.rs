@@ -19,6 +19,10 @@ use tokio::time::{Instant, timeout_at};
 
 /// The server ends a relay's claim after this time without a statement.
 pub const TAKEOVER: Duration = Duration::from_secs(3);
+
+/// A relay that freezes for less than this keeps its claims. The server counts from the last statement, and a waiting claim sends
+/// one every third of [`TAKEOVER`]. A tenth of a second is for the way to the server.
+pub const SURE_TO_KEEP: Duration = Duration::from_millis(1_900);
 /// How long a statement waits for another transaction's row lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// When the fence has certainly excepted a transaction.
