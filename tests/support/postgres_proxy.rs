@@ -268,8 +268,8 @@ impl<'a> Pump<'a> {
             (false, b'C') if body == b"COMMIT\0" && self.settled.swap(false, Ordering::Relaxed) => {
                 At::CommitReply
             }
-            // The SELECT before COMMIT fails in an aborted transaction.
-            (false, b'C') if body == b"SELECT 0\0" => return None,
+            // A SELECT before COMMIT, which would fail in an aborted transaction, is part of the settlement.
+            (false, b'C') if body.starts_with(b"SELECT ") => return None,
             (false, b'C') => {
                 let settles = body.starts_with(b"UPDATE ") || body.starts_with(b"DELETE ");
                 self.settled.store(settles, Ordering::Relaxed);
