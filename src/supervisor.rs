@@ -12,7 +12,7 @@ use crate::postgres::cycle::reap::PostgresReaper;
 use crate::postgres::cycle::reap::modules::{ModulesReaper, Reapers};
 use crate::postgres::cycle::scout::PostgresScoutQueries;
 use crate::postgres::cycle::statements::Statements;
-use crate::postgres::cycle::tables;
+use crate::postgres::cycle::measurements;
 use crate::postgres::schema::check::{self, CheckError, Facts, SchemaFaultKind};
 use crate::relay::Relay;
 use crate::relay::cycle::worker;
@@ -309,9 +309,9 @@ impl<'a> Start<'a> {
         tasks.spawn_local(named("the hold watcher", watching));
         let probing = prober::keep_holds(Rc::clone(&self.relay), self.holds(), self.outbox());
         tasks.spawn_local(named("the prober for held topics", probing));
-        let (table, stats) = (self.config.outbox.table.clone(), Arc::clone(&self.stats));
-        let measuring = tables::keep_measuring(self.database.clone(), table, stats);
-        tasks.spawn_local(named("the measurement of the tables", measuring));
+        let (statements, table) = (Rc::clone(&self.statements), self.config.outbox.table.clone());
+        let measuring = measurements::keep_measuring(Rc::clone(&self.relay), self.database.clone(), statements, table);
+        tasks.spawn_local(named("the measurements", measuring));
     }
 
     /// Starts the reaper, if it is enabled. Returns how to change its pace.

@@ -25,8 +25,12 @@ END $$;
 /// A standby refuses READ WRITE. By then the transaction is open, so that the server also refuses the statements that were
 /// sent after this one.
 pub(crate) fn begin(access: &str, settings: &str) -> String {
-    format!("BEGIN ISOLATION LEVEL READ COMMITTED; {SEARCH_PATH}; SET TRANSACTION {access}; {settings}")
+    format!("BEGIN ISOLATION LEVEL READ COMMITTED; {SEARCH_PATH}; SET TRANSACTION {access}; {NO_JIT}; {settings}")
 }
+
+/// For all statements, because compiling one takes longer than running it. The penalty for a disabled path, as for a read of
+/// one row without `enable_seqscan`, exceeds `jit_above_cost`.
+const NO_JIT: &str = "SET LOCAL jit = off";
 
 /// Where the server has this setting, a statement that names a view or a foreign table fails. So nothing that replaced a
 /// table of the outbox after it was checked can run code.
@@ -55,7 +59,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 pub fn plain_settings() -> String {
     format!(
         "SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; \
-         SET LOCAL synchronous_commit = off; SET LOCAL row_security = off; SET LOCAL jit = off; \
+         SET LOCAL synchronous_commit = off; SET LOCAL row_security = off; \
          SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; \
          SET LOCAL plan_cache_mode = force_generic_plan",
         statement = STATEMENT_TIMEOUT.as_millis(),
@@ -88,7 +92,7 @@ const OPERATOR_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) fn operator_settings() -> String {
     format!(
         "SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; SET LOCAL row_security = off; \
-         SET LOCAL jit = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; {NO_VIEWS}",
+         SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; {NO_VIEWS}",
         statement = STATEMENT_TIMEOUT.as_millis(),
         lock = OPERATOR_LOCK_TIMEOUT.as_millis(),
     )

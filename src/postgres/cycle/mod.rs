@@ -7,4 +7,4 @@ pub mod reap;
 pub mod scout;
 pub(crate) mod settle;
 pub mod statements;
-pub(crate) mod tables;
+pub(crate) mod measurements;

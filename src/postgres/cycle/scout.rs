@@ -9,7 +9,7 @@ use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::lanes::fence::Writer;
 use crate::relay::lanes::marks::MarksSnapshot;
-use crate::relay::lanes::scout::{Oldest, Scan, ScoutQueries};
+use crate::relay::lanes::scout::{Scan, ScoutQueries};
 use crate::relay::lanes::watch::{Watch, Watched};
 use crate::relay::outbox::ServerId;
 use deadpool_postgres::Object;
@@ -112,30 +112,6 @@ impl ScoutQueries for PostgresScoutQueries {
         let Some(row) = rows.first() else { unreachable!("CALL returns the INOUT arguments") };
         let read = || Ok(Watched { highest: row.try_get(0)?, is_new: row.try_get(1)? });
         read().map_err(|error| fault(DOING, error))
-    }
-
-    async fn backlog(&mut self, lows: &[i64]) -> Result<i64, Fault> {
-        const DOING: &str = "estimating the backlog";
-        let statements = Rc::clone(&self.statements);
-        let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
-        let params: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)];
-        let (_, rows) = self.query(DOING, &statements.backlog, &params).await?;
-        rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(|error| fault(DOING, error))
-    }
-
-    async fn oldest(&mut self, lows: &[i64], basis: i64) -> Result<Oldest, Fault> {
-        const DOING: &str = "looking for the oldest event";
-        let statements = Rc::clone(&self.statements);
-        let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
-        let params: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&basis, Type::INT8)];
-        let (_, rows) = self.query(DOING, &statements.oldest, &params).await?;
-        let Some(row) = rows.first() else { unreachable!("an aggregate without GROUP BY is one row") };
-        let read = || Ok((row.try_get::<_, Option<f64>>(0)?, row.try_get(1)?));
-        let (seconds, clock_us) = read().map_err(|error| fault(DOING, error))?;
-        let age = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        Ok(Oldest { age, clock_us })
     }
 }
 

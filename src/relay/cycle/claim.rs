@@ -73,7 +73,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     let claim_first = relay.board.has_more(lanes)
         || relay.board.was_elsewhere(lanes)
         || relay.narrowing.claims_first(lanes);
-    let rows_max = if claim_first { relay.settings.limits().batch_rows } else { prompt_rows(relay, lanes) };
+    let rows_max = if claim_first { relay.settings.limits().batch_rows } else { prompt_rows(relay) };
     let rows_max = relay.narrowing.rows_max(lanes, rows_max);
     let early = (!claim_first).then(|| PlannedRead::new(relay, lanes, rows_max));
     let claim = outbox.claim(lanes, early.as_ref().map(|planned| &planned.read)).await?;
@@ -114,12 +114,11 @@ fn shares<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> Vec<usize> {
     relay.board.shares(lanes, rows_max)
 }
 
-/// How many rows to read at once if no backlog is known. A claim of all lanes may read a whole batch, so that it can become a
-/// flow even after many rows have arrived at once, for example during the settlement of the previous flow.
-fn prompt_rows<P>(relay: &Relay<P>, lanes: &[Lane]) -> usize {
+/// How many rows to read at once if no backlog is known. All of them are read, even beyond `batch_bytes`, so this limits
+/// what a burst of unexpectedly large rows costs.
+fn prompt_rows<P>(relay: &Relay<P>) -> usize {
     let limits = relay.settings.limits();
-    let rows_max = relay.rows.rows_in(limits.batch_bytes).min(limits.batch_rows);
-    if lanes.len() > CLAIM_LANES_MAX { rows_max } else { rows_max.min(SLICE_ROWS_MAX) }
+    relay.rows.rows_in(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
 }
 
 impl PlannedRead {
@@ -183,29 +182,5 @@ impl<C: Claim> Claimed<C> {
                 return done;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::relay::cycle::tests::Answering;
-    use crate::relay::health::stats::Stats;
-    use crate::relay::lanes::marks::Marks;
-    use crate::relay::publisher::fixture;
-    use crate::relay::settings::Limits;
-    use std::cell::RefCell;
-    use std::rc::Rc;
-    use std::sync::Arc;
-
-    #[test]
-    fn claim_of_all_lanes_may_read_a_whole_batch_at_once() {
-        let limits = Limits { batch_rows: 5_000, batch_bytes: 1 << 30, ..fixture::limits() };
-        let template = "events.{aggregate_type}".parse().unwrap();
-        let marks = Rc::new(RefCell::new(Marks::new()));
-        let relay = Relay::new(Answering::default(), template, limits, marks, Arc::new(Stats::new()));
-        let all: Vec<Lane> = Lane::all().collect();
-        assert_eq!(prompt_rows(&relay, &all), 5_000);
-        assert_eq!(prompt_rows(&relay, &all[..CLAIM_LANES_MAX]), SLICE_ROWS_MAX);
     }
 }

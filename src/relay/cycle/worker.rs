@@ -22,6 +22,8 @@ const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_MOST: Duration = Duration::from_secs(2);
 /// How long a lane is set aside while a probe has one of its rows in flight.
 const PROBED_ASIDE: Duration = Duration::from_millis(250);
+/// How long a lane is set aside while another session has locked one of its rows.
+const LOCKED_ASIDE: Duration = Duration::from_millis(250);
 /// After this many failed attempts, a failure of the session alone counts as an outage.
 const SESSIONS_IN_A_ROW: u32 = 3;
 
@@ -213,9 +215,10 @@ impl<P: Publisher> Worker<'_, P> {
         if !cycle.locked_out {
             relay.narrowing.settled(&relay.board, &cycle.coverage);
         }
-        // The cycle made no progress: it settled only rows of earlier batches, and some of those are still locked.
-        let locked_out = cycle.locked_out && cycle.recovered == cycle.sent;
-        let waits = after_cycle(relay, cycle, self.backoff.attempts()) || locked_out;
+        if cycle.locked_out {
+            self.set_aside_locked(lanes);
+        }
+        let waits = after_cycle(relay, cycle, self.backoff.attempts());
         if !waits {
             self.backoff.reset();
         }
@@ -241,6 +244,15 @@ impl<P: Publisher> Worker<'_, P> {
             }
         }
         true
+    }
+
+    /// Sets aside the lanes with acknowledged rows that could not be recorded, because other sessions have locked them. The
+    /// worker goes on with the other lanes.
+    fn set_aside_locked(&self, lanes: &[Lane]) {
+        let acknowledged = self.relay.rows.acknowledged.borrow();
+        for lane in acknowledged.lanes().filter(|lane| lanes.contains(lane)) {
+            self.relay.board.set_aside(lane, Instant::now() + LOCKED_ASIDE);
+        }
     }
 
     /// Sets aside the lanes of which a probe has a row in flight, so that the others can be claimed without them. If the hold

@@ -3,8 +3,6 @@
 //! It scans every millisecond while this relay settles rows. If there is nothing to publish, the server waits for it
 //! ([`crate::relay::lanes::watch`]). Otherwise the interval doubles.
 
-mod measurements;
-
 use crate::fail_point;
 use crate::relay::Relay;
 use crate::relay::backoff::Backoff;
@@ -18,7 +16,6 @@ use crate::relay::lanes::watch::{SCAN_EVERY, Watch, Watched, Watcher};
 use crate::relay::lanes::width::Width;
 use crate::relay::outbox::ServerId;
 use crate::relay::publisher::Publisher;
-use measurements::{Measured, after};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -32,6 +29,12 @@ const FENCE_EVERY: Duration = Duration::from_millis(100);
 /// Feeds the watchdog while the scout waits for a long `poll_interval`.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
+/// A sweep walks every index entry that vacuum has not removed, so it gets about 2% of the time.
+const SWEEP_SHARE: u32 = 50;
+/// The longest wait for the next sweep. A sweep may have seemed slow because the relay was frozen.
+const SWEEP_AFTER_AT_MOST: Duration = Duration::from_secs(300);
+const SWEEPS_ADVICE: &str = "Events are still published, but rows that were reset to unsent may wait. If this is a timeout, \
+     check with `outbox-relay status` whether vacuum keeps up";
 /// A few lanes at a time, so that a sweep delays nothing else. All lanes take about 16 s.
 const SWEEP_LANES: usize = 8;
 
@@ -44,19 +47,6 @@ pub trait ScoutQueries {
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault>;
     /// Waits for what `watch` describes. A dropped future leaves the server waiting, but without a transaction or locks.
     async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault>;
-    /// Counts the unsent rows above these lows, one per lane: exact up to 10,000, then an estimate from the ids.
-    async fn backlog(&mut self, lows: &[i64]) -> Result<i64, Fault>;
-    /// The age of the oldest unsent row, even of a held topic. The lows apply under this basis, if nothing is held or paused.
-    async fn oldest(&mut self, lows: &[i64], basis: i64) -> Result<Oldest, Fault>;
-}
-
-/// The age of the oldest unsent row, by the database's clock.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Oldest {
-    /// `None` if every row is sent.
-    pub age: Option<Duration>,
-    /// The database's clock, in microseconds since 1970.
-    pub clock_us: i64,
 }
 
 /// The result of a scan.
@@ -82,10 +72,8 @@ pub struct Scout<P, L> {
     sweeping: Width,
     scan_order: ScanOrder,
     watcher: Watcher,
-    backlog_at: Instant,
-    oldest_at: Instant,
-    /// Failures of measurements.
-    measuring: Outage,
+    /// Failures of sweeps.
+    sweeps: Outage,
 }
 
 impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
@@ -103,10 +91,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             sweeping: Width::new(SWEEP_LANES),
             scan_order: ScanOrder::new(),
             watcher: Watcher::new(),
-            backlog_at: now,
-            oldest_at: now,
-            measuring: Outage::new("backlog measurements", "backlog_not_measured")
-                .described("failing", "working again"),
+            sweeps: Outage::new("sweeps", "backlog_not_measured").described("failing", "working again"),
         }
     }
 
@@ -116,20 +101,12 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             self.relay.stats.beat();
             self.relay.health.rejections.report_over();
             fail_point::reach("scouting").await;
+            if !self.relay.gate.is_open() {
+                self.wait_for_gate().await;
+                continue;
+            }
             let begun = Instant::now();
-            let measured = self.measure().await;
-            let done = match measured {
-                Ok(asked) if !self.relay.gate.is_open() => {
-                    if asked {
-                        self.relay.health.postgres.needed_only_by(&[SCOUT]);
-                    }
-                    self.wait_for_gate().await;
-                    continue;
-                }
-                Ok(_) => self.round().await,
-                Err(fault) => Err(fault),
-            };
-            let waited = match done {
+            let waited = match self.round().await {
                 // PostgreSQL was not asked, so this does not show that it is available.
                 Ok(Work::Unknown) => self.wait().await,
                 Ok(work) => {
@@ -194,8 +171,15 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             self.relay.stats.beat();
         }
         if now >= self.sweep_at {
-            let swept = self.sweep().await;
-            self.measured(Measured::Sweep, swept)?;
+            match self.sweep().await {
+                Err(fault) if fault.kind == FaultKind::Unavailable => return Err(fault),
+                Err(fault) => self.sweeps.failed(SCOUT, &fault, SWEEPS_ADVICE),
+                Ok(()) => {
+                    self.sweeps.worked(SCOUT);
+                    self.relay.health.postgres_worked(SCOUT);
+                }
+            }
+            self.relay.stats.beat();
         }
         self.scan().await
     }
@@ -358,6 +342,15 @@ enum Work {
     Unknown,
     Possible,
     NoneAnywhere,
+}
+
+/// When to repeat a slow query that began then: after `every` or later, so that it takes only its share of the time. The time
+/// of a failed connection does not count.
+pub(crate) fn after<T>(answer: &Result<T, Fault>, begun: Instant, every: Duration) -> Instant {
+    if matches!(answer, Err(fault) if fault.kind == FaultKind::Unavailable) {
+        return Instant::now() + every;
+    }
+    Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(every, SWEEP_AFTER_AT_MOST)
 }
 
 #[cfg(test)]

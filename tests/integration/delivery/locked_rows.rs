@@ -111,3 +111,39 @@ async fn locked_row_does_not_slow_down_other_rows() {
     outbox.check().await.assert_exact();
     outbox.drop().await;
 }
+
+/// While another session has locked a row that Kafka has acknowledged, no worker waits for it: at a low rate, each event of
+/// another lane is settled at once.
+#[tokio::test]
+async fn single_events_of_other_lanes_do_not_wait_for_a_locked_row() {
+    const EVENTS: usize = 30;
+    let outbox = Outbox::create("locked_single", 3).await;
+    let keys = outbox.add_aggregates("order", 100).await;
+    let first = writers::write(&outbox.client, &keys[..1]).await[0];
+    let operator = outbox.database.connect().await;
+    run(&operator, &format!("BEGIN; UPDATE app.outbox SET headers = NULL WHERE id = {first}")).await;
+    let mut relay = outbox.start_relay().await;
+    let mut others = Vec::new();
+    for key in &keys {
+        let same_lane = "SELECT count(*) FROM app.outbox WHERE hashtext(aggregate_id) & 63 = hashtext($1) & 63";
+        let same: i64 = outbox.client.query_one(same_lane, &[key]).await.unwrap().get(0);
+        if same == 0 {
+            others.push(key.clone());
+        }
+    }
+    wait_until("the locked row is in Kafka", STALLED, async || relay.log().contains("lock timeout")).await;
+    let mut took = Vec::new();
+    for key in others.iter().cycle().take(EVENTS) {
+        writers::write(&outbox.client, std::slice::from_ref(key)).await;
+        let only_it = async || outbox.unsent().await == 1;
+        took.push(wait_until("the event is settled", STALLED, only_it).await);
+    }
+    took.sort();
+    println!("next to a locked row: median {:.0?}, most {:.0?}", took[EVENTS / 2], took[EVENTS - 1]);
+    assert!(took[EVENTS / 2] < Duration::from_millis(250), "{took:?}");
+    run(&operator, "ROLLBACK").await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
+}

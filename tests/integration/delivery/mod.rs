@@ -7,6 +7,7 @@ mod memory;
 mod once;
 mod ordinary;
 mod plan;
+mod planned;
 mod pooler;
 mod reaper;
 mod taking_turns;

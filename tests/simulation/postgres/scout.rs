@@ -11,7 +11,7 @@ use outbox_relay::relay::holds::prober::{Due, Failed, Holds, LEASE, Waiting, Wit
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::lanes::fence::Writer;
 use outbox_relay::relay::lanes::marks::MarksSnapshot;
-use outbox_relay::relay::lanes::scout::{Oldest, Scan, ScoutQueries};
+use outbox_relay::relay::lanes::scout::{Scan, ScoutQueries};
 use outbox_relay::relay::lanes::watch::{Watch, Watched};
 use outbox_relay::relay::outbox::ServerId;
 use outbox_relay::relay::reason::REJECTS_EVERYTHING;
@@ -75,16 +75,6 @@ impl ScoutQueries for SimConnection {
         };
         self.receive_answer().await?;
         Ok(watched)
-    }
-
-    /// Only displayed to operators.
-    async fn backlog(&mut self, _: &[i64]) -> Result<i64, Fault> {
-        Ok(0)
-    }
-
-    /// Only displayed to operators.
-    async fn oldest(&mut self, _: &[i64], _: i64) -> Result<Oldest, Fault> {
-        Ok(Oldest::default())
     }
 }
 

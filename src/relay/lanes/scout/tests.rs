@@ -61,12 +61,6 @@ impl ScoutQueries for Server {
         sleep(watch.at_most).await;
         self.answer(Watched { highest: 7, is_new: false })
     }
-    async fn backlog(&mut self, _: &[i64]) -> Result<i64, Fault> {
-        self.answer(0)
-    }
-    async fn oldest(&mut self, _: &[i64], _: i64) -> Result<Oldest, Fault> {
-        self.answer(Oldest::default())
-    }
 }
 
 /// A relay that has read a row, and can reach Kafka.
@@ -81,7 +75,7 @@ fn relay(limits: Limits) -> Relay<Cluster> {
     relay
 }
 
-/// A relay of which workers have every lane, so the scout asks Postgres only for the fence and for measurements.
+/// A relay of which workers have every lane, so the scout asks Postgres only for the fence and sweeps.
 async fn busy() -> Rc<Relay<Cluster>> {
     let relay = relay(fixture::limits());
     relay.board.add(Lane::all());
@@ -130,7 +124,7 @@ async fn an_outage_of_the_scout_ends_when_its_fence_works_again() {
         assert!(relay.health.postgres.lasts().is_some());
         server.unavailable.set(false);
         sleep(SWEEP_EVERY / 4).await;
-        assert_eq!(relay.health.postgres.lasts(), None, "before the next sweep or measurement");
+        assert_eq!(relay.health.postgres.lasts(), None, "before the next sweep");
     };
     scout_during(&relay, &server, watching).await;
 }
