@@ -108,6 +108,15 @@ impl Cluster {
         }
         let answers = self.admin().alter_configs([&altered], &options()).await.unwrap();
         assert!(answers.iter().all(Result::is_ok), "altering {topic}: {answers:?}");
+        // The controller answers before the broker has the change.
+        wait_until(&format!("{topic} is altered"), STALLED, async || {
+            let topic = [ResourceSpecifier::Topic(topic)];
+            let described = self.admin().describe_configs(&topic, &options()).await.unwrap().remove(0).unwrap();
+            settings.iter().all(|(name, value)| {
+                described.get(name).is_some_and(|entry| entry.value.as_deref() == Some(*value))
+            })
+        })
+        .await;
     }
 
     /// The number of partitions of a topic that have a leader. 0 if the topic does not exist.
