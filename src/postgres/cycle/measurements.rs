@@ -15,8 +15,7 @@ use crate::relay::lanes::scout::{SCOUT, after};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
-use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 
 /// How much is unsent.
 const BACKLOG_EVERY: Duration = Duration::from_secs(5);

@@ -14,7 +14,6 @@ use crate::relay::lanes::watch::{Watch, Watched};
 use crate::relay::outbox::ServerId;
 use deadpool_postgres::Object;
 use std::rc::Rc;
-use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 

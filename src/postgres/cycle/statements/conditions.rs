@@ -68,7 +68,8 @@ impl Target<'_> {
         let (outbox, hold_version) = (quote_literal(&self.table.quoted()), self.table.hold_version());
         format!(
             "(
-    SELECT version, (removals << 32) | pg_relation_filenode({outbox}::regclass)::bigint AS basis FROM {hold_version} OFFSET 0
+    SELECT version, (removals << 32) | pg_relation_filenode({outbox}::regclass)::bigint AS basis
+    FROM {hold_version} WHERE singleton OFFSET 0
 ) v"
         )
     }

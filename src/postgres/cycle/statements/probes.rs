@@ -133,7 +133,7 @@ SELECT (SELECT count(*) FROM {hold}),
        CASE WHEN v.version = $1::bigint AND pg_postmaster_start_time() = $2::timestamptz THEN NULL
             ELSE (SELECT count(*) FROM {blocked_key}) END,
        v.version, p.everything, p.topics, p.keys, pg_postmaster_start_time()
-FROM (SELECT max(version) AS version FROM {hold_version}) AS v,
+FROM (SELECT max(version) AS version FROM {hold_version} WHERE singleton) AS v,
      (SELECT count(*) - count(topic) - count(aggregate_id) AS everything, count(topic) AS topics,
              count(aggregate_id) AS keys
       FROM {pause}) AS p",
