@@ -6,7 +6,7 @@ use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::lanes::fence::Writer;
 use outbox_relay::relay::lanes::marks::MarksSnapshot;
-use outbox_relay::relay::lanes::scout::{Oldest, Scan, ScoutQueries};
+use outbox_relay::relay::lanes::scout::{Scan, ScoutQueries};
 use outbox_relay::relay::lanes::watch::{Watch, Watched};
 use outbox_relay::relay::outbox::{
     Claim, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
@@ -233,13 +233,5 @@ impl ScoutQueries for MadeScoutQueries {
     async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault> {
         tokio::time::sleep(watch.every).await;
         Ok(Watched { highest: self.0.0.next.get(), is_new: true })
-    }
-
-    async fn backlog(&mut self, _: &[i64]) -> Result<i64, Fault> {
-        Ok(self.0.0.left.get() as i64)
-    }
-
-    async fn oldest(&mut self, _: &[i64], _: i64) -> Result<Oldest, Fault> {
-        Ok(Oldest::default())
     }
 }
