@@ -96,11 +96,6 @@ impl TableName {
         self.derived("_hold_version")
     }
 
-    /// The procedure that waits for new events, quoted.
-    pub(crate) fn wait(&self) -> String {
-        self.derived("_wait")
-    }
-
     /// The pending index, quoted, without the schema: `CREATE INDEX` does not accept one.
     pub(crate) fn pending_index(&self) -> String {
         quote_identifier(&self.pending_index_name())

@@ -6,8 +6,8 @@ use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::lanes::fence::Writer;
 use outbox_relay::relay::lanes::marks::MarksSnapshot;
-use outbox_relay::relay::lanes::scout::{Scan, ScoutQueries};
-use outbox_relay::relay::lanes::watch::{Watch, Watched};
+use outbox_relay::relay::lanes::lookout::Look;
+use outbox_relay::relay::lanes::scout::{Looked, Scan, ScoutQueries};
 use outbox_relay::relay::outbox::{
     Claim, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
 };
@@ -230,8 +230,7 @@ impl ScoutQueries for MadeScoutQueries {
         Ok((SERVER, Vec::new()))
     }
 
-    async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault> {
-        tokio::time::sleep(watch.every).await;
-        Ok(Watched { highest: self.0.0.next.get(), is_new: true })
+    async fn look(&mut self, _: &Look) -> Result<Looked, Fault> {
+        Ok(Looked { server: SERVER, hold_version: 0, basis: 0, rows: Vec::new() })
     }
 }

@@ -125,7 +125,6 @@ REVOKE ALL ON SCHEMA {schema} FROM {roles};
 REVOKE ALL ON {outbox}, {lane}, {dead_letter}, {hold}, {blocked_key}, {pause}, {act}, {hold_version}, {setting},
     {reaper}, {migration} FROM {roles};
 REVOKE ALL ON FUNCTION {enqueue}, {template}, {record_act} FROM {roles};
-REVOKE ALL ON PROCEDURE {wait} FROM {roles};
 
 -- By default, every role may connect. Grant it explicitly in case that was revoked.
 DO $$ BEGIN
@@ -137,9 +136,6 @@ END $$;
 const RELAY: &str = "
 -- The relay reads events, sets sent_at, deletes sent events, and writes dead letters, holds and blocked keys. When it starts,
 -- it records its topic template.
-";
-
-const WAIT: &str = "GRANT EXECUTE ON PROCEDURE {wait} TO {relay};
 ";
 
 const OPERATOR: &str = "
@@ -262,7 +258,7 @@ pub(crate) fn statements(table: &TableName, role: &RelayRole, sessions: Sessions
         });
     }
     sql += &fill(REVOKE, value_of);
-    sql += &(RELAY.to_owned() + &relay_grants(table, role.relay()) + &fill(WAIT, value_of));
+    sql += &(RELAY.to_owned() + &relay_grants(table, role.relay()));
     sql += &(OPERATOR.to_owned() + &operator_grants(table, &operator));
     sql += &(MONITOR.to_owned() + &monitor_grants(table, &monitor));
     sql += &(WRITER.to_owned() + &writer_grants(table, &writer));

@@ -157,35 +157,6 @@ impl ShortTransaction {
         usable(connection, rows)
     }
 
-    /// Runs a CALL of a procedure that commits, and therefore cannot be part of a transaction. It names the procedure with its
-    /// schema and the exact types of all arguments, and the procedure sets its own search path. Returns the same as `query_on`.
-    pub(crate) async fn call_on(
-        &self,
-        connection: Object,
-        doing: &'static str,
-        sql: &str,
-        params: Params<'_>,
-    ) -> (Option<Object>, Result<Vec<Row>, Fault>) {
-        self.database.count_transaction();
-        let rows = self.call(&connection, doing, sql, params).await;
-        usable(connection, rows)
-    }
-
-    async fn call(
-        &self,
-        connection: &Object,
-        doing: &'static str,
-        sql: &str,
-        params: Params<'_>,
-    ) -> Result<Vec<Row>, Fault> {
-        if !self.database.prepares() {
-            return answer(doing, connection.query_typed(sql, params)).await;
-        }
-        let statement = answer(doing, connection.prepare_cached(sql)).await?;
-        let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
-        answer(doing, connection.query(&statement, &values)).await
-    }
-
     async fn run(
         &self,
         connection: &Object,

@@ -9,8 +9,8 @@ use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::lanes::fence::Writer;
 use crate::relay::lanes::marks::MarksSnapshot;
-use crate::relay::lanes::scout::{Scan, ScoutQueries};
-use crate::relay::lanes::watch::{Watch, Watched};
+use crate::relay::lanes::lookout::Look;
+use crate::relay::lanes::scout::{Looked, Scan, ScoutQueries};
 use crate::relay::outbox::ServerId;
 use deadpool_postgres::Object;
 use std::rc::Rc;
@@ -91,26 +91,15 @@ impl ScoutQueries for PostgresScoutQueries {
         Ok((server, writers))
     }
 
-    async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault> {
-        const DOING: &str = "waiting for events";
+    async fn look(&mut self, look: &Look) -> Result<Looked, Fault> {
+        const DOING: &str = "looking for new events";
         let statements = Rc::clone(&self.statements);
-        let [first, every, at_most] =
-            [watch.first, watch.every, watch.at_most].map(|duration| duration.as_secs_f64());
-        let params: [(&(dyn ToSql + Sync), Type); 6] = [
-            (&watch.highest, Type::INT8),
-            (&watch.gaps, Type::INT8_ARRAY),
-            (&watch.basis, Type::INT8),
-            (&first, Type::FLOAT8),
-            (&every, Type::FLOAT8),
-            (&at_most, Type::FLOAT8),
-        ];
-        let connection = self.connected().await?;
-        let (connection, rows) = self.transaction.call_on(connection, DOING, &statements.wait, &params).await;
-        self.connection = connection;
-        let rows = rows?;
-        let Some(row) = rows.first() else { unreachable!("CALL returns the INOUT arguments") };
-        let read = || Ok(Watched { highest: row.try_get(0)?, is_new: row.try_get(1)? });
-        read().map_err(|error| fault(DOING, error))
+        let above = look.above.unwrap_or(i64::MIN);
+        let most = Looked::ROWS_MAX as i64;
+        let params: Params<'_> =
+            &[(&above, Type::INT8), (&look.gaps, Type::INT8_ARRAY), (&most, Type::INT8)];
+        let (connection, rows) = self.query(DOING, &statements.look, params).await?;
+        looked(connection, &rows).map_err(|error| fault(DOING, error))
     }
 }
 
@@ -127,4 +116,18 @@ fn scan(connection: u64, rows: &[Row]) -> Result<Scan, tokio_postgres::Error> {
         }
     }
     Ok(Scan { server, basis, first_unsent })
+}
+
+fn looked(connection: u64, rows: &[Row]) -> Result<Looked, tokio_postgres::Error> {
+    let server = ServerId { connection, started_us: 0, backend: 0 };
+    let mut looked = Looked { server, hold_version: -1, basis: -1, rows: Vec::new() };
+    for row in rows {
+        looked.server = ServerId { connection, started_us: row.try_get(0)?, backend: row.try_get(1)? };
+        (looked.hold_version, looked.basis) = (row.try_get(2)?, row.try_get(3)?);
+        let lane: Option<i16> = row.try_get(5)?;
+        if let Some(id) = row.try_get(4)? {
+            looked.rows.push((id, lane.and_then(|lane| Lane::new(lane.into()))));
+        }
+    }
+    Ok(looked)
 }

@@ -67,7 +67,7 @@ pub struct Statements {
     pub(crate) writers: Query,
     pub(crate) backlog: Query,
     pub(crate) oldest: Query,
-    pub(crate) wait: String,
+    pub(crate) look: Query,
 }
 
 impl Statements {
@@ -107,7 +107,7 @@ impl Statements {
             writers: scout::WRITERS.query(table),
             backlog: scout::BACKLOG.query(table),
             oldest: scout::oldest(target),
-            wait: scout::wait(table),
+            look: scout::look(target),
             topics,
         }
     }
@@ -149,11 +149,12 @@ impl Statements {
 
     /// Every statement of a running relay: those of the cycle in order, then those of the prober and the reaper.
     pub(crate) fn all(&self) -> Vec<Query> {
-        let Statements { scan, writers, backlog, oldest, lock, read, read_head, read_row, .. } = self;
+        let Statements { look, scan, writers, backlog, oldest, lock, read, read_head, read_row, .. } = self;
         let Statements { peek, read_new, read_new_if_free, .. } = self;
         let Statements { mark, mark_around_locks, delete, delete_around_locks, .. } = self;
         let Statements { dead_letter, hold, block, witnesses, read_first, .. } = self;
         let reading = [
+            look,
             scan,
             writers,
             backlog,

@@ -154,6 +154,7 @@ impl<P: Publisher> Worker<'_, P> {
         // While there was no work, the gate may have closed or the settings may have changed.
         if !relay.gate.is_open() {
             relay.board.give_back(&lanes, &[]);
+            relay.board.doubt();
             return false;
         }
         if self.is_outdated(session) {
@@ -162,7 +163,9 @@ impl<P: Publisher> Worker<'_, P> {
             return false;
         }
         let mut lanes = relay.narrowing.first_of(&relay.board, lanes);
-        if !relay.settings.limits().flow_window.is_zero()
+        relay.board.note_arrival();
+        if relay.board.arrives_often()
+            && !relay.settings.limits().flow_window.is_zero()
             && relay.narrowing.allows_all()
             && !relay.board.has_more(&lanes)
         {
@@ -205,6 +208,9 @@ impl<P: Publisher> Worker<'_, P> {
         let (relay, number) = (self.relay, self.number);
         relay.health.postgres_worked(number);
         relay.health.settled();
+        if cycle.rows > 0 {
+            relay.board.note_rows();
+        }
         if cycle.locked_out {
             relay.health.locks.failed(number, &NOT_RECORDED, LOCKS_ADVICE);
         } else {
@@ -218,6 +224,9 @@ impl<P: Publisher> Worker<'_, P> {
         if cycle.locked_out {
             self.set_aside_locked(lanes);
         }
+        if cycle.locked_out || cycle.failure.is_some() || cycle.unjudged.is_some() {
+            relay.board.doubt();
+        }
         let waits = after_cycle(relay, cycle, self.backoff.attempts());
         if !waits {
             self.backoff.reset();
@@ -229,6 +238,7 @@ impl<P: Publisher> Worker<'_, P> {
     fn not_settled(&self, lanes: &[Lane], before: &Before, begun: Instant, fault: &Fault) -> bool {
         let relay = self.relay;
         relay.stats.postgres_faults.inc();
+        relay.board.doubt();
         if relay.narrowing.handles(&relay.board, lanes, before, fault) {
             return false;
         }

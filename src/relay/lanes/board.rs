@@ -13,6 +13,8 @@ use tokio::time::Instant;
 /// The maximum number of lanes per claim, so that other workers and relays get some of the 64. A claim that expects few rows
 /// takes all.
 pub(crate) const CLAIM_LANES_MAX: usize = 16;
+/// If rows arrive at shorter intervals, a flow costs less than a claim for each row.
+const OFTEN: Duration = Duration::from_millis(30);
 /// The first wait for a lane that another relay has locked. It doubles up to [`ELSEWHERE_MOST`].
 const ELSEWHERE_FIRST: Duration = Duration::from_millis(2);
 const ELSEWHERE_MOST: Duration = Duration::from_millis(100);
@@ -26,6 +28,8 @@ pub struct Board {
     free: Notify,
     /// Wakes the prober and the scout when lanes are returned.
     returned: Notify,
+    /// Wakes the scout when it has to scan.
+    doubted: Notify,
 }
 
 struct BoardState {
@@ -33,6 +37,13 @@ struct BoardState {
     lanes: [LaneState; LANES],
     waiting_workers: usize,
     progress: bool,
+    /// Rows may wait in a lane that is not on the board.
+    doubt: bool,
+    /// Another relay had locked lanes.
+    lost: bool,
+    /// When rows last arrived.
+    arrived_at: Option<Instant>,
+    arrives_often: bool,
     stopped: bool,
 }
 
@@ -50,6 +61,8 @@ struct LaneState {
     more: bool,
     /// It used its whole share of the last batch, which was not full.
     used_share: bool,
+    /// A row has arrived while a worker had it.
+    again: bool,
 }
 
 /// A lane that a worker returns and that has more work.
@@ -69,9 +82,14 @@ impl Board {
             lanes: [LaneState::default(); LANES],
             waiting_workers: 0,
             progress: false,
+            doubt: false,
+            lost: false,
+            arrived_at: None,
+            arrives_often: false,
             stopped: false,
         };
-        Board { state: RefCell::new(state), up: Notify::new(), free: Notify::new(), returned: Notify::new() }
+        let [up, free, returned, doubted] = [(); 4].map(|()| Notify::new());
+        Board { state: RefCell::new(state), up, free, returned, doubted }
     }
 
     /// Waits for lanes with work and returns an idle worker's share of them, or `None` once the relay stops.
@@ -125,11 +143,53 @@ impl Board {
         }
     }
 
+    /// Puts lanes with new rows on the board. A lane that a worker has follows when the worker returns it.
+    pub(crate) fn add_new(&self, lanes: impl IntoIterator<Item = Lane>) {
+        let mut state = self.state.borrow_mut();
+        let now = Instant::now();
+        for lane in lanes {
+            let entry = &mut state.lanes[lane.index()];
+            let is_aside = entry.not_before.is_some_and(|at| at > now);
+            entry.again |= entry.taken;
+            if is_aside || entry.reserved {
+                state.doubt = true;
+            } else {
+                state.put(lane, false);
+            }
+        }
+        if !state.ready.is_empty() {
+            self.up.notify_waiters();
+        }
+    }
+
+    /// Records that rows may wait in lanes that are not on the board, so that the scout has to scan.
+    pub(crate) fn doubt(&self) {
+        self.state.borrow_mut().doubt = true;
+        self.doubted.notify_one();
+    }
+
+    /// Whether there was a doubt since the last call.
+    pub(crate) fn take_doubt(&self) -> bool {
+        std::mem::take(&mut self.state.borrow_mut().doubt)
+    }
+
+    /// Whether another relay had locked lanes since the last call.
+    pub(crate) fn take_lost(&self) -> bool {
+        std::mem::take(&mut self.state.borrow_mut().lost)
+    }
+
+    /// Waits for the next doubt.
+    pub(crate) async fn doubted(&self) {
+        self.doubted.notified().await;
+    }
+
     /// Takes back these lanes from a worker. Those in `more_work` have more work.
     pub(crate) fn give_back(&self, lanes: &[Lane], more_work: &[MoreWork]) {
         let mut state = self.state.borrow_mut();
+        let mut again = Vec::new();
         for lane in lanes {
             let entry = &mut state.lanes[lane.index()];
+            again.extend(entry.again.then_some(*lane));
             *entry = LaneState { reserved: entry.reserved, ..LaneState::default() };
         }
         self.returned.notify_waiters();
@@ -144,6 +204,7 @@ impl Board {
             let entry = &mut state.lanes[work.lane.index()];
             entry.more = entry.ready;
         }
+        again.into_iter().for_each(|lane| state.put(lane, false));
         if !state.ready.is_empty() {
             self.up.notify_waiters();
         }
@@ -173,6 +234,7 @@ impl Board {
     /// Records that another relay has locked these lanes.
     pub(crate) fn locked_elsewhere(&self, lanes: &[Lane]) {
         let mut state = self.state.borrow_mut();
+        state.lost |= !lanes.is_empty();
         for lane in lanes {
             let lane = &mut state.lanes[lane.index()];
             let wait = ELSEWHERE_FIRST.saturating_mul(1 << lane.elsewhere.min(10)).min(ELSEWHERE_MOST);
@@ -189,6 +251,7 @@ impl Board {
     /// Takes this lane off the board, and out of the scout's scans, until this time.
     pub(crate) fn set_aside(&self, lane: Lane, until: Instant) {
         let mut state = self.state.borrow_mut();
+        state.doubt = true;
         state.ready.retain(|ready| *ready != lane);
         let entry = &mut state.lanes[lane.index()];
         *entry = LaneState { not_before: Some(until), reserved: entry.reserved, ..LaneState::default() };
@@ -221,6 +284,7 @@ impl Board {
     pub(crate) fn end_reservation(&self, lane: Lane) {
         self.state.borrow_mut().lanes[lane.index()] = LaneState::default();
         self.returned.notify_waiters();
+        self.doubt();
     }
 
     /// Lanes that the scout should scan: not on the board, not with a worker, and not set aside.
@@ -232,6 +296,33 @@ impl Board {
             !lane.ready && !lane.taken && lane.not_before.is_none_or(|at| at <= now)
         };
         Lane::all().filter(is_unknown).collect()
+    }
+
+    /// Whether each lane is with a worker or free: none is on the board, set aside or reserved.
+    pub(crate) fn none_waits(&self) -> bool {
+        let state = self.state.borrow();
+        let now = Instant::now();
+        let waits = |lane: &LaneState| {
+            lane.reserved || !lane.taken && (lane.ready || lane.not_before.is_some_and(|at| at > now))
+        };
+        !state.lanes.iter().any(waits)
+    }
+
+    /// Notes that a worker begins with lanes that have work.
+    pub(crate) fn note_arrival(&self) {
+        let mut state = self.state.borrow_mut();
+        state.arrives_often = state.arrived_at.is_some_and(|at| at.elapsed() < OFTEN);
+        state.arrived_at = Some(Instant::now());
+    }
+
+    /// Notes that a worker has read rows until now.
+    pub(crate) fn note_rows(&self) {
+        self.state.borrow_mut().arrived_at = Some(Instant::now());
+    }
+
+    /// Whether work arrived so soon after the work before that more will probably follow.
+    pub(crate) fn arrives_often(&self) -> bool {
+        self.state.borrow().arrives_often
     }
 
     /// Whether workers have all lanes.

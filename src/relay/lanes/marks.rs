@@ -210,6 +210,11 @@ impl Marks {
         }
     }
 
+    /// Those of these ids that no read has returned yet.
+    pub(crate) fn unseen(&self, ids: &[i64]) -> Vec<i64> {
+        ids.iter().copied().filter(|id| !self.seen.has(*id)).collect()
+    }
+
     /// H of the next fence.
     pub(crate) fn highest_read(&self) -> i64 {
         self.highest_read

@@ -9,5 +9,5 @@ pub mod marks;
 pub(crate) mod scan_order;
 pub mod scout;
 pub mod seen;
-pub mod watch;
+pub mod lookout;
 pub(crate) mod width;

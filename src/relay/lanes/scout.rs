@@ -1,7 +1,7 @@
 //! The scout: finds lanes with work, moves the fence, and sweeps.
 //!
-//! It scans every millisecond while this relay settles rows. If there is nothing to publish, the server waits for it
-//! ([`crate::relay::lanes::watch`]). Otherwise the interval doubles.
+//! It scans every millisecond while this relay works on a backlog. Once a scan has found nothing, it only looks for new ids
+//! ([`crate::relay::lanes::lookout`]), and scans twice a second. Otherwise the interval of the scans doubles.
 
 use crate::fail_point;
 use crate::relay::Relay;
@@ -12,7 +12,7 @@ use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::fence::Writer;
 use crate::relay::lanes::marks::{MarksSnapshot, Swept};
 use crate::relay::lanes::scan_order::ScanOrder;
-use crate::relay::lanes::watch::{SCAN_EVERY, Watch, Watched, Watcher};
+use crate::relay::lanes::lookout::{Look, Lookout};
 use crate::relay::lanes::width::Width;
 use crate::relay::outbox::ServerId;
 use crate::relay::publisher::Publisher;
@@ -45,8 +45,8 @@ pub trait ScoutQueries {
     async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault>;
     /// The transactions that hold RowExclusiveLock on the outbox or on the sequence of its ids.
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault>;
-    /// Waits for what `watch` describes. A dropped future leaves the server waiting, but without a transaction or locks.
-    async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault>;
+    /// Looks for the newest rows that `look` describes.
+    async fn look(&mut self, look: &Look) -> Result<Looked, Fault>;
 }
 
 /// The result of a scan.
@@ -60,6 +60,24 @@ pub struct Scan {
     pub first_unsent: Vec<(Lane, i64)>,
 }
 
+/// The result of a look.
+#[derive(Clone, Debug)]
+pub struct Looked {
+    /// The server that answered.
+    pub server: ServerId,
+    /// The set of holds in the snapshot of the look.
+    pub hold_version: i64,
+    /// The basis in the snapshot of the look.
+    pub basis: i64,
+    /// The ids of the rows, with their lanes if they are unsent.
+    pub rows: Vec<(i64, Option<Lane>)>,
+}
+
+impl Looked {
+    /// The maximum number of rows of each kind: those above an id, and those in gaps.
+    pub const ROWS_MAX: usize = 100;
+}
+
 /// The scout of one relay.
 pub struct Scout<P, L> {
     relay: Rc<Relay<P>>,
@@ -71,7 +89,9 @@ pub struct Scout<P, L> {
     swept: usize,
     sweeping: Width,
     scan_order: ScanOrder,
-    watcher: Watcher,
+    lookout: Lookout,
+    /// A relay that drains only scans.
+    drains: bool,
     /// Failures of sweeps.
     sweeps: Outage,
 }
@@ -90,7 +110,8 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             swept: 0,
             sweeping: Width::new(SWEEP_LANES),
             scan_order: ScanOrder::new(),
-            watcher: Watcher::new(),
+            lookout: Lookout::new(),
+            drains: false,
             sweeps: Outage::new("sweeps", "backlog_not_measured").described("failing", "working again"),
         }
     }
@@ -129,6 +150,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
 
     /// Scouts until only held rows are left or Kafka stays unavailable, then stops the relay.
     pub async fn drain(mut self) -> Result<(), Fault> {
+        self.drains = true;
         while !self.relay.board.is_stopped() {
             self.relay.stats.beat();
             let patience = self.relay.settings.limits().publish_timeout;
@@ -162,6 +184,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     }
 
     async fn round(&mut self) -> Result<Work, Fault> {
+        self.note_board();
         let now = Instant::now();
         if now >= self.fence_at {
             self.fence_at = now + FENCE_EVERY;
@@ -181,19 +204,58 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             }
             self.relay.stats.beat();
         }
-        self.scan().await
+        match self.lookout.next(self.relay.settings.limits().poll_interval) {
+            Some((look, _)) if !self.drains => self.look(&look).await,
+            _ => self.scan().await,
+        }
+    }
+
+    /// Looks for new rows, and puts their lanes on the board.
+    async fn look(&mut self, look: &Look) -> Result<Work, Fault> {
+        if self.relay.board.all_taken() {
+            return Ok(Work::Unknown);
+        }
+        let epoch = self.relay.marks.borrow().epoch();
+        let looked = self.queries.look(look).await?;
+        let mut marks = self.relay.marks.borrow_mut();
+        marks.note_server(looked.server);
+        let ids: Vec<i64> = looked.rows.iter().map(|(id, _)| *id).collect();
+        let unseen = marks.unseen(&ids);
+        if marks.epoch() != epoch {
+            self.lookout.forget();
+            return Ok(Work::Possible);
+        }
+        if !self.lookout.looked(look, looked.basis, &ids) || unseen.is_empty() {
+            return Ok(Work::Possible);
+        }
+        let new = looked.rows.iter().filter(|(id, _)| unseen.contains(id));
+        let unsent: Vec<(i64, Lane)> = new.filter_map(|(id, lane)| Some((*id, (*lane)?))).collect();
+        // Rows may wait for a hold, or be older than those that a look returns at most. A scan knows.
+        let is_certain = looked.rows.len() < Looked::ROWS_MAX
+            && self.relay.rows.holds_seen(looked.hold_version).nothing_held;
+        if !is_certain {
+            drop(marks);
+            return self.scan().await;
+        }
+        marks.note_seen(epoch, &unseen);
+        marks.note_ids(epoch, unsent.iter().map(|(id, _)| *id));
+        drop(marks);
+        self.relay.board.add_new(unsent.into_iter().map(|(_, lane)| lane));
+        Ok(Work::Possible)
     }
 
     /// Scans the lanes that are neither on the board nor with a worker.
     async fn scan(&mut self) -> Result<Work, Fault> {
         let unknown = self.relay.board.lanes_to_scan();
         let all_free = unknown.len() == LANES;
+        let all_unknown = unknown.len();
         let lanes = self.scan_order.next_lanes(unknown);
+        let covers_all = lanes.len() == all_unknown;
         if lanes.is_empty() {
             return Ok(Work::Unknown);
         }
         let snapshot = self.relay.marks.borrow().snapshot(&lanes);
-        self.watcher.scans(&mut self.relay.marks.borrow_mut());
+        self.lookout.scans(&mut self.relay.marks.borrow_mut());
         let begun = Instant::now();
         let scan = match self.queries.scan(&lanes, &snapshot).await {
             Err(fault) if fault.kind == FaultKind::TimedOut && self.scan_order.timed_out(&lanes) => {
@@ -216,13 +278,14 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         self.relay.board.add(acknowledged.lanes().filter(|lane| lanes.contains(lane)));
         drop(acknowledged);
         let same_server = snapshot.epoch() == self.relay.marks.borrow().epoch();
+        if !same_server {
+            self.lookout.forget();
+        } else if scan.first_unsent.is_empty() && covers_all && self.relay.board.none_waits() {
+            self.lookout.found_nothing(scan.basis);
+        }
         if !(all_free && same_server && scan.first_unsent.is_empty()) {
             self.scan_order.forget_empty();
-            self.watcher.found_work();
             return Ok(Work::Possible);
-        }
-        if lanes.len() == LANES {
-            self.watcher.found_nothing(scan.basis);
         }
         Ok(if self.scan_order.note_empty(&lanes) { Work::NoneAnywhere } else { Work::Possible })
     }
@@ -284,19 +347,28 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         Ok(true)
     }
 
+    /// Notes what workers have found out about lanes.
+    fn note_board(&mut self) {
+        if self.relay.board.take_lost() {
+            self.lookout.yields();
+        }
+        if self.relay.board.take_doubt() {
+            self.lookout.doubts();
+        }
+    }
+
     async fn wait(&mut self) -> Result<(), Fault> {
         let all_taken = self.relay.board.all_taken();
         let poll_interval = self.relay.settings.limits().poll_interval;
         let progress = self.relay.board.take_progress();
-        if let Some(watch) = self.watcher.next(poll_interval).filter(|_| !progress) {
-            self.interval = POLL_FIRST;
-            return self.watch(watch).await;
-        }
-        self.interval = if progress || all_taken {
+        self.note_board();
+        let look_every = self.lookout.next(poll_interval).filter(|_| !self.drains).map(|(_, every)| every);
+        self.interval = if progress || all_taken || look_every.is_some() {
             POLL_FIRST
         } else {
             (self.interval * 2).min(poll_interval.max(POLL_LAST))
         };
+        let pause = look_every.unwrap_or(self.interval);
         let begun = Instant::now();
         // While every worker is busy, or a flow has all lanes, there is no need to scan, but the fence continues.
         tokio::select! {
@@ -304,28 +376,14 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             () = async {
                 self.relay.board.worker_free().await;
                 self.relay.board.some_lane_free().await;
-                sleep_until(begun + self.interval).await;
+                sleep_until(begun + pause).await;
             } => {}
             () = sleep(FENCE_EVERY), if all_taken || !self.relay.board.has_free_worker() => {}
+            () = self.relay.board.doubted(), if look_every.is_some() => {}
             () = self.relay.board.stopped() => {}
             () = self.beat() => {}
         }
         Ok(())
-    }
-
-    async fn watch(&mut self, mut watch: Watch) -> Result<(), Fault> {
-        let begun = Instant::now();
-        loop {
-            let answer = tokio::select! {
-                biased;
-                () = self.relay.board.stopped() => return Ok(()),
-                answer = self.queries.watch(&watch) => answer,
-            };
-            if !matches!(answer, Ok(Watched { is_new: false, .. })) || begun.elapsed() >= SCAN_EVERY {
-                return self.watcher.answered(&watch, answer);
-            }
-            watch.first = watch.every;
-        }
     }
 
     async fn beat(&self) {

@@ -37,6 +37,11 @@ impl SeenIds {
         self.gaps.iter().copied().collect()
     }
 
+    /// Whether this id was seen.
+    pub(crate) fn has(&self, id: i64) -> bool {
+        id <= self.highest && !self.gaps.contains(&id) && id >= self.unknown_to
+    }
+
     /// Notes that a read returned these ids.
     pub fn add(&mut self, ids: impl IntoIterator<Item = i64>) {
         let mut ids: Vec<i64> = ids.into_iter().collect();

@@ -2,6 +2,7 @@
 
 mod claims;
 mod locked_rows;
+mod looks;
 mod marks;
 mod memory;
 mod once;
@@ -12,4 +13,3 @@ mod pooler;
 mod reaper;
 mod taking_turns;
 mod unrecorded;
-mod wait;

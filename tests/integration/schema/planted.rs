@@ -152,7 +152,6 @@ async fn outbox_of_an_application_role_is_used_by_a_superuser_until_its_tables_r
         FOR t IN SELECT relname FROM pg_class WHERE relname LIKE 'outbox%' AND relkind = 'r' LOOP
             EXECUTE format('ALTER TABLE public.%I OWNER TO ', t.relname) || '{evil}';
         END LOOP;
-        ALTER PROCEDURE public.outbox_wait OWNER TO {evil};
         ALTER FUNCTION public.outbox_hold_changed OWNER TO {evil};
     END $$";
     run(&world.client, &tables.replace("{evil}", &world.evil)).await;

@@ -20,8 +20,7 @@ CREATE FUNCTION public.same(oid, regclass) RETURNS boolean LANGUAGE plpgsql AS $
 CREATE OPERATOR public.= (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = public.same);
 ";
 
-/// A twin of each function and operator of the server, in a schema that the search path of the database names first. The
-/// procedure `outbox_wait` multiplies under the role's search path, after its COMMIT.
+/// A twin of each function and operator of the server, in a schema that the search path of the database names first.
 const TWINS: &str = "
 CREATE SCHEMA trap;
 GRANT USAGE ON SCHEMA trap TO PUBLIC;

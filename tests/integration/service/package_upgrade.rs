@@ -42,12 +42,12 @@ async fn package_restarts_only_relays_that_the_new_version_would_not_stop() {
     let restart = format!("try-restart {UNIT}\n");
     assert_eq!(upgrade(&relay).1, restart);
 
-    run(&outbox.client, "DROP PROCEDURE app.outbox_wait; DELETE FROM app.outbox_migration WHERE number = 3")
+    run(&outbox.client, "DELETE FROM app.outbox_migration WHERE number = 6")
         .await;
     let (ended, asked) = upgrade(&relay);
     assert_eq!(asked, "", "{ended}");
     let command = format!("systemctl restart {UNIT}");
-    for said in ["continues with the old version", "migration 3 (wait) is not applied", &command] {
+    for said in ["continues with the old version", "migration 6 (no_wait) is not applied", &command] {
         assert!(ended.stderr.contains(said), "{said} is missing in {ended}");
     }
 

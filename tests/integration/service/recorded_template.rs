@@ -13,7 +13,7 @@ use crate::support::wait::{STALLED, assert_within, wait_until};
 const RECORDED: &str = "SELECT app.outbox_template()";
 
 /// The schema before the second migration.
-const FORMER_SCHEMA: &str = "DROP PROCEDURE app.outbox_wait; DROP FUNCTION app.outbox_template;
+const FORMER_SCHEMA: &str = "DROP FUNCTION app.outbox_template;
                              DROP TABLE app.outbox_setting, app.outbox_reaper;
                              DROP FUNCTION app.outbox_act_recorded, app.outbox_record_act CASCADE;
                              ALTER TABLE app.outbox_act DROP COLUMN login; DELETE FROM app.outbox_migration WHERE number >= 2";

@@ -11,8 +11,8 @@ use outbox_relay::relay::holds::prober::{Due, Failed, Holds, LEASE, Waiting, Wit
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::lanes::fence::Writer;
 use outbox_relay::relay::lanes::marks::MarksSnapshot;
-use outbox_relay::relay::lanes::scout::{Scan, ScoutQueries};
-use outbox_relay::relay::lanes::watch::{Watch, Watched};
+use outbox_relay::relay::lanes::lookout::Look;
+use outbox_relay::relay::lanes::scout::{Looked, Scan, ScoutQueries};
 use outbox_relay::relay::outbox::ServerId;
 use outbox_relay::relay::reason::REJECTS_EVERYTHING;
 use std::time::Duration;
@@ -58,23 +58,21 @@ impl ScoutQueries for SimConnection {
         Ok((id, writers))
     }
 
-    async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault> {
+    async fn look(&mut self, look: &Look) -> Result<Looked, Fault> {
         self.send_statement(false).await?;
-        let begun = Instant::now();
-        let watched = loop {
-            let server = &self.server;
-            let is_new = watch.highest.is_none_or(|known| {
-                let is_new = |id: i64| id > known || watch.gaps.contains(&id);
-                server.basis() != watch.basis || !server.rows(|row| is_new(row.event.id)).is_empty()
-            });
-            if is_new || begun.elapsed() >= watch.at_most {
-                let highest = server.rows(|_| true).iter().map(|row| row.event.id).max().unwrap_or(i64::MIN);
-                break Watched { highest, is_new };
-            }
-            sleep(watch.every).await;
-        };
+        let server = &self.server;
+        let is_new = |id: i64| look.above.is_none_or(|above| id > above) || look.gaps.contains(&id);
+        let mut rows: Vec<(i64, Option<Lane>)> = server
+            .rows(|row| is_new(row.event.id))
+            .iter()
+            .map(|row| (row.event.id, row.sent_at.is_none().then(|| row.event.lane())))
+            .collect();
+        rows.sort_unstable_by_key(|(id, _)| std::cmp::Reverse(*id));
+        rows.truncate(Looked::ROWS_MAX);
+        let (hold_version, basis) = (server.hold_version(), server.basis());
+        let server = self.server_id();
         self.receive_answer().await?;
-        Ok(watched)
+        Ok(Looked { server, hold_version, basis, rows })
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::conditions::Target;
 use super::query::{Query, Template};
-use crate::postgres::table::TableName;
 
 /// Lists the transactions that may still commit a row. An insert takes this lock on the table before it draws an id, and keeps
 /// it until its transaction ends, even a prepared one. A writer may also draw the id in an earlier statement. `nextval` takes
@@ -50,15 +49,24 @@ LEFT JOIN LATERAL (
 ) AS w ON true",
 };
 
-/// Waits for new events (`sql/0003_wait.sql`). `PREPARE` and EXPLAIN do not accept CALL, so it is not printed. It runs outside
-/// of the relay's transactions, under the role's search path. So each argument has exactly the declared type, under a name that
-/// is part of the grammar: no other procedure can match better.
-pub(crate) fn wait(table: &TableName) -> String {
-    format!(
-        "CALL {}($1::bigint, NULL::boolean, $2::bigint[], $3::bigint, $4::double precision, $5::double precision, \
-         $6::double precision)",
-        table.wait()
-    )
+/// Returns the newest ids above one and those of these gaps that are committed, with the lanes of the unsent rows. The newest
+/// come first, because on a server with many index entries of deleted rows, the oldest would be behind all of them.
+pub(super) fn look(target: Target<'_>) -> Query {
+    let (rows, versions) = (target.rows(), target.versions());
+    let row = "o.id, CASE WHEN o.sent_at IS NULL THEN (hashtext(o.aggregate_id) & 63)::smallint END AS lane";
+    let sql = format!(
+        "
+SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint, pg_backend_pid(),
+       v.version, v.basis, n.id, n.lane
+FROM {versions}
+LEFT JOIN LATERAL (
+    (SELECT {row} FROM {rows} o WHERE o.id > $1::bigint ORDER BY o.id DESC LIMIT $3::bigint)
+    UNION ALL
+    (SELECT {row} FROM {rows} o WHERE o.id = ANY ($2::bigint[]) ORDER BY o.id LIMIT $3::bigint)
+) n ON true"
+    );
+    let params = &["the highest known id", "the gaps below it", "the maximum number of rows of each kind"];
+    Query::new("look", "looks for new rows", params, sql)
 }
 
 /// Counts unsent rows up to 10,000. Above that, it returns the range of their ids, which is accurate if there are few sent

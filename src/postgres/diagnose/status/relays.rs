@@ -83,8 +83,6 @@ fn doing(state: Option<&str>, wait: Option<&str>, claims: bool) -> Doing {
         _ if claims => Doing::Publishing,
         None => Doing::Hidden,
         Some("idle") => Doing::Idle,
-        // It waits for events in `outbox_wait`.
-        Some("active") if wait == Some("Timeout") => Doing::Idle,
         Some(_) => Doing::Working,
     }
 }
@@ -100,7 +98,6 @@ mod tests {
         assert_eq!(doing(Some("active"), Some("Lock"), true), Doing::WaitingForALock);
         assert_eq!(doing(Some("active"), None, false), Doing::Working);
         assert_eq!(doing(Some("idle"), Some("Client"), false), Doing::Idle);
-        assert_eq!(doing(Some("active"), Some("Timeout"), false), Doing::Idle);
         assert_eq!(doing(None, None, false), Doing::Hidden);
     }
 }

@@ -24,7 +24,7 @@ const RELATIONS: [&str; 10] = [
 /// What a relay and the commands use, except for the outbox, which belongs to the application, with its triggers.
 pub(super) fn own_names(table: &TableName) -> Vec<String> {
     let tables = RELATIONS.iter().filter(|relation| **relation != "{outbox}");
-    tables.chain(&["{setting}", "{record_act}", "{wait}"]).map(|name| table.name_of(name)).collect()
+    tables.chain(&["{setting}", "{record_act}"]).map(|name| table.name_of(name)).collect()
 }
 
 /// The system catalogs need no privileges. A cast to regclass would need USAGE on the schema.

@@ -22,7 +22,7 @@ pub const MIGRATIONS: [Migration; 6] = [
     migration(3, "wait", include_str!("../../../../sql/0003_wait.sql")),
     migration(4, "audit", include_str!("../../../../sql/0004_audit.sql")),
     migration(5, "identity", include_str!("../../../../sql/0005_identity.sql")),
-    migration(6, "waiting", include_str!("../../../../sql/0006_waiting.sql")),
+    migration(6, "no_wait", include_str!("../../../../sql/0006_no_wait.sql")),
 ];
 
 /// The migrations of the optional modules.

@@ -20,9 +20,11 @@ pub(crate) enum Origin {
 const COMPANIONS: &str = "-- One row for each lane.";
 const ENQUEUE: &str = "-- Inserts an event: SELECT";
 
-/// The statements of the migrations that name columns of the outbox.
+/// The statements of the first migration that name columns of the outbox.
 const ADOPTED_ENQUEUE: &str = include_str!("adopted_enqueue.sql");
-const ADOPTED_WAIT: &str = include_str!("adopted_wait.sql");
+
+/// The procedure of migration 3 is dropped by migration 6, so new outboxes never get it.
+const SUPERSEDED: &str = "-- Superseded by migration 6.\n";
 
 impl Origin {
     /// The origin of a table that is configured like this. Only an existing table can have renamed columns.
@@ -40,6 +42,7 @@ impl Origin {
             (Series::Outbox, Origin::Adopted { payload_type }) => {
                 table.render(&template(migration).replace("{payload_type}", payload_type))
             }
+            (Series::Outbox, Origin::Created) if migration.number == 3 => SUPERSEDED.to_owned(),
             _ => table.render(migration.template),
         }
     }
@@ -49,7 +52,7 @@ impl Origin {
 fn template(migration: &Migration) -> String {
     match migration.number {
         1 => companions(migration.template).to_owned() + ADOPTED_ENQUEUE,
-        3 => ADOPTED_WAIT.to_owned(),
+        3 => SUPERSEDED.to_owned(),
         _ => migration.template.to_owned(),
     }
 }

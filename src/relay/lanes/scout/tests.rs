@@ -35,6 +35,9 @@ struct Server {
     unavailable: Rc<Cell<bool>>,
     asked: Rc<Cell<u32>>,
     scans: Rc<Cell<u32>>,
+    looks: Rc<Cell<u32>>,
+    /// A row that the next look finds.
+    inserted: Rc<RefCell<Option<(i64, Lane)>>>,
 }
 
 impl Server {
@@ -57,9 +60,11 @@ impl ScoutQueries for Server {
         // This transaction never ends, so the scout keeps asking.
         self.answer((SERVER, vec![Writer { name: "3/1".to_owned(), xid: None }]))
     }
-    async fn watch(&mut self, watch: &Watch) -> Result<Watched, Fault> {
-        sleep(watch.at_most).await;
-        self.answer(Watched { highest: 7, is_new: false })
+    async fn look(&mut self, look: &Look) -> Result<Looked, Fault> {
+        self.looks.set(self.looks.get() + 1);
+        let new = self.inserted.borrow_mut().take_if(|(id, _)| look.above.is_some_and(|above| *id > above));
+        let rows = new.map(|(id, lane)| (id, Some(lane))).into_iter().collect();
+        self.answer(Looked { server: SERVER, hold_version: 1, basis: -1, rows })
     }
 }
 
@@ -130,8 +135,8 @@ async fn an_outage_of_the_scout_ends_when_its_fence_works_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scout_without_work_lets_the_server_wait() {
-    for (poll_interval, scans) in [(10, 15..=25), (100, 90..=110)] {
+async fn a_scout_without_work_looks_and_rarely_scans() {
+    for (poll_interval, looks, scans) in [(20, 480..=520, 15..=25), (100, 95..=105, 15..=25)] {
         let limits = Limits { poll_interval: Duration::from_millis(poll_interval), ..fixture::limits() };
         let (relay, server) = (Rc::new(relay(limits)), Server::default());
         // An idle worker.
@@ -139,13 +144,46 @@ async fn a_scout_without_work_lets_the_server_wait() {
         let watching = async {
             tokio::select! {
                 _ = idle => unreachable!("there is no work"),
-                () = sleep(Duration::from_secs(10)) => {}
+                () = async {
+                    sleep(Duration::from_secs(10)).await; // after that, nothing has arrived for long
+                    server.looks.set(0);
+                    server.scans.set(0);
+                    sleep(Duration::from_secs(10)).await;
+                } => {}
             }
         };
         scout_during(&relay, &server, watching).await;
         // Sweeps are scans, too.
         let sweeps = 5;
-        let scanned = server.scans.get() - sweeps;
+        let (looked, scanned) = (server.looks.get(), server.scans.get() - sweeps);
         assert!(scans.contains(&scanned), "{scanned} scans with poll_interval {poll_interval} ms");
+        assert!(looks.contains(&looked), "{looked} looks with poll_interval {poll_interval} ms");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_hands_the_lane_of_a_new_row_to_a_worker_without_a_scan() {
+    let limits = Limits { poll_interval: Duration::from_millis(20), ..fixture::limits() };
+    let (relay, server) = (Rc::new(relay(limits)), Server::default());
+    relay.rows.note_empty_holds(Some(1));
+    let lane = Lane::all().nth(9).unwrap();
+    let watching = async {
+        let taken = async { relay.board.take().await };
+        let inserting = async {
+            while server.looks.get() == 0 {
+                sleep(Duration::from_millis(1)).await;
+            }
+            let scans = server.scans.get();
+            server.inserted.replace(Some((8, lane)));
+            scans
+        };
+        let (taken, scans) = tokio::join!(taken, inserting);
+        assert_eq!((taken, server.scans.get()), (Some(vec![lane]), scans));
+        // A worker has the lane, and another row arrives there.
+        server.inserted.replace(Some((9, lane)));
+        sleep(Duration::from_millis(50)).await;
+        relay.board.give_back(&[lane], &[]);
+        assert_eq!(relay.board.take().await, Some(vec![lane]), "again");
+    };
+    scout_during(&relay, &server, watching).await;
 }

@@ -74,9 +74,9 @@ async fn commands_work_on_a_newer_schema_that_allows_their_version() {
 #[tokio::test]
 async fn commands_work_on_an_older_schema_if_the_tables_that_they_need_exist() {
     let setup = Setup::migrated("schema_older").await;
-    setup.sql("DROP PROCEDURE app.outbox_wait; DELETE FROM app.outbox_migration WHERE number = 3").await;
-    all_warn(&setup, "migration 3 (wait) is pending. To apply it, run `outbox-relay migrate");
-    let pending = "migration 3 (wait) is not applied";
+    setup.sql("DELETE FROM app.outbox_migration WHERE number = 6").await;
+    all_warn(&setup, "migration 6 (no_wait) is pending. To apply it, run `outbox-relay migrate");
+    let pending = "migration 6 (no_wait) is not applied";
     setup.relay(&["run", "--once"]).fails(78, &[pending, "run `outbox-relay migrate"]);
     setup.relay(&["check-config", "--connect"]).fails(78, &[pending, "the relay waits", "by itself"]);
     // The checks after that of the schema.
