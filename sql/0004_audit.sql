@@ -98,7 +98,6 @@ INSERT INTO {reaper} DEFAULT VALUES;
 -- By default, every role can execute a function. Roles that worked before this migration, whether they were printed or not, keep
 -- what they need: to insert events, to publish and reap them, and to record replays.
 REVOKE ALL ON FUNCTION {act_recorded}, {record_act}, {enqueue}, {template} FROM PUBLIC;
-REVOKE ALL ON PROCEDURE {wait} FROM PUBLIC;
 DO $$
 DECLARE
     known record;
@@ -109,7 +108,6 @@ BEGIN
         FROM (VALUES
             ({outbox_literal}, 'INSERT', 'EXECUTE ON FUNCTION ' || {enqueue_literal} || ', ' || {template_literal}),
             ({outbox_literal}, 'DELETE', 'SELECT, UPDATE (singleton) ON ' || {reaper_literal}),
-            ({lane_literal}, 'UPDATE', 'EXECUTE ON PROCEDURE ' || {wait_literal}),
             ({act_literal}, 'INSERT', 'EXECUTE ON FUNCTION ' || {record_act_literal})
         ) AS needed (relation, given, privilege)
         JOIN pg_class AS c ON c.oid = needed.relation::regclass

@@ -104,10 +104,17 @@ impl Lookout {
             return false;
         }
         let Some((highest, gaps)) = self.known.as_mut() else { return false };
-        *highest = (*highest).max(ids.iter().copied().max()).or(Some(i64::MIN));
+        let before = highest.unwrap_or(i64::MIN);
+        let newest = ids.iter().copied().fold(before, i64::max);
+        *highest = Some(newest);
         gaps.retain(|gap| !ids.contains(gap));
         if look.above.is_none() || ids.is_empty() {
             return false;
+        }
+        // Ids below the newest one may be committed later.
+        if newest.saturating_sub(before) <= (GAPS_MAX + ids.len()) as i64 {
+            gaps.extend((before..newest).skip(1).filter(|id| !ids.contains(id)));
+            gaps.truncate(GAPS_MAX);
         }
         self.found_at = Instant::now();
         true
@@ -143,14 +150,16 @@ mod tests {
         let (look, every) = lookout.next(EVERY).unwrap();
         assert_eq!((&look, every), (&Look { above: Some(8), gaps: vec![6, 7] }, LOOK_EVERY));
         assert!(!lookout.looked(&look, 3, &[]));
-        assert!(lookout.looked(&look, 3, &[7, 9]));
-        assert_eq!(lookout.next(EVERY).unwrap().0, Look { above: Some(9), gaps: vec![6] });
+        assert!(lookout.looked(&look, 3, &[10, 9, 7]));
+        assert_eq!(lookout.next(EVERY).unwrap().0, Look { above: Some(10), gaps: vec![6] });
+        assert!(lookout.looked(&look, 3, &[13]));
+        assert_eq!(lookout.next(EVERY).unwrap().0, Look { above: Some(13), gaps: vec![6, 11, 12] });
         advance(SCAN_EVERY).await;
         assert_eq!(lookout.next(EVERY), None, "a scan finds what no look can find");
         lookout.scans(&mut marks);
         lookout.found_nothing(3);
-        assert_eq!(lookout.next(EVERY).unwrap().0.above, Some(9), "the marks do not know it");
-        assert!(!lookout.looked(&look, 4, &[10]), "a hold has ended");
+        assert_eq!(lookout.next(EVERY).unwrap().0.above, Some(13), "the marks do not know it");
+        assert!(!lookout.looked(&look, 4, &[14]), "a hold has ended");
         assert_eq!(lookout.next(EVERY), None);
     }
 

@@ -26,6 +26,10 @@ const POLL_FIRST: Duration = Duration::from_millis(1);
 /// The longest interval of scans, unless `poll_interval` is longer.
 const POLL_LAST: Duration = Duration::from_millis(50);
 const FENCE_EVERY: Duration = Duration::from_millis(100);
+/// The same while the scout only looks for new rows, which need no marks.
+const FENCE_RARELY: Duration = Duration::from_millis(500);
+/// Listing the locks of a server that has very many takes at most this share of the time, as its reciprocal.
+const FENCE_SHARE: u32 = 20;
 /// Feeds the watchdog while the scout waits for a long `poll_interval`.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
@@ -186,11 +190,14 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     async fn round(&mut self) -> Result<Work, Fault> {
         self.note_board();
         let now = Instant::now();
+        let look = self.lookout.next(self.relay.settings.limits().poll_interval).filter(|_| !self.drains);
         if now >= self.fence_at {
-            self.fence_at = now + FENCE_EVERY;
+            let every = if look.is_some() { FENCE_RARELY } else { FENCE_EVERY };
+            self.fence_at = now + every;
             if self.step_fence().await? {
                 self.relay.health.postgres_worked(SCOUT);
             }
+            self.fence_at = now + every.max(now.elapsed() * FENCE_SHARE);
             self.relay.stats.beat();
         }
         if now >= self.sweep_at {
@@ -204,9 +211,9 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             }
             self.relay.stats.beat();
         }
-        match self.lookout.next(self.relay.settings.limits().poll_interval) {
-            Some((look, _)) if !self.drains => self.look(&look).await,
-            _ => self.scan().await,
+        match look {
+            Some((look, _)) => self.look(&look).await,
+            None => self.scan().await,
         }
     }
 

@@ -16,7 +16,6 @@ use outbox_relay::relay::lanes::scout::{Looked, Scan, ScoutQueries};
 use outbox_relay::relay::outbox::ServerId;
 use outbox_relay::relay::reason::REJECTS_EVERYTHING;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
 
 impl ScoutQueries for SimConnection {
     async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault> {
