@@ -10,6 +10,7 @@ use crate::postgres::access::grants::CONFIRM_PRIVILEGES;
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;
 use crate::postgres::schema::identity::{self, Identity};
+use crate::relay::failure::FaultKind;
 
 use clap::Args;
 
@@ -50,11 +51,17 @@ impl Confirm {
 
     async fn confirm(&self, config: &Config) -> Result<String, Failed> {
         let (database, table) = (one_shot::database(config)?, &config.outbox.table);
-        one_shot::allowed(config, &database, CONFIRM_PRIVILEGES).await?;
+        let facts = one_shot::allowed(config, &database, CONFIRM_PRIVILEGES).await?;
         let found = self.found(config, &database).await?;
-        let before = identity::recorded(&ShortTransaction::reading(database.clone()), table)
-            .await
-            .map_err(one_shot::fault)?;
+        let before = match identity::recorded(&ShortTransaction::reading(database.clone()), table).await {
+            // An older schema has no columns for them.
+            Err(fault) if fault.kind == FaultKind::Refused && facts.difference.is_some() => {
+                return Err(Failed::Configuration(anyhow::anyhow!(
+                    "Nothing was confirmed: {fault}. Apply the pending migrations, then run this command again"
+                )));
+            }
+            before => before.map_err(one_shot::fault)?,
+        };
         if !identity::confirm(&database, table, &found).await.map_err(one_shot::fault)? {
             return Err(Failed::Failure(anyhow::anyhow!(
                 "Nothing has to be confirmed: no relay has recorded its settings in {} yet. The first relay records \

@@ -186,3 +186,16 @@ async fn commands_report_another_cluster() {
     assert!(!doctor.stdout.contains("other-cluster"), "{doctor}");
     outbox.drop().await;
 }
+
+#[tokio::test]
+async fn schema_without_a_place_for_the_clusters_has_to_be_migrated_first() {
+    let outbox = recorded_outbox("clusters_older").await;
+    let older = "ALTER TABLE app.outbox_setting DROP COLUMN system_identifier, DROP COLUMN kafka_cluster_id,
+                     DROP COLUMN identified_at, DROP COLUMN identified_by;
+                 DELETE FROM app.outbox_migration WHERE number >= 5";
+    run(&outbox.client, older).await;
+    command(outbox.operator(), &["confirm", "--database"])
+        .await
+        .fails(78, &["migration 5 (identity) is pending", "outbox-relay migrate", "Nothing was confirmed"]);
+    outbox.drop().await;
+}
