@@ -37,6 +37,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
+/// A flow reads every few milliseconds, so for rarer rows it would cost more than claims.
+const FLOW_GAP: Duration = Duration::from_millis(30);
 /// Recording this many rows takes about as long as one read of a flow.
 const FLOW_RECORDS: usize = 64;
 
@@ -401,6 +403,7 @@ pub fn limits(config: &Config) -> Limits {
         } else {
             Duration::ZERO
         },
+        flow_gap: FLOW_GAP,
         flow_records: FLOW_RECORDS,
         poll_interval: config.relay.poll_interval,
         on_rejected: config.outbox.on_rejected,

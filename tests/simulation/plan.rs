@@ -20,6 +20,8 @@ pub struct Plan {
     pub batch_bytes: usize,
     /// How long claims read on. Zero in every other schedule.
     pub flow_window: Duration,
+    /// How soon work must follow for a flow.
+    pub flow_gap: Duration,
     /// The maximum number of gaps that a flow searches.
     pub gaps_max: usize,
     /// Whether settled rows are deleted instead of marked.
@@ -257,6 +259,7 @@ pub const CALM: Plan = Plan {
     batch_rows: 6,
     batch_bytes: 450,
     flow_window: Duration::ZERO,
+    flow_gap: Duration::from_secs(3_600),
     gaps_max: 1_000,
     deletes_sent: false,
     pooler: false,

@@ -148,6 +148,7 @@ impl Slot {
             publish_timeout: PUBLISH_TIMEOUT,
             takeover_timeout: TAKEOVER,
             flow_window: self.world.plan.flow_window,
+            flow_gap: plan.flow_gap,
             flow_records: FLOW_RECORDS,
             // With the shorter one, the server waits for rows.
             poll_interval: Duration::from_millis(if plan.relays < 3 { 40 } else { 250 }),

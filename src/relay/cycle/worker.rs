@@ -163,7 +163,7 @@ impl<P: Publisher> Worker<'_, P> {
             return false;
         }
         let mut lanes = relay.narrowing.first_of(&relay.board, lanes);
-        relay.board.note_arrival();
+        relay.board.note_arrival(relay.settings.limits().flow_gap);
         if relay.board.arrives_often()
             && !relay.settings.limits().flow_window.is_zero()
             && relay.narrowing.allows_all()

@@ -13,8 +13,6 @@ use tokio::time::Instant;
 /// The maximum number of lanes per claim, so that other workers and relays get some of the 64. A claim that expects few rows
 /// takes all.
 pub(crate) const CLAIM_LANES_MAX: usize = 16;
-/// If rows arrive at shorter intervals, a flow costs less than a claim for each row.
-const OFTEN: Duration = Duration::from_millis(30);
 /// The first wait for a lane that another relay has locked. It doubles up to [`ELSEWHERE_MOST`].
 const ELSEWHERE_FIRST: Duration = Duration::from_millis(2);
 const ELSEWHERE_MOST: Duration = Duration::from_millis(100);
@@ -308,10 +306,12 @@ impl Board {
         !state.lanes.iter().any(waits)
     }
 
-    /// Notes that a worker begins with lanes that have work.
-    pub(crate) fn note_arrival(&self) {
+    /// Notes that a worker begins with lanes that have work. Work that follows within `gap` is frequent. So is all work of the
+    /// last idle worker: a silent partition stops a claim, but not a flow, and others may wait for such partitions already.
+    pub(crate) fn note_arrival(&self, gap: Duration) {
         let mut state = self.state.borrow_mut();
-        state.arrives_often = state.arrived_at.is_some_and(|at| at.elapsed() < OFTEN);
+        let soon = state.arrived_at.is_some_and(|at| at.elapsed() < gap);
+        state.arrives_often = soon || state.waiting_workers == 0;
         state.arrived_at = Some(Instant::now());
     }
 

@@ -53,6 +53,7 @@ pub(crate) fn limits() -> Limits {
         publish_timeout: Duration::from_secs(30),
         takeover_timeout: Duration::from_secs(10),
         flow_window: Duration::ZERO,
+        flow_gap: Duration::from_millis(30),
         flow_records: 64,
         poll_interval: Duration::from_secs(1),
         on_rejected: OnRejected::default(),
