@@ -90,7 +90,7 @@ async fn no_statement_is_compiled_or_needs_a_disabled_path() {
             command.iter().map(|word| if *word == "TOPIC" { topic.as_str() } else { word }).collect();
         let relay = if command[0] == "check-config" { outbox.relay() } else { outbox.operator() };
         let ended = relay.command(&command);
-        assert!(matches!(ended.code, 0 | 1), "{command:?}: {}{}", ended.stdout, ended.stderr);
+        assert!(ended.code != 2, "{command:?}: {}{}", ended.stdout, ended.stderr);
     }
     relay.stop().await;
 
