@@ -74,6 +74,20 @@ BEGIN
     IF num_nulls($1, $2, $3) > 0 THEN
         RAISE EXCEPTION 'scope, key and fingerprint must not be NULL' USING ERRCODE = 'null_value_not_allowed';
     END IF;
+    -- The error of a constraint would contain the whole row, with the request.
+    IF octet_length($3) <> 32 THEN
+        RAISE EXCEPTION 'the fingerprint has % bytes, but must have 32', octet_length($3)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'fingerprint_has_32_bytes';
+    ELSIF octet_length($1) NOT BETWEEN 1 AND 512 THEN
+        RAISE EXCEPTION 'the scope has % bytes, but must have 1 to 512', octet_length($1)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'scope_has_1_to_512_bytes';
+    ELSIF $2 COLLATE "C" !~ '^[ -~]{1,255}$' THEN
+        RAISE EXCEPTION 'the key must be 1 to 255 printable ASCII characters'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'key_is_1_to_255_printable_ascii';
+    ELSIF octet_length($5) > 1048576 THEN
+        RAISE EXCEPTION 'the request has % bytes, but the maximum is 1048576', octet_length($5)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'request_has_at_most_1_mib';
+    END IF;
     LOOP
         INSERT INTO {idempotency_key} AS k (scope, key, owner, fingerprint, token, locked_until, request)
         SELECT $1, $2, CASE WHEN EXISTS (SELECT FROM {idempotency_service}) THEN {idempotency_owner}() ELSE session_user END,
@@ -147,6 +161,13 @@ BEGIN
     IF jsonb_typeof($5) <> 'object' OR jsonb_path_exists($5, '$.* ? (@.type() <> "string")') THEN
         RAISE EXCEPTION 'the headers must be an object of strings' USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF $4 IS NULL OR $4 NOT BETWEEN 100 AND 599 THEN
+        RAISE EXCEPTION 'the status is %, but must be from 100 to 599', $4
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'status_is_an_http_status';
+    ELSIF octet_length($6) > 1048576 THEN
+        RAISE EXCEPTION 'the body has % bytes, but the maximum is 1048576', octet_length($6)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'body_has_at_most_1_mib';
+    END IF;
     UPDATE {idempotency_key} AS k
     SET status = $4, headers = $5, body = $6, finished_at = clock_timestamp(), request = NULL
     WHERE k.scope = $1 AND k.key = $2 AND k.token = $3 AND k.finished_at IS NULL;
@@ -170,6 +191,10 @@ DECLARE
 BEGIN
     IF $6 IS NULL OR $6 <= interval '0' OR $6 > interval '30 days' THEN
         RAISE EXCEPTION 'the time of a lock must be positive, and at most 30 days' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF octet_length($4) NOT BETWEEN 1 AND 255 THEN
+        RAISE EXCEPTION 'the phase has % bytes, but must have 1 to 255', octet_length($4)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'recovery_point_has_1_to_255_bytes';
     END IF;
     UPDATE {idempotency_key} AS k
     SET recovery_point = $4, phases = k.phases || jsonb_build_object($4, $5), locked_until = clock_timestamp() + $6

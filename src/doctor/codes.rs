@@ -161,9 +161,9 @@ codes! {
         "another relay, or this one until it is restarted with the changed configuration, publishes to other \
          topics; applications that check \
          their outbox compare their template with the recorded one";
-    TOPIC_TEMPLATE_UNRECORDED = Note, "topic-template-unrecorded",
-        "the relay cannot record its topic template, so applications that check their outbox cannot compare theirs; \
-         nothing else is affected";
+    TOPIC_TEMPLATE_UNRECORDED = Warning, "topic-template-unrecorded",
+        "the relay cannot record its topic template and its clusters, so applications that check their outbox cannot \
+         compare theirs, and a relay of a copy of the database is not stopped";
 
     OTHER_CLUSTER = Error, "other-cluster",
         "the outbox belongs to another PostgreSQL or Kafka cluster: this is a copy, or the outbox has moved; the relay \

@@ -9,7 +9,6 @@ use crate::postgres::connection::dial::{CONNECT_TIMEOUT, Connection, Dialer};
 use crate::postgres::connection::ending::Ending;
 use crate::postgres::connection::fault::{fault, fault_at, unavailable};
 use crate::postgres::connection::password_command;
-use crate::postgres::connection::session::TRANSACTION_TIMEOUT_SINCE;
 use crate::postgres::connection::tls::CachedConnector;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::stats::Stats;
@@ -115,9 +114,9 @@ impl Database {
         self.prepares
     }
 
-    /// Whether the server of the latest connection has the setting `transaction_timeout`.
-    pub(crate) fn has_transaction_timeout(&self) -> bool {
-        self.server.0.load(Ordering::Relaxed) >= TRANSACTION_TIMEOUT_SINCE
+    /// The version of the server of the latest connection, like `server_version_num`; 0 if it is unknown.
+    pub(crate) fn server_version_num(&self) -> u32 {
+        self.server.0.load(Ordering::Relaxed)
     }
 
     /// Why the server ended a session.
@@ -196,16 +195,19 @@ fn host_name(host: &Host) -> String {
     }
 }
 
-/// The major version that the server reported at the latest connect; 0 before.
+/// The version that the server reported at the latest connect; 0 before.
 #[derive(Clone, Default)]
 struct ServerVersion(Arc<AtomicU32>);
 
 impl ServerVersion {
     /// For example `17.2 (Debian 17.2-1)` or `18beta1`.
     fn set(&self, reported: Option<&str>) {
-        let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
-        let major = reported.map(digits).and_then(|major| major.parse().ok());
-        self.0.store(major.unwrap_or(0), Ordering::Relaxed);
+        let reported = reported.unwrap_or_default();
+        let mut numbers = reported.split(|other: char| !other.is_ascii_digit()).map(|digits| digits.parse().unwrap_or(0));
+        let (major, minor): (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        // A beta has no minor version.
+        let minor = if reported.starts_with(&format!("{major}.")) { minor } else { 0 };
+        self.0.store(major * 10_000 + minor, Ordering::Relaxed);
     }
 }
 

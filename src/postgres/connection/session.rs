@@ -4,9 +4,13 @@
 use crate::postgres::connection::fault::STATEMENT_TIMEOUT;
 use std::time::Duration;
 
-/// The first statement of every transaction. Otherwise a role that may create functions or operators in a schema of the
-/// path could run code as this role: an exact match in `public` is preferred to a match in `pg_catalog` that needs a cast.
-pub(crate) const SEARCH_PATH: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
+/// The first statements of every transaction.
+///
+/// - The search path. Otherwise a role that may create functions or operators in a schema of the path could run code as this
+///   role: an exact match in `public` is preferred to a match in `pg_catalog` that needs a cast.
+/// - No JIT, because compiling a statement takes longer than running it. The penalty for a disabled path exceeds
+///   `jit_above_cost`.
+pub(crate) const FIRST: &str = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL jit = off";
 
 /// The beginning of a script for psql or a migration tool. Outside of a transaction, SET LOCAL has no effect, and the block
 /// sets the path for the session.
@@ -25,22 +29,34 @@ END $$;
 /// A standby refuses READ WRITE. By then the transaction is open, so that the server also refuses the statements that were
 /// sent after this one.
 pub(crate) fn begin(access: &str, settings: &str) -> String {
-    format!("BEGIN ISOLATION LEVEL READ COMMITTED; {SEARCH_PATH}; SET TRANSACTION {access}; {NO_JIT}; {settings}")
+    format!("BEGIN ISOLATION LEVEL READ COMMITTED; {FIRST}; SET TRANSACTION {access}; {settings}")
 }
-
-/// For all statements, because compiling one takes longer than running it. The penalty for a disabled path, as for a read of
-/// one row without `enable_seqscan`, exceeds `jit_above_cost`.
-const NO_JIT: &str = "SET LOCAL jit = off";
 
 /// Where the server has this setting, a statement that names a view or a foreign table fails. So nothing that replaced a
 /// table of the outbox after it was checked can run code.
 pub(crate) const NO_VIEWS: &str = "SELECT set_config(name, 'view, foreign-table', true) FROM pg_settings \
                                    WHERE name = 'restrict_nonsystem_relation_kind'";
 
+/// The same for a server that has the setting, without a query.
+const NO_VIEWS_HERE: &str = "SET LOCAL restrict_nonsystem_relation_kind = 'view, foreign-table'; ";
+
+/// What depends on the version of the server: no `transaction_timeout` of the role, and no views. Each version from 14 got the
+/// latter in a minor release.
+pub(crate) fn settings_since(server_version_num: u32) -> String {
+    let has_kinds = matches!(server_version_num, 140_013..150_000 | 150_008..160_000 | 160_004.. );
+    let kinds = if has_kinds { NO_VIEWS_HERE } else { "" };
+    let timeout = if server_version_num >= 170_000 { NO_TRANSACTION_TIMEOUT } else { "" };
+    format!("{timeout}{kinds}")
+}
+
+/// `format_type`, `quote_ident` and the like return what the checks compare. With this setting of the role or the database, it
+/// would be quoted.
+pub(crate) const PLAIN_NAMES: &str = "SET LOCAL quote_all_identifiers = off";
+
 /// The settings of the checks of the schema.
 pub(crate) fn check_settings() -> String {
     format!(
-        "SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; {NO_VIEWS}",
+        "{PLAIN_NAMES}; SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; {NO_VIEWS}",
         statement = STATEMENT_TIMEOUT.as_millis(),
         lock = OPERATOR_LOCK_TIMEOUT.as_millis(),
     )
@@ -81,9 +97,7 @@ pub fn reaper_settings() -> String {
 
 /// A `transaction_timeout` of the role or the database would close the connection of a slow sweep or a large batch, which
 /// would look like an outage. Every statement of the relay has its own timeout.
-pub(crate) const NO_TRANSACTION_TIMEOUT: &str = "SET LOCAL transaction_timeout = 0; ";
-/// The first version of PostgreSQL that has `transaction_timeout`.
-pub(crate) const TRANSACTION_TIMEOUT_SINCE: u32 = 17;
+const NO_TRANSACTION_TIMEOUT: &str = "SET LOCAL transaction_timeout = 0; ";
 
 /// How long an operator's action waits for another session's row lock.
 const OPERATOR_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -92,7 +106,7 @@ const OPERATOR_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) fn operator_settings() -> String {
     format!(
         "SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; SET LOCAL row_security = off; \
-         SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; {NO_VIEWS}",
+         SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; {NO_VIEWS}; {PLAIN_NAMES}",
         statement = STATEMENT_TIMEOUT.as_millis(),
         lock = OPERATOR_LOCK_TIMEOUT.as_millis(),
     )
@@ -103,9 +117,9 @@ pub(crate) fn operator_settings() -> String {
 /// Defaults" and "Connections and Authentication").
 pub(crate) fn claim_settings(takeover_timeout: Duration, server_version_num: i32) -> String {
     // publish_timeout limits claims. A default of the role would end slow ones.
-    let unbounded = if server_version_num >= 170_000 { NO_TRANSACTION_TIMEOUT } else { "" };
+    let since = settings_since(server_version_num.unsigned_abs());
     format!(
-        "{unbounded}SET LOCAL idle_in_transaction_session_timeout = {takeover}; SET LOCAL tcp_user_timeout = {takeover}; {plain}",
+        "{since}SET LOCAL idle_in_transaction_session_timeout = {takeover}; SET LOCAL tcp_user_timeout = {takeover}; {plain}",
         takeover = takeover_timeout.as_millis(),
         plain = plain_settings(),
     )

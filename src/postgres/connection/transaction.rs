@@ -8,8 +8,8 @@
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::fault::{answer, fault};
 use crate::postgres::connection::session::{
-    NO_TRANSACTION_TIMEOUT, SEARCH_PATH, begin, check_settings, operator_settings, plain_settings,
-    reaper_settings,
+    FIRST, PLAIN_NAMES, begin, check_settings, operator_settings, plain_settings, reaper_settings,
+    settings_since,
 };
 use crate::relay::failure::Fault;
 use deadpool_postgres::Object;
@@ -76,7 +76,7 @@ pub(crate) async fn open<'a>(
     // Explicit, because the defaults of the role may differ. After a lock, other transactions must be visible.
     let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
     let transaction = begin.read_only(read_only).start().await?;
-    transaction.batch_execute(&format!("{SEARCH_PATH}; {settings}")).await?;
+    transaction.batch_execute(&format!("{FIRST}; {settings}")).await?;
     Ok(transaction)
 }
 
@@ -86,20 +86,20 @@ pub(crate) type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 /// Runs transactions of one statement.
 pub(crate) struct ShortTransaction {
     database: Database,
-    begin: String,
-    /// For servers that have `transaction_timeout`.
-    begin_unbounded: String,
+    access: &'static str,
+    settings: String,
 }
 
 impl ShortTransaction {
     /// For statements that only read.
     pub(crate) fn reading(database: Database) -> ShortTransaction {
-        ShortTransaction::new(database, "READ ONLY", &plain_settings())
+        ShortTransaction::new(database, "READ ONLY", &format!("{}; {PLAIN_NAMES}", plain_settings()))
     }
 
     /// The same, with another timeout of the server for each statement.
     pub(crate) fn reading_within(database: Database, limit: Duration) -> ShortTransaction {
-        let settings = format!("{}; SET LOCAL statement_timeout = {}", plain_settings(), limit.as_millis());
+        let limit = limit.as_millis();
+        let settings = format!("{}; {PLAIN_NAMES}; SET LOCAL statement_timeout = {limit}", plain_settings());
         ShortTransaction::new(database, "READ ONLY", &settings)
     }
 
@@ -124,9 +124,8 @@ impl ShortTransaction {
         ShortTransaction::new(database, "READ WRITE", &operator_settings())
     }
 
-    fn new(database: Database, access: &str, settings: &str) -> ShortTransaction {
-        let begin_unbounded = begin(access, &format!("{NO_TRANSACTION_TIMEOUT}{settings}"));
-        ShortTransaction { database, begin: begin(access, settings), begin_unbounded }
+    fn new(database: Database, access: &'static str, settings: &str) -> ShortTransaction {
+        ShortTransaction { database, access, settings: settings.to_owned() }
     }
 
     /// Runs a statement on a connection of the pool.
@@ -165,8 +164,9 @@ impl ShortTransaction {
         params: Params<'_>,
     ) -> Result<Vec<Row>, Fault> {
         self.database.count_transaction();
-        let unbounded = self.database.has_transaction_timeout();
-        let begin = connection.batch_execute(if unbounded { &self.begin_unbounded } else { &self.begin });
+        let since = settings_since(self.database.server_version_num());
+        let begin = begin(self.access, &(since + &self.settings));
+        let begin = connection.batch_execute(&begin);
         let query = async {
             if self.database.prepares() {
                 query_and_commit(connection, sql, params).await

@@ -9,7 +9,7 @@ pub(crate) mod transaction;
 
 use crate::postgres::connection::connect::{Database, serial};
 use crate::postgres::connection::fault::{answer, fault, unavailable};
-use crate::postgres::connection::session::{SEARCH_PATH, begin, claim_settings};
+use crate::postgres::connection::session::{FIRST, begin, claim_settings};
 use crate::postgres::connection::transaction::examine;
 use crate::postgres::cycle::claim::discard::Discard;
 use crate::postgres::cycle::claim::locking::{LOCKING, Locking, owned};
@@ -60,7 +60,7 @@ impl PostgresOutbox {
             database,
             statements,
             begin: begin("READ WRITE", &settings),
-            settings: format!("{SEARCH_PATH}; {settings}"),
+            settings: format!("{FIRST}; {settings}"),
             connection: None,
             discard,
             recheck_payload_type: false,

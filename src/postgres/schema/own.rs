@@ -5,6 +5,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Error, GenericClient, Row};
 
 use crate::postgres::connection::transaction::{Params, ShortTransaction};
+use crate::postgres::schema::migrate::MIGRATIONS;
 use crate::postgres::table::{TableName, fill, quote_identifier};
 use crate::relay::failure::{Fault, FaultKind};
 
@@ -27,7 +28,8 @@ const TRUSTED: &str = "EXISTS (
 
 /// A table and its defaults, constraints, indexes, policies and triggers depend on the code that they call. The server does not
 /// record dependencies on its own functions. A superuser does not run even the code of the outbox's owner, except for our
-/// trigger functions, which run as that owner.
+/// trigger functions, if nothing of them was changed: they run as that owner. The outbox itself may have code of the application,
+/// which only a superuser does not run.
 const FOREIGN: &str = "
 WITH relation AS (
     SELECT c.oid, c.relname, c.relkind, c.relowner FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
@@ -41,7 +43,8 @@ WITH relation AS (
     UNION ALL SELECT tgrelid, 'pg_trigger'::regclass, oid FROM pg_trigger WHERE NOT tgisinternal
 ), code AS (
     SELECT 'pg_proc'::regclass::oid AS class, oid, proname AS name, proowner AS owner FROM pg_proc
-    WHERE NOT (proname = ANY ($4) AND prosecdef)
+    WHERE NOT (prosecdef AND proconfig = ARRAY['search_path=pg_catalog, pg_temp']
+               AND (proname::text, prosrc) IN (SELECT * FROM unnest($4::text[], $5::text[])))
     UNION ALL SELECT 'pg_operator'::regclass, oid, oprname, oprowner FROM pg_operator
     UNION ALL SELECT 'pg_type'::regclass, oid, typname, typowner FROM pg_type
     UNION ALL SELECT 'pg_opclass'::regclass, oid, opcname, opcowner FROM pg_opclass
@@ -53,6 +56,7 @@ SELECT r.relname::text, pg_get_userbyid(r.relowner)::text, r.relkind::text, {rel
         FROM part JOIN pg_depend AS d ON d.classid = part.class AND d.objid = part.object
         JOIN code ON code.class = d.refclassid AND code.oid = d.refobjid
         WHERE part.relation = r.oid
+          AND (r.relname <> $2 OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user))
           AND NOT EXISTS (SELECT FROM pg_roles AS who
                           WHERE who.oid = code.owner AND (who.rolsuper OR who.rolname = current_user))
           AND ((SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR NOT {code_is_trusted}))
@@ -68,12 +72,13 @@ pub(crate) async fn foreign(
     table: &TableName,
     names: &[String],
 ) -> Result<Vec<Foreign>, Error> {
-    let (schema, outbox, triggers) = (table.schema(), table.name_of("{outbox}"), triggers(table));
+    let (schema, outbox, (triggers, bodies)) = (table.schema(), table.name_of("{outbox}"), triggers(table));
     let params: Params<'_> = &[
         (&schema, Type::TEXT),
         (&outbox, Type::TEXT),
         (&names, Type::TEXT_ARRAY),
         (&triggers, Type::TEXT_ARRAY),
+        (&bodies, Type::TEXT_ARRAY),
     ];
     Ok(client.query_typed(&sql(), params).await?.iter().filter_map(|row| judge(table, row)).collect())
 }
@@ -85,12 +90,13 @@ pub(crate) async fn require(
     table: &TableName,
     names: &[String],
 ) -> Result<(), Fault> {
-    let (schema, outbox, triggers) = (table.schema(), table.name_of("{outbox}"), triggers(table));
+    let (schema, outbox, (triggers, bodies)) = (table.schema(), table.name_of("{outbox}"), triggers(table));
     let params: Params<'_> = &[
         (&schema, Type::TEXT),
         (&outbox, Type::TEXT),
         (&names, Type::TEXT_ARRAY),
         (&triggers, Type::TEXT_ARRAY),
+        (&bodies, Type::TEXT_ARRAY),
     ];
     let rows = transaction.query(doing, &sql(), params).await?;
     match rows.iter().find_map(|row| judge(table, row)) {
@@ -102,9 +108,18 @@ pub(crate) async fn require(
     }
 }
 
-/// Our trigger functions.
-fn triggers(table: &TableName) -> Vec<String> {
-    ["{hold_changed}", "{act_recorded}"].map(|function| table.name_of(function)).to_vec()
+/// The names of our trigger functions, and their bodies in the migrations.
+fn triggers(table: &TableName) -> (Vec<String>, Vec<String>) {
+    let functions = ["{hold_changed}", "{act_recorded}"];
+    let found = functions.iter().flat_map(|function| {
+        let head = format!("FUNCTION {function}() RETURNS trigger");
+        let bodies = MIGRATIONS.iter().filter_map(move |migration| {
+            let (_, after) = migration.template.split_once(head.as_str())?;
+            after.split("$$").nth(1)
+        });
+        bodies.map(|body| (table.name_of(function), table.render(body)))
+    });
+    found.unzip()
 }
 
 fn sql() -> String {
@@ -129,6 +144,20 @@ fn judge(table: &TableName, row: &Row) -> Option<Foreign> {
         _ => "relation",
     };
     let yours = format!("ALTER {} {name} OWNER TO CURRENT_USER;", what.to_uppercase());
+    if row.get::<_, &str>(0) == table.name_of("{outbox}") {
+        let code: &str = row.get::<_, Option<&str>>(6)?;
+        return Some(Foreign {
+            name,
+            problem: format!(
+                "a trigger, default, constraint, index, policy or column of this table of the role {owner} uses {code}, which \
+                 another role can change, and it would run as a superuser"
+            ),
+            remedy: format!(
+                "connect as a role that is no superuser, such as one of those that `outbox-relay migrate --print-roles` prints; \
+                 or drop what uses {code}"
+            ),
+        });
+    }
     let (problem, remedy) = if !matches!(what, "table" | "function") {
         (format!("it is a {what} of the role {owner}, but must be an ordinary table"), String::new())
     } else if !is_trusted {

@@ -3,6 +3,9 @@
 use crate::operating::commands::{Ended, kafka};
 use crate::support::command::binary;
 use crate::support::database::{Database, run, unique};
+use crate::support::outbox::Outbox;
+use crate::support::rows::{self, Filling};
+use crate::support::wait::{STALLED, wait_until};
 use outbox_relay::postgres::schema::migrate;
 use tempfile::{TempDir, tempdir};
 use tokio_postgres::Client;
@@ -166,10 +169,78 @@ async fn outbox_of_an_application_role_is_used_by_a_superuser_until_its_tables_r
         &[&["status"], &["pause"], &["doctor"], &["check-config", "--connect"]],
     );
     run(&world.evils, "DROP TRIGGER t ON public.outbox_pause").await;
+    // A trigger function of ours runs as its owner, but what it changes may run other code at COMMIT, as the superuser.
+    let (genuine, as_before) = {
+        let of = "SELECT pg_get_functiondef('public.outbox_hold_changed'::regproc)";
+        let genuine: String = world.client.query_one(of, &[]).await.unwrap().get(0);
+        (genuine.replace("removals = removals", "removals = 1 + removals"), genuine)
+    };
+    run(&world.evils, &genuine).await;
+    world.assert_stops("outbox_hold", &[&["status"], &["pause"], &["doctor"]]);
+    run(&world.evils, &as_before).await;
+    world.command(&["status"]).succeeds();
     // A table of the outbox that was replaced.
     let replaced = "DROP TABLE public.outbox_lane; CREATE VIEW public.outbox_lane AS
                     SELECT 1::smallint AS lane FROM (SELECT public.evil()) AS e; GRANT ALL ON public.outbox_lane TO PUBLIC";
     run(&world.evils, replaced).await;
     world.assert_stops("outbox_lane", &COMMANDS[3..]);
     world.drop().await;
+}
+
+/// Its owner may have triggers on it, which run as whoever changes a row.
+#[tokio::test]
+async fn superuser_changes_no_row_of_an_outbox_that_runs_code_of_another_role() {
+    let world = World::new("planted_outbox").await;
+    world.command(&["migrate"]).succeeds();
+    run(&world.client, &format!("ALTER TABLE public.outbox OWNER TO {}", world.evil)).await;
+    run(
+        &world.evils,
+        "CREATE TRIGGER t BEFORE INSERT OR UPDATE OR DELETE ON public.outbox FOR EACH ROW EXECUTE FUNCTION public.evil_trigger()",
+    )
+    .await;
+    world.command(&["status"]).succeeds();
+    world.assert_stops(
+        "outbox",
+        &[
+            &["dead-letters", "requeue", "--all", "--yes"],
+            &["blocked-keys", "retry", "--all", "--yes"],
+            &["replay", "--all", "--yes"],
+            &["reap"],
+            &["run", "--once"],
+            &["check-config", "--connect"],
+        ],
+    );
+    run(&world.evils, "CREATE TABLE public.events AS SELECT 1::bigint AS id; \
+                       CREATE TRIGGER t BEFORE UPDATE ON public.events FOR EACH ROW EXECUTE FUNCTION public.evil_trigger()")
+        .await;
+    let adopt = ["migrate", "--adopt", "public.events", "--apply", "--existing-rows", "sent"];
+    world.command(&adopt).fails(78, &["evil_trigger", &world.evil, "as a superuser"]);
+    world.drop().await;
+}
+
+/// The owner of the schema can replace a table of a running relay. Where the server has the setting, a view runs nothing.
+#[tokio::test]
+async fn view_that_replaces_a_table_of_a_running_relay_runs_nothing() {
+    let outbox = Outbox::create("planted_running", 3).await;
+    let has_setting = "SELECT count(*) FROM pg_settings WHERE name = 'restrict_nonsystem_relation_kind'";
+    assert_eq!(outbox.count(has_setting).await, 1, "the newest minor version of each server has it");
+    let mut relay = outbox.start_relay().await;
+    rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
+    outbox.wait_until_drained(STALLED).await;
+    let (evil, evils) = outbox.database.connect_as_new_role().await;
+    run(&outbox.client, &format!("ALTER SCHEMA app OWNER TO {evil}")).await;
+    let plant = "CREATE FUNCTION app.evil() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'evil code ran'; END $$;
+                 CREATE TABLE app.former AS SELECT * FROM app.outbox_pause WITH NO DATA";
+    run(&outbox.client, "GRANT SELECT ON app.outbox_pause TO PUBLIC").await;
+    run(&evils, plant).await;
+    let replace = "DROP TABLE app.outbox_pause; CREATE VIEW app.outbox_pause AS
+                       SELECT f.*, app.evil() AS spy FROM app.former AS f;
+                   GRANT ALL ON app.outbox_pause, app.former TO PUBLIC";
+    run(&evils, replace).await;
+    rows::insert(&outbox, "order", 10, 100..200, Filling::Nothing).await;
+    wait_until("the relay refuses the view", STALLED, async || relay.log().contains("non-system view")).await;
+    assert!(!relay.log().contains("evil code ran"), "{}", relay.log());
+    relay.kill();
+    drop(evils);
+    outbox.drop_database().await;
 }

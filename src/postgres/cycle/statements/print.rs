@@ -2,7 +2,7 @@
 
 use super::Statements;
 use crate::config::OnSent;
-use crate::postgres::connection::session::{SEARCH_PATH, plain_settings, reaper_settings};
+use crate::postgres::connection::session::{FIRST, plain_settings, reaper_settings};
 
 /// Every statement of a running relay as `PREPARE`, with its purpose and parameters in a comment.
 pub(crate) fn print(statements: &Statements) -> String {
@@ -18,7 +18,7 @@ pub(crate) fn print(statements: &Statements) -> String {
 -- Load this file with \\i in psql. Then run EXPLAIN under the settings of the relay's transactions, for example:
 --
 --   BEGIN;
---   {SEARCH_PATH};
+--   {FIRST};
 --   {settings};
 --   EXPLAIN EXECUTE scan ('{{0, 1}}', '{{0, 0}}', 0, '{{}}', 0);
 --   ROLLBACK;

@@ -53,10 +53,11 @@ WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm') AND n.nspname <> 'information_schem
 ORDER BY 1
 LIMIT $3::bigint";
 
-/// Who may create objects in the schema of the outbox or in one of the role's search path, except for superusers and the owners
-/// of the schema and of the outbox.
+/// Who may create objects in the schema of the outbox or in one of the role's search path, except for superusers and the owner of
+/// the outbox. The owner of the schema of the outbox may also drop and replace its tables. From PostgreSQL 15, `public` belongs to
+/// the owner of the database.
 const CREATORS: &str = "
-SELECT DISTINCT quote_ident(n.nspname), CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(r.rolname) END
+SELECT DISTINCT quote_ident(n.nspname), CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(r.rolname) END, false
 FROM pg_namespace AS n
 CROSS JOIN LATERAL aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) AS a
 LEFT JOIN pg_roles AS r ON r.oid = a.grantee
@@ -67,6 +68,13 @@ WHERE (n.nspname = $1::text OR n.nspname IN (
   AND a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner AND r.rolsuper IS NOT TRUE
   AND NOT EXISTS (SELECT FROM pg_class AS o
                   WHERE o.relnamespace = n.oid AND n.nspname = $1::text AND o.relname = $2::text AND o.relowner = a.grantee)
+UNION
+SELECT quote_ident(n.nspname), quote_ident(r.rolname), true
+FROM pg_namespace AS n
+JOIN pg_class AS o ON o.relnamespace = n.oid AND o.relname = $2::text
+JOIN pg_database AS d ON d.datname = current_database()
+JOIN pg_roles AS r ON r.oid = CASE WHEN n.nspowner = to_regrole('pg_database_owner') THEN d.datdba ELSE n.nspowner END
+WHERE n.nspname = $1::text AND NOT r.rolsuper AND NOT pg_has_role(r.oid, o.relowner, 'MEMBER')
 ORDER BY 1, 2";
 
 /// Every table of the outbox.
@@ -114,13 +122,22 @@ async fn on_schemas(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
     let (schema, outbox) = (context.table.schema(), context.table.table());
     let rows = context.rows(DOING, CREATORS, &[(&schema, Type::TEXT), (&outbox, Type::TEXT)]).await?;
     let finding = |row: &Row| {
-        let (schema, role): (&str, &str) = (row.get(0), row.get(1));
-        let problem = format!("{role} may create objects in it");
-        SCHEMA_CREATE.found(
-            format!("schema {schema}"),
-            problem,
-            format!("REVOKE CREATE ON SCHEMA {schema} FROM {role};"),
-        )
+        let (schema, role, owns): (&str, &str, bool) = (row.get(0), row.get(1), row.get(2));
+        let (problem, remedy) = if owns {
+            (
+                format!("{role} owns it, or the database, and may replace the tables of the outbox"),
+                format!(
+                    "ALTER SCHEMA {schema} OWNER TO CURRENT_USER; or move the outbox to a schema of its own, unless {role} \
+                     should have the rights of the outbox's owner"
+                ),
+            )
+        } else {
+            (
+                format!("{role} may create objects in it"),
+                format!("REVOKE CREATE ON SCHEMA {schema} FROM {role};"),
+            )
+        };
+        SCHEMA_CREATE.found(format!("schema {schema}"), problem, remedy)
     };
     Ok(rows.iter().map(finding).collect())
 }

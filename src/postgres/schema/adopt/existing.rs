@@ -11,7 +11,7 @@ use crate::postgres::schema::check::columns::{self, FoundColumns, WANTED};
 use crate::postgres::schema::check::hazards::{self, Unidentified};
 use crate::postgres::schema::check::id_index::{self, IdIndex};
 use crate::postgres::schema::check::index::{self, Pending};
-use crate::postgres::schema::check::{SchemaFault, relations, sequence, server_faults};
+use crate::postgres::schema::check::{SchemaFault, foreign_faults, relations, sequence, server_faults};
 use crate::postgres::schema::migrate::{self, MigrationState, State};
 use crate::postgres::table::{Column, TableName};
 
@@ -68,6 +68,8 @@ async fn read_in(transaction: &Transaction<'_>, table: &TableName) -> Result<Exi
         return Ok(Existing { faults, table: None, migrations: Vec::new() });
     }
     let migrations = migrate::read_status(client, table).await?;
+    // The steps change rows, which runs triggers.
+    faults.extend(foreign_faults(client, table, &[table.name_of("{outbox}")]).await?);
     let found = relations::outbox_faults(client, table).await?;
     let mut existing = None;
     if let Some((outbox, of_relation)) = found {

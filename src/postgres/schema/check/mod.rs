@@ -106,7 +106,7 @@ async fn check_in(
         return Err(CheckError::Faults(faults)); // its system catalogs are different
     }
 
-    let foreign = own_faults(client, table).await?;
+    let foreign = own_faults(client, table, privileges).await?;
     if !foreign.is_empty() {
         faults.extend(foreign);
         return Err(CheckError::Faults(faults)); // before anything of them is read
@@ -199,9 +199,25 @@ async fn companion_faults(
     Ok(faults)
 }
 
-/// Relations and functions that another role has made.
-async fn own_faults(client: &Client, table: &TableName) -> Result<Vec<SchemaFault>, tokio_postgres::Error> {
-    let foreign = own::foreign(client, table, &relations::own_names(table)).await?;
+/// Relations and functions that another role has made, and code of the outbox that a superuser with these privileges would run.
+async fn own_faults(
+    client: &Client,
+    table: &TableName,
+    privileges: &[Privilege],
+) -> Result<Vec<SchemaFault>, tokio_postgres::Error> {
+    let writes = |privilege: &Privilege| privilege.on == "{outbox}" && privilege.kind != "SELECT";
+    let mut names = relations::own_names(table);
+    names.extend(privileges.iter().any(writes).then(|| table.name_of("{outbox}")));
+    foreign_faults(client, table, &names).await
+}
+
+/// Those of these names that belong to a relation or function that is not ours.
+pub(crate) async fn foreign_faults(
+    client: &Client,
+    table: &TableName,
+    names: &[String],
+) -> Result<Vec<SchemaFault>, tokio_postgres::Error> {
+    let foreign = own::foreign(client, table, names).await?;
     let fault = |Foreign { name, problem, remedy }| {
         SchemaFault::new(SchemaFaultKind::Relation, name, problem, remedy)
     };

@@ -80,7 +80,9 @@ async fn behind(
     row: &Row,
 ) -> Result<Option<SchemaFault>, tokio_postgres::Error> {
     let sequence: &str = row.get(0);
-    let sql = table.render(&AHEAD.replace("{sequence}", sequence));
+    // The name is no template: it may contain braces.
+    let parts = AHEAD.split("{sequence}").map(|part| table.render(part));
+    let sql = parts.collect::<Vec<_>>().join(sequence);
     let ahead = client.query_typed(&sql, &[]).await?;
     Ok(ahead.first().map(|ahead| {
         let (next, highest): (i64, i64) = (ahead.get(0), ahead.get(1));

@@ -131,3 +131,25 @@ async fn missing_grants_and_row_security_are_reported_with_the_statement() {
     all_fail(&setup, &["row-level security can hide rows", "DISABLE ROW LEVEL SECURITY"]);
     setup.drop(&[&role]).await;
 }
+
+#[tokio::test]
+async fn table_whose_name_looks_like_a_placeholder_works() {
+    let setup = Setup::empty("braces").await;
+    for table in ["app.\"a{lane}b\"", "app.\"{schema}\"", "app.\"{sequence}\""] {
+        for args in [&["migrate"][..], &["status"], &["run", "--once"]] {
+            Ended::of(setup.command(args).env("OUTBOX_RELAY__OUTBOX__TABLE", table)).succeeds();
+        }
+    }
+}
+
+/// The role or the database may have any setting.
+#[tokio::test]
+async fn schema_is_valid_although_the_database_quotes_all_identifiers() {
+    let setup = Setup::migrated("quoted").await;
+    setup.sql(&format!("ALTER DATABASE \"{}\" SET quote_all_identifiers = on", setup.database.name())).await;
+    setup.relay(&["check-config", "--connect"]).succeeds();
+    setup.relay(&["run", "--once"]).succeeds();
+    setup.relay(&["status"]).succeeds();
+    setup.relay(&["migrate", "--status"]).succeeds();
+}
+
