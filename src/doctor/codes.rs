@@ -144,6 +144,13 @@ codes! {
         "a waiting event is larger than the topic's maximum record size; unless compression makes it smaller, Kafka \
          rejects it";
 
+    TOPIC_ABOVE_RELAY = Warning, "topic-limit-above-relay",
+        "the topic accepts larger records than the relay sends; the relay rejects an event between the two limits, although \
+         Kafka would accept it";
+
+    EVENTS_REJECTED = Warning, "events-rejected",
+        "events were rejected within the last hour and not requeued; if their writer or their topic is at fault, later events are \
+         rejected too, until the relay holds the topic";
     EVENT_TOPIC_NOT_ALLOWED = Error, "event-topic-not-allowed",
         "the event names a topic that `topic_allow` does not contain, so it can never be sent; a relay moves it to \
          the dead letters or blocks its key";

@@ -54,6 +54,8 @@ impl Code {
 pub(crate) struct TopicInUse {
     /// The name, which is valid.
     pub topic: String,
+    /// Whether there are events for it. If not, the configuration names it.
+    pub has_events: bool,
     /// How many of the examined rows wait for it.
     pub waiting: i64,
     /// The size of the largest of them, in bytes.

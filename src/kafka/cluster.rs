@@ -12,7 +12,7 @@ use super::publishing::statistics::Statistics;
 use super::tokens::Tokens;
 use crate::config::{self, HeaderTemplate};
 use crate::relay::event::Event;
-use crate::relay::failure::{Failure, FailureKind, Rejection};
+use crate::relay::failure::Failure;
 use crate::relay::health::stats::Stats;
 use crate::relay::publisher::{DeliveryReport, Judged, Producer, Publisher, Refusal};
 use crate::relay::reason::{BROKERS_DOWN, CONFIGURATION, NO_ANSWER, RECORD_TOO_LARGE, TOKEN};
@@ -67,6 +67,14 @@ pub struct KafkaCluster {
     comparison: Comparison,
 }
 
+/// The largest allowed record of this configuration, in bytes.
+pub(crate) fn record_bytes_max(kafka: &config::Kafka) -> usize {
+    match kafka.properties.get("message.max.bytes") {
+        Some(config::Property::Plain(bytes)) => bytes.parse().unwrap_or(RECORD_BYTES_MAX),
+        _ => RECORD_BYTES_MAX,
+    }
+}
+
 impl KafkaCluster {
     /// The cluster of this configuration. Connects to nothing yet.
     pub fn new(
@@ -90,10 +98,9 @@ impl KafkaCluster {
             comparison: Comparison::default(),
         };
         let config = client_config(kafka)?;
-        let record_bytes_max = number(&config, "message.max.bytes").unwrap_or(RECORD_BYTES_MAX);
         // The client library's admin client cannot authenticate with a token.
         let asks_with = (!kafka.uses_tokens()).then_some(config);
-        cluster.limits = Rc::new(TopicLimits::new(asks_with, record_bytes_max));
+        cluster.limits = Rc::new(TopicLimits::new(asks_with, record_bytes_max(kafka)));
         Ok(cluster)
     }
 
@@ -349,9 +356,7 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
         let refused = match producer.send(index as u32, topic, partition, *row) {
             Ok(()) => continue,
             Err(Refusal::Session(failure)) => failure,
-            Err(Refusal::Row(Rejection { reason, error })) => {
-                Failure { kind: FailureKind::Row, reason, error }
-            }
+            Err(Refusal::Row(rejection)) => rejection.into(),
         };
         outcomes[index] = Err(refused);
         break;

@@ -24,7 +24,7 @@ pub trait Event {
     fn event_type(&self) -> &[u8];
     /// The Kafka value.
     fn payload(&self) -> Payload<'_>;
-    /// The row's own headers, as JSON text.
+    /// The row's own headers, as JSON text. `None` for NULL and for JSON null.
     fn headers(&self) -> Option<&[u8]>;
     /// When the row was inserted, in microseconds since 1970.
     fn created_at_us(&self) -> i64;
@@ -53,7 +53,8 @@ pub(crate) mod fixture {
     use super::{Event, Lane, Payload};
     use uuid::Uuid;
 
-    /// A row with this id. Rows from 100 on are of other types, and rows from 50 to 99 are large.
+    /// A row with this id. Rows from 100 on are of other types, rows from 300 on of one that no topic can have, and rows from 50 to 99
+    /// are large.
     pub(crate) struct Row(pub(crate) i64);
 
     /// The size of a large row.
@@ -73,7 +74,8 @@ pub(crate) mod fixture {
             match self.0 {
                 ..100 => b"order",
                 100..200 => b"silent",
-                _ => b"missing",
+                200..300 => b"missing",
+                _ => b"a b",
             }
         }
         fn key(&self) -> &[u8] {

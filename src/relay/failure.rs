@@ -66,6 +66,13 @@ impl From<Failure> for Rejection {
     }
 }
 
+/// A rejection is the failure of a row.
+impl From<Rejection> for Failure {
+    fn from(Rejection { reason, error }: Rejection) -> Failure {
+        Failure { kind: FailureKind::Row, reason, error }
+    }
+}
+
 /// A failure of the outbox's database.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} failed: {message}")]

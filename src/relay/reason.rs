@@ -55,7 +55,8 @@ reasons! {
         "no action is needed for this event. Check the event that was rejected";
     INVALID_HEADERS = Row, "invalid-headers",
         "`headers` is not a flat JSON object of strings, or uses a reserved name. Detected before the event is sent",
-        "fix the writer. To send the event, insert it again with valid headers";
+        "fix the writer. To send the events, correct their headers with the options of `outbox-relay dead-letters requeue`. If a \
+         gap in a key is worse than a delay, set [outbox] on_rejected = \"block-key\"";
     INVALID_TOPIC_NAME = Row, "invalid-topic-name",
         "the topic name that `[outbox] topic` yields for the event is invalid. Detected before the event is sent",
         "fix the aggregate_type or event_type in the writer, or the template in [outbox] topic";
@@ -94,10 +95,10 @@ reasons! {
          with fewer in-sync replicas than min.insync.replicas, and check that this relay can connect to the leaders of \
          its partitions";
     REJECTS_EVERYTHING = Topic, "rejects-everything",
-        "the topic has rejected many records in a row, each sent alone, so the cause is probably the topic",
-        "check the topic's limits and validators, such as max.message.bytes and schema checks. Publishing resumes \
-         when the topic accepts an event. If the events are wrong, increase [outbox] rejections_before_hold, reload \
-         the relays, and delete the topic's row from the holds table";
+        "many events of the topic were rejected in a row, so the cause is probably the topic or the writer",
+        "if the error is about the topic, check its limits and validators, such as max.message.bytes and schema checks. If it is \
+         about the events, fix the writer, then correct or delete the events that wait. Publishing resumes when an event is \
+         accepted. docs/dead-letters.md (Topics that reject everything) has the steps";
 
     AUTHENTICATION = Cluster, "authentication",
         "authentication with the brokers failed",

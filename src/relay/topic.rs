@@ -40,6 +40,12 @@ impl TopicRules {
         self.template.matches(topic) || (self.column && self.allows(topic))
     }
 
+    /// The topics that the configuration names, whether or not there are events for them.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &str> {
+        let template = self.template.is_constant().then(|| self.template.prefix());
+        template.into_iter().chain(self.allow.iter().flat_map(TopicAllow::names))
+    }
+
     /// Whether an event may name this topic.
     pub(crate) fn allows(&self, topic: &str) -> bool {
         self.allow.as_ref().is_some_and(|allow| allow.contains(topic))

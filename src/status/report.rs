@@ -119,6 +119,8 @@ pub(crate) struct DeadLetters {
     pub(crate) rows: i64,
     /// Whether there are more, because only the latest were counted.
     pub(crate) at_least: bool,
+    /// Those of the last 10 minutes.
+    pub(crate) recent: i64,
     pub(crate) by_reason: Vec<Reason>,
 }
 
@@ -126,6 +128,7 @@ pub(crate) struct DeadLetters {
 pub(crate) struct Reason {
     pub(crate) reason: String,
     pub(crate) rows: i64,
+    pub(crate) recent: i64,
 }
 
 #[derive(Debug, Serialize)]

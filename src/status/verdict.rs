@@ -7,6 +7,9 @@ use crate::text::{counted, in_line, span, thousands};
 use serde::Serialize;
 use std::time::Duration;
 
+/// This many rejected events within ten minutes show that something is wrong with the events or their topic.
+const WAVE: i64 = 10;
+
 /// A relay without problems sends every event within this time.
 const PROMPT: Duration = Duration::from_secs(10);
 
@@ -62,11 +65,8 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         |state, why, command: &str| Verdict { state, why, command: Some(format!("{command}{config}")) };
     if status.relays.is_empty() && !pooled {
         let why = format!("no relay is connected as {relay_name:?}{}", waiting(status));
-        return Verdict {
-            state: OutboxState::NotRelaying,
-            why,
-            command: Some("systemctl status outbox-relay".to_owned()),
-        };
+        let command = Some("systemctl status outbox-relay".to_owned());
+        return Verdict { state: OutboxState::NotRelaying, why, command };
     }
     if let Some(pause) = status.paused.iter().find(|pause| pause.scope == Scope::Everything) {
         let reason = pause.reason.as_deref().map(|reason| format!(" ({})", in_line(reason, 100)));
@@ -119,6 +119,9 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         );
         return with_command(OutboxState::Behind, why, "outbox-relay dead-letters history");
     }
+    if let Some(why) = wave(status) {
+        return with_command(OutboxState::Behind, why, "outbox-relay dead-letters list");
+    }
     if let Some(age) = circumstances.not_reaped {
         let why =
             format!("events are sent, but old rows are not deleted: the oldest was sent {} ago", span(age));
@@ -127,12 +130,20 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
     healthy(status, config)
 }
 
+/// Many recent rejections, and the most frequent reason.
+fn wave(status: &OutboxStatus) -> Option<String> {
+    let recent: i64 = status.dead_letters.iter().map(|dead| dead.recent).sum();
+    let most = status.dead_letters.iter().max_by_key(|dead| dead.recent).filter(|_| recent >= WAVE)?;
+    let (events, reason) = (counted(recent.unsigned_abs(), "event"), in_line(&most.reason, 100));
+    Some(format!("{events} rejected in the last 10 minutes (most: {reason}), but other events continue"))
+}
+
 fn healthy(status: &OutboxStatus, config: &str) -> Verdict {
     let mut why = match status.first.age {
         None => "no events are waiting".to_owned(),
         Some(age) => format!("the oldest waiting event is {} old", span(age)),
     };
-    let dead: i64 = status.dead_letters.iter().map(|(_, rows)| rows).sum();
+    let dead: i64 = status.dead_letters.iter().map(|dead| dead.rows).sum();
     let mut command = None;
     if dead > 0 {
         why.push_str(&format!("; {} to review", counted(dead.unsigned_abs(), "dead letter")));

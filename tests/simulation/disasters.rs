@@ -88,6 +88,11 @@ impl Scene<'_> {
                 sleep(any_time(Duration::from_secs(8))).await;
                 self.broker.set_rejecting(topic, false);
             }
+            Disaster::EventsInvalid => {
+                self.broker.set_invalid(topic, true);
+                sleep(any_time(Duration::from_secs(8))).await;
+                self.broker.set_invalid(topic, false);
+            }
             Disaster::TopicDenied => {
                 self.broker.deny(topic, true);
                 sleep(any_time(Duration::from_secs(5))).await;

@@ -127,6 +127,8 @@ pub enum Disaster {
     TopicDenied,
     /// A topic refuses every record. Not in ALL, because valid events become dead letters.
     TopicRejects,
+    /// Every event of a topic is refused before it is sent, until the events are corrected. Not in ALL, like TopicRejects.
+    EventsInvalid,
 }
 
 use Disaster as D;
@@ -217,6 +219,8 @@ pub enum Sabotage {
     RejectedWithBatch,
     /// A row that is refused before it is sent blocks its key, although an earlier row of the key stays unsent.
     BlockedBehindOpenRow,
+    /// A topic is never held for its rejected rows.
+    NeverHeld,
     /// A relay that was frozen records its settlement, although its claim has ended.
     SettledAfterTakeover,
     /// Several relays probe the same topic at once.

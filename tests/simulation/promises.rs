@@ -265,7 +265,7 @@ impl Promises {
         }
     }
 
-    /// A broker has refused it when it was sent alone.
+    /// A broker has refused it when it was sent alone, or it was refused before it was sent.
     pub fn refused_alone(&self, identity: u32) {
         self.state.borrow_mut().events[identity as usize].refused_alone = true;
     }

@@ -3,7 +3,7 @@
 use super::event::TOPICS;
 use super::kafka::broker::Broker;
 use super::kafka::cluster::SimCluster;
-use super::plan::TopicsBy;
+use super::plan::{Sabotage, TopicsBy};
 use super::postgres::connection::SimConnection;
 use super::postgres::server::{Server, TAKEOVER};
 use super::postgres::wrong_marks::WrongMarks;
@@ -153,7 +153,11 @@ impl Slot {
             // With the shorter one, the server waits for rows.
             poll_interval: Duration::from_millis(if plan.relays < 3 { 40 } else { 250 }),
             on_rejected: if plan.blocks_keys { OnRejected::BlockKey } else { OnRejected::DeadLetter },
-            rejections_before_hold: plan.rejections_before_hold,
+            rejections_before_hold: if self.world.breaks(Sabotage::NeverHeld) {
+                u32::MAX
+            } else {
+                plan.rejections_before_hold
+            },
         };
         let publisher = SimCluster { broker: Rc::clone(&self.broker), process: Rc::clone(&process) };
         let topics = match plan.topics_by {

@@ -31,6 +31,7 @@ const REAPED: &str = "was reaped before it was sent";
 pub const PAUSED: &str = "was paused before its claim";
 const HIDDEN: &str = "is hidden by the block of a later event";
 const INNOCENT: &str = "was rejected although it is valid";
+const MANY_REJECTED: &str = "valid events were rejected";
 
 /// Long transactions next to short ones.
 fn long_transactions(seed: u64) -> Plan {
@@ -265,6 +266,13 @@ fn a_producer_that_leaves_gaps_after_a_refusal() {
 #[test]
 fn a_row_that_is_rejected_with_its_batch() {
     must_be_caught(Sabotage::RejectedWithBatch, bad_rows, 30, INNOCENT);
+}
+
+#[test]
+fn a_topic_that_is_never_held_for_its_rejected_rows() {
+    let kinds = &[Disaster::EventsInvalid];
+    let plan = |seed| Plan { relays: 1, rejections_before_hold: 2, disasters: 2, kinds, ..Plan::busy(seed) };
+    must_be_caught(Sabotage::NeverHeld, plan, 100, MANY_REJECTED);
 }
 
 /// Rows that PostgreSQL cannot read.

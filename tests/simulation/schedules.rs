@@ -279,6 +279,17 @@ fn a_topic_that_rejects_everything_is_held_after_a_few_rows() {
     assert!(outcome.duplicates == 0 && outcome.dead > 0, "{outcome:?}");
 }
 
+#[test]
+fn a_topic_whose_events_are_all_invalid_is_held_after_a_few() {
+    let plan = |seed| Plan {
+        rejections_before_hold: 2,
+        blocks_keys: false,
+        ..strikes(seed, &[Disaster::EventsInvalid])
+    };
+    let outcome = explore(plan, 250);
+    assert!(outcome.duplicates == 0 && outcome.dead > 0, "{outcome:?}");
+}
+
 /// The probe's row is in flight without the lock of its lane if the leader takes long to answer.
 #[test]
 fn a_hold_that_is_deleted_during_its_probe_causes_no_duplicates() {

@@ -142,7 +142,10 @@ impl Row {
 
     pub(super) fn parse(self) -> Result<Enqueued, Error> {
         let Row { event_id, aggregate_type, aggregate_id, event_type, headers, payload } = self;
-        let headers = headers.map_or(Ok(BTreeMap::new()), |headers| serde_json::from_str(&headers))?;
+        // JSON null counts as no headers.
+        let headers: Option<BTreeMap<String, String>> =
+            headers.map_or(Ok(None), |headers| serde_json::from_str(&headers))?;
+        let headers = headers.unwrap_or_default();
         let event_id = event_id.parse()?;
         Ok(Enqueued { event_id, aggregate_type, aggregate_id, event_type, headers, payload })
     }

@@ -162,7 +162,7 @@ pub(super) fn report() -> Report {
         held_topics: Vec::new(),
         blocked_keys: BlockedKeys { keys: 0, at_least: false, oldest: Vec::new() },
         paused: Vec::new(),
-        dead_letters: DeadLetters { rows: 0, at_least: false, by_reason: Vec::new() },
+        dead_letters: DeadLetters { rows: 0, at_least: false, recent: 0, by_reason: Vec::new() },
         relays: Relays {
             application_name: "outbox-relay".to_owned(),
             connections: at_work.len(),
@@ -231,7 +231,7 @@ pub(super) fn pause(topic: Option<&str>, key: Option<(&str, &str)>, reason: Opti
 }
 
 pub(super) fn dead(reason: &str, rows: i64) -> Reason {
-    Reason { reason: reason.to_owned(), rows }
+    Reason { reason: reason.to_owned(), rows, recent: 0 }
 }
 
 fn lanes(lanes: &[(i16, i64, u64)]) -> Vec<LaneStatus> {
@@ -346,6 +346,7 @@ fn everything() -> Scene {
     report.dead_letters = DeadLetters {
         rows: 100_000,
         at_least: true,
+        recent: 1_000,
         by_reason: vec![dead("record-too-large", 99_000), dead("invalid-headers", 999), dead(HOSTILE, 1)],
     };
     report.vacuum_held_back_by = Some(HeldBack {

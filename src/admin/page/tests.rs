@@ -126,6 +126,7 @@ fn dead_letters_are_counted_by_reason_and_long_lists_are_shortened() {
     report.dead_letters = DeadLetters {
         rows: 12,
         at_least: false,
+        recent: 0,
         by_reason: vec![dead("record-too-large", 7), dead("new-reason", 5)],
     };
     report.blocked_keys = BlockedKeys { keys: 7_000, at_least: true, oldest: vec![blocked("42")] };

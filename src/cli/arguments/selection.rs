@@ -127,7 +127,12 @@ impl ChangeOptions {
     }
 
     pub(crate) fn most(&self) -> u64 {
-        self.limit.map_or(i64::MAX as u64, u64::from)
+        self.most_rows().unsigned_abs()
+    }
+
+    /// The same, as a parameter of a statement.
+    pub(crate) fn most_rows(&self) -> i64 {
+        self.limit.map_or(i64::MAX, i64::from)
     }
 }
 

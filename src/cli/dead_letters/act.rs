@@ -35,16 +35,16 @@ pub(crate) struct Action {
     pub participle: &'static str,
     /// The privileges that it needs.
     pub privileges: &'static [Privilege],
-    /// It inserts the events into the outbox.
-    pub inserts: bool,
 }
 
-/// Runs the action, or previews it for a dry run, and prints the count. `batch` processes one batch.
+/// Runs the action, or previews it for a dry run, and prints the count. `check` checks the dead letters up to this ID first.
+/// `batch` processes one batch.
 pub(crate) fn act(
     config: &Config,
     action: &Action,
     filter: &Filter,
     options: &ChangeOptions,
+    check: impl AsyncFnOnce(&PostgresDeadLetters, i64) -> Result<(), Failed>,
     mut batch: impl AsyncFnMut(&PostgresDeadLetters, Batch) -> Result<Option<BatchResult>, Fault>,
 ) -> Result<(), Failed> {
     options.check(!filter.selection.is_all() || filter.requeued == Some(true))?;
@@ -52,9 +52,7 @@ pub(crate) fn act(
     let count = block_on(async {
         let letters = open(config, action.privileges).await?;
         let up_to = letters.highest_id().await.map_err(one_shot::fault)?;
-        if action.inserts {
-            refuse_to_lose_topics(config, &letters, filter, up_to).await?;
-        }
+        check(&letters, up_to).await?;
         if options.dry_run {
             return preview(&letters, filter, up_to, options).await;
         }
@@ -87,7 +85,7 @@ async fn preview(
     up_to: i64,
     options: &ChangeOptions,
 ) -> Result<u64, Failed> {
-    let most = i64::try_from(options.most()).unwrap_or(i64::MAX);
+    let most = options.most_rows();
     if !options.json {
         let first = letters.oldest(filter, up_to, most.min(PREVIEW_ROWS)).await.map_err(one_shot::fault)?;
         for letter in &first {
@@ -95,23 +93,4 @@ async fn preview(
         }
     }
     letters.count(filter, up_to, most).await.map_err(one_shot::fault)
-}
-
-/// Without the column `topic`, an event that names its topic would be published to the topic of the template.
-async fn refuse_to_lose_topics(
-    config: &Config,
-    letters: &PostgresDeadLetters,
-    filter: &Filter,
-    up_to: i64,
-) -> Result<(), Failed> {
-    let losing = letters.losing_their_topic(filter, up_to).await.map_err(one_shot::fault)?;
-    if losing == 0 {
-        return Ok(());
-    }
-    Err(Failed::Failure(anyhow::anyhow!(
-        "the events of {} name their topic, but {} no longer has the column topic. Nothing was requeued. Add the column again, \
-         discard these dead letters, or select others, for example with --id",
-        counted(losing, "dead letter"),
-        config.outbox.table,
-    )))
 }

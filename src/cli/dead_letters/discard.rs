@@ -5,16 +5,11 @@ use crate::cli::ConfigFile;
 use crate::cli::arguments::selection::{ChangeOptions, Filters};
 use crate::cli::exit::Failed;
 use crate::postgres::access::grants::DISCARD_PRIVILEGES;
-use crate::postgres::operate::dead_letters::Filter;
+use crate::postgres::operate::dead_letters::{Filter, PostgresDeadLetters};
 use clap::Args;
 
-const DISCARD: Action = Action {
-    name: "discard",
-    verb: "Discard",
-    participle: "discarded",
-    privileges: DISCARD_PRIVILEGES,
-    inserts: false,
-};
+const DISCARD: Action =
+    Action { name: "discard", verb: "Discard", participle: "discarded", privileges: DISCARD_PRIVILEGES };
 
 /// Delete dead letters.
 #[derive(Debug, Args)]
@@ -44,7 +39,8 @@ impl Discard {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let filter = Filter { selection: self.filters.selection(), requeued: self.requeued.then_some(true) };
-        act(&config, &DISCARD, &filter, &self.options, async |letters, batch| {
+        let check = async |_: &PostgresDeadLetters, _| Ok(());
+        act(&config, &DISCARD, &filter, &self.options, check, async |letters, batch| {
             letters.discard(&filter, batch).await
         })
     }

@@ -64,7 +64,8 @@ impl DeadLetters {
 async fn open(config: &Config, privileges: &[Privilege]) -> Result<PostgresDeadLetters, Failed> {
     let database = one_shot::database(config)?;
     let facts = one_shot::allowed(config, &database, privileges).await?;
-    Ok(PostgresDeadLetters::new(database, config.outbox.table.clone(), &facts))
+    let topics = facts.topics(&config.outbox);
+    Ok(PostgresDeadLetters::new(database, config.outbox.table.clone(), facts.payload, topics))
 }
 
 /// One line of the list, without headers and payload.

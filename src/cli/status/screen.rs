@@ -190,7 +190,11 @@ impl Report {
     fn fmt_dead_letters(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dead = &self.dead_letters;
         let plus = if dead.at_least { "at least " } else { "" };
-        writeln!(f, "dead letters  {plus}{}", dead.rows)?;
+        let recent = match dead.recent {
+            0 => String::new(),
+            recent => format!(", {recent} of them in the last 10 minutes"),
+        };
+        writeln!(f, "dead letters  {plus}{}{recent}", dead.rows)?;
         for reason in &dead.by_reason {
             writeln!(f, "              {} {}", reason.rows, in_line(&reason.reason, TEXT_SHOWN))?;
         }

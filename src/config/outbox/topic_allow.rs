@@ -43,6 +43,14 @@ impl TopicAllow {
             Pattern::Prefix(prefix) => topic.starts_with(prefix),
         })
     }
+
+    /// The names that are not prefixes.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|pattern| match pattern {
+            Pattern::Name(name) => Some(name.as_str()),
+            Pattern::Prefix(_) => None,
+        })
+    }
 }
 
 impl FromStr for TopicAllow {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::kafka::properties::check;
 use crate::relay::event::fixture::Row;
+use crate::relay::failure::FailureKind;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};

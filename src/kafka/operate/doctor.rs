@@ -3,12 +3,13 @@
 use crate::config::{self, Property};
 use crate::doctor::codes::{
     CHECK_SKIPPED, KAFKA_TLS_OFF, KAFKA_UNREACHABLE, MIN_INSYNC_TOO_HIGH, MIN_INSYNC_TOO_LOW,
-    PARTITION_UNAVAILABLE, PAYLOAD_ABOVE_TOPIC, REPLICATION_FACTOR, TOPIC_HIDDEN, TOPIC_MISSING,
-    TOPIC_UNUSABLE, UNCLEAN_ELECTION,
+    PARTITION_UNAVAILABLE, PAYLOAD_ABOVE_TOPIC, REPLICATION_FACTOR, TOPIC_ABOVE_RELAY, TOPIC_HIDDEN,
+    TOPIC_MISSING, TOPIC_UNUSABLE, UNCLEAN_ELECTION,
 };
 use crate::doctor::{Finding, Severity, TopicInUse};
 use crate::kafka::cluster::KafkaCluster;
 use crate::kafka::operate::inspect::{Described, Inspector, TopicSettings, Unknown};
+use crate::kafka::publishing::limits;
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::Publisher;
 use crate::relay::reason::{CLUSTER_AUTHORIZATION, UNKNOWN_TOPIC, remedy};
@@ -42,8 +43,10 @@ pub(crate) async fn examine(
     };
     for topic in topics {
         match inspector.describe(&topic.topic).await {
-            Ok(described) => findings.extend(judge(topic, &described)),
-            Err(failure) if failure.kind == FailureKind::Topic => findings.push(unusable(topic, &failure)),
+            Ok(described) => findings.extend(judge(topic, &described, cluster.record_bytes_max())),
+            Err(failure) if failure.kind == FailureKind::Topic => {
+                findings.extend(topic.has_events.then(|| unusable(topic, &failure)));
+            }
             Err(failure) => {
                 findings.push(unreachable(settings, &failure));
                 break;
@@ -76,7 +79,7 @@ fn unusable(topic: &TopicInUse, failure: &Failure) -> Finding {
     TOPIC_UNUSABLE.found(place, problem, remedy(failure.reason))
 }
 
-fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
+fn judge(topic: &TopicInUse, described: &Described, record_bytes_max: usize) -> Vec<Finding> {
     let Described { replicas, in_sync, settings } = *described;
     let name = &topic.topic;
     let place = format!("topic {name}");
@@ -130,6 +133,7 @@ fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
         let problem = "unclean.leader.election.enable is true";
         findings.push(UNCLEAN_ELECTION.found(&place, problem, alter("unclean.leader.election.enable=false")));
     }
+    findings.extend(above_relay(&place, request_bytes_max, record_bytes_max));
     if topic.largest_bytes > request_bytes_max {
         let problem = format!(
             "max.message.bytes is {request_bytes_max}, and the largest waiting event has {}",
@@ -139,6 +143,18 @@ fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
         findings.push(PAYLOAD_ABOVE_TOPIC.found(&place, problem, enough));
     }
     findings
+}
+
+/// Kafka's default limit is slightly above that of the client library, which is no finding.
+fn above_relay(place: &str, request_bytes_max: i64, record_bytes_max: usize) -> Option<Finding> {
+    let is_above = request_bytes_max > limits::DEFAULT.max(record_bytes_max) as i64;
+    is_above.then(|| {
+        let problem = format!(
+            "max.message.bytes is {request_bytes_max}, but message.max.bytes in [kafka.properties] is {record_bytes_max}"
+        );
+        let remedy = format!("set [kafka.properties] \"message.max.bytes\" = \"{request_bytes_max}\", and restart the relays");
+        TOPIC_ABOVE_RELAY.found(place, problem, remedy)
+    })
 }
 
 fn unavailable(place: &str, in_sync: usize, wanted: usize) -> Finding {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Kafka's default of `max.message.bytes`.
-const DEFAULT: usize = 1_048_588;
+pub(in crate::kafka) const DEFAULT: usize = 1_048_588;
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 const KNOWN_FOR: Duration = Duration::from_secs(600);
 const UNKNOWN_FOR: Duration = Duration::from_secs(60);

@@ -112,7 +112,8 @@ impl Event for OutboxRow {
     }
 
     fn headers(&self) -> Option<&[u8]> {
-        self.bytes(column::HEADERS).map(jsonb_text)
+        // Many libraries write a missing value as JSON null.
+        self.bytes(column::HEADERS).map(jsonb_text).filter(|json| *json != b"null")
     }
 
     fn created_at_us(&self) -> i64 {

@@ -2,12 +2,15 @@
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;
+use crate::postgres::cycle::statements::topic_sql;
 use crate::postgres::operate::acts::{BatchResult, batch_result};
+use crate::postgres::operate::header_changes::HeaderChanges;
 use crate::postgres::operate::selection::{Batch, SELECTION_PARAMS, Selection, conditions};
 use crate::postgres::payload::PayloadType;
-use crate::postgres::schema::check::Facts;
 use crate::postgres::table::TableName;
 use crate::relay::failure::Fault;
+use crate::relay::topic::TopicRules;
+use pg_outbox::topic::check_topic;
 use std::time::SystemTime;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -38,6 +41,25 @@ SELECT count(*) FROM (SELECT FROM {dead_letter} s WHERE {fits} AND s.id <= $9::b
 const NAMING: &str = "
 SELECT count(*) FROM {dead_letter} s WHERE {fits} AND s.id <= $9::bigint AND s.row_topic IS NOT NULL";
 
+/// The selected dead letters whose events would be rejected again, by the topic that they would have now.
+const REJECTED_AGAIN: &str = "
+SELECT left({topic_of_event}, 300), {is_named}, count(*), count(*) FILTER (WHERE o.has_bad_headers),
+       count(*) FILTER (WHERE o.bytes > {record_bytes_max})
+FROM (
+    SELECT c.aggregate_type, c.event_type, c.row_topic AS topic,
+           coalesce(octet_length(c.payload), 0)::bigint + octet_length(c.aggregate_id) + octet_length(c.event_type) AS bytes,
+           CASE jsonb_typeof(c.changed) WHEN 'null' THEN false
+                                        WHEN 'object' THEN c.changed @? '$.* ? (@.type() <> \"string\")' OR c.changed ?| {reserved}
+                                        ELSE c.changed IS NOT NULL END AS has_bad_headers
+    FROM (
+        SELECT s.*, {changed_headers} AS changed
+        FROM (SELECT s.* FROM {dead_letter} s WHERE {fits} AND s.id <= $9::bigint ORDER BY s.id LIMIT $10::bigint) AS s
+    ) AS c
+) AS o
+GROUP BY 1, 2
+ORDER BY 3 DESC
+LIMIT 1000";
+
 const NEWEST: &str = "SELECT coalesce(max(id), 0) FROM {dead_letter}";
 
 /// The oldest matching dead letters after the previous batch. The upper limit is the highest id when the command began, so
@@ -52,20 +74,27 @@ picked AS MATERIALIZED (
 )";
 
 /// The UPDATE checks the filter again under the row's lock, so that two operators do not requeue a dead letter twice. The
-/// event keeps its values, including `created_at`. Its new row has a new id, after the other rows of its key.
+/// event keeps its values, including `created_at`, except for headers that the operator corrects. Its new row has a new id,
+/// after the other rows of its key.
 const REQUEUE: &str = "
-WITH {picked}, requeued AS (
+WITH {picked}, {noted}requeued AS (
     UPDATE {dead_letter} s SET requeued_at = now()
-    WHERE s.id = ANY (ARRAY(SELECT id FROM picked)) AND {fits}
+    WHERE s.id = ANY (ARRAY(SELECT id FROM picked)) AND {fits}{is_noted}
     RETURNING s.*
 ), inserted AS (
     INSERT INTO {outbox} ({event_id_column}, {aggregate_type_column}, {aggregate_id_column}, {event_type_column},
                           {payload_column}, {headers_column}, {created_at_column}{topic})
-    SELECT event_id, aggregate_type, aggregate_id, event_type, {payload_from_bytes}, headers, created_at{row_topic}
+    SELECT event_id, aggregate_type, aggregate_id, event_type, {payload_from_bytes}, {changed_headers}, created_at{row_topic}
     FROM requeued
     ORDER BY id
 )
 SELECT (SELECT count(*) FROM requeued), 0::bigint, (SELECT max(id) FROM picked)";
+
+/// Notes in the history that headers were corrected. The trigger records the name of the application.
+const NOTED: &str = "
+noted AS MATERIALIZED (
+    SELECT set_config('application_name', left(current_setting('application_name') || ', headers corrected', 63), true)
+), ";
 
 const DISCARD: &str = "
 WITH {picked}, discarded AS (
@@ -126,22 +155,35 @@ impl Filter {
     }
 }
 
+/// How many of the selected dead letters would be rejected again, by the cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RejectedAgain {
+    pub headers: u64,
+    pub too_large: u64,
+    /// Their topic has an invalid name, or is not allowed.
+    pub topic: u64,
+}
+
 /// The dead letters of one outbox.
 pub(crate) struct PostgresDeadLetters {
     reading: ShortTransaction,
     operating: ShortTransaction,
     table: TableName,
     payload: PayloadType,
-    has_topic: bool,
+    topics: TopicRules,
 }
 
 impl PostgresDeadLetters {
     /// For this outbox. Connects on first use.
-    pub(crate) fn new(database: Database, table: TableName, facts: &Facts) -> PostgresDeadLetters {
+    pub(crate) fn new(
+        database: Database,
+        table: TableName,
+        payload: PayloadType,
+        topics: TopicRules,
+    ) -> PostgresDeadLetters {
         let (reading, operating) =
             (ShortTransaction::reading(database.clone()), ShortTransaction::operating(database));
-        let Facts { payload, has_topic, .. } = *facts;
-        PostgresDeadLetters { reading, operating, table, payload, has_topic }
+        PostgresDeadLetters { reading, operating, table, payload, topics }
     }
 
     /// The newest dead letters with an id below `before`, at most `rows`.
@@ -200,7 +242,7 @@ impl PostgresDeadLetters {
     /// Counts the dead letters with an id up to `up_to` whose topic would be lost by a requeue, because the outbox no longer has
     /// the column `topic`.
     pub(crate) async fn losing_their_topic(&self, filter: &Filter, up_to: i64) -> Result<u64, Fault> {
-        if self.has_topic {
+        if self.topics.column {
             return Ok(0);
         }
         let mut params = filter.params();
@@ -209,27 +251,66 @@ impl PostgresDeadLetters {
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
     }
 
-    /// Inserts a batch of dead letters into the outbox again. Returns `None` if nothing was left. If the future is dropped,
-    /// the outcome is unknown.
-    pub(crate) async fn requeue(&self, filter: &Filter, batch: Batch) -> Result<Option<BatchResult>, Fault> {
-        self.act("requeueing dead letters", REQUEUE, filter, batch).await
+    /// Counts the dead letters, among the oldest `most` with an id up to `up_to`, whose events would be rejected again with
+    /// these changes, reserved names of headers, and largest record.
+    pub(crate) async fn rejected_again(
+        &self,
+        filter: &Filter,
+        (up_to, most): (i64, i64),
+        changes: &HeaderChanges,
+        reserved: &[&str],
+        record_bytes_max: usize,
+    ) -> Result<RejectedAgain, Fault> {
+        let mut params = filter.params();
+        params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&up_to, Type::INT8), (&most, Type::INT8)]);
+        let changed = changes.sql(&mut params);
+        params.push((&reserved, Type::TEXT_ARRAY));
+        let sql = REJECTED_AGAIN
+            .replace("{topic_of_event}", &topic_sql(&self.table, &self.topics))
+            .replace("{is_named}", if self.topics.column { "o.topic IS NOT NULL" } else { "false" })
+            .replace("{record_bytes_max}", &record_bytes_max.to_string())
+            .replace("{reserved}", &format!("${}::text[]", params.len()))
+            .replace("{changed_headers}", &changed);
+        let rows = self.reading.query("checking the dead letters", &self.render(&sql), &params).await?;
+        let mut again = RejectedAgain::default();
+        for row in &rows {
+            let (topic, is_named): (String, bool) = (row.get(0), row.get(1));
+            let count = |column: usize| row.get::<_, i64>(column).unsigned_abs();
+            again.headers += count(3);
+            again.too_large += count(4);
+            if check_topic(&topic).is_err() || is_named && !self.topics.allows(&topic) {
+                again.topic += count(2);
+            }
+        }
+        Ok(again)
+    }
+
+    /// Inserts a batch of dead letters into the outbox again, with these changes of their headers. Returns `None` if nothing was
+    /// left. If the future is dropped, the outcome is unknown.
+    pub(crate) async fn requeue(
+        &self,
+        filter: &Filter,
+        batch: Batch,
+        changes: &HeaderChanges,
+    ) -> Result<Option<BatchResult>, Fault> {
+        let mut params = filter.params();
+        params.extend(batch.params());
+        let (noted, is_noted, headers) = if changes.is_none() {
+            ("", "", "headers".to_owned())
+        } else {
+            (NOTED, " AND EXISTS (SELECT FROM noted)", changes.sql(&mut params))
+        };
+        let sql = REQUEUE.replace("{noted}", noted).replace("{is_noted}", is_noted);
+        let sql = self.render(&sql.replace("{changed_headers}", &headers));
+        Ok(batch_result(&self.operating.query("requeueing dead letters", &sql, &params).await?))
     }
 
     /// Deletes a batch of dead letters.
     pub(crate) async fn discard(&self, filter: &Filter, batch: Batch) -> Result<Option<BatchResult>, Fault> {
-        self.act("discarding dead letters", DISCARD, filter, batch).await
-    }
-
-    async fn act(
-        &self,
-        doing: &'static str,
-        sql: &str,
-        filter: &Filter,
-        batch: Batch,
-    ) -> Result<Option<BatchResult>, Fault> {
         let mut params = filter.params();
         params.extend(batch.params());
-        Ok(batch_result(&self.operating.query(doing, &self.render(sql), &params).await?))
+        let rows = self.operating.query("discarding dead letters", &self.render(DISCARD), &params).await?;
+        Ok(batch_result(&rows))
     }
 
     fn render(&self, sql: &str) -> String {
@@ -241,8 +322,8 @@ impl PostgresDeadLetters {
             .replace("{picked}", PICKED)
             .replace("{fits}", &fits)
             .replace("{payload_from_bytes}", &self.payload.decode_sql("payload"))
-            .replace("{topic}", if self.has_topic { ", {topic_column}" } else { "" })
-            .replace("{row_topic}", if self.has_topic { ", row_topic" } else { "" });
+            .replace("{topic}", if self.topics.column { ", {topic_column}" } else { "" })
+            .replace("{row_topic}", if self.topics.column { ", row_topic" } else { "" });
         self.table.render(&sql)
     }
 }

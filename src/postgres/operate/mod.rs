@@ -3,6 +3,7 @@
 pub(crate) mod acts;
 pub(crate) mod blocked_keys;
 pub(crate) mod dead_letters;
+pub(crate) mod header_changes;
 pub(crate) mod outbox_rows;
 pub(crate) mod pauses;
 pub(crate) mod replay;

@@ -87,7 +87,9 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     let Some(mut claimed) = claim::claim(relay, outbox, lanes, skip_locked).await? else {
         return Ok(Cycle::default());
     };
-    let mut batch = Batch::new(relay.narrowing.on_rejected(lanes, relay.settings.limits().on_rejected));
+    let limits = relay.settings.limits();
+    let on_rejected = relay.narrowing.on_rejected(lanes, limits.on_rejected);
+    let mut batch = Batch::new(on_rejected).holding_after(limits.rejections_before_hold);
     session.begin(&relay.rows.refusals);
     publish::publish(relay, session, &mut claimed, &mut batch).await;
     let unjudged = judge_suspects(relay, session, &mut claimed, &mut batch).await;

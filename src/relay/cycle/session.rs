@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   row ── route ──▶ topic closed? ──▶ partition ──▶ first row of the partition: alone ──▶ the rest, in order
-//!            │             │
-//!            └ name bad    └ held: its rows wait
+//!                          │
+//!                          └ held: its rows wait
 //! ```
 //!
 //! - The first failure closes the session permanently: nothing more is sent. Otherwise row 2 could overtake row 1, for
@@ -12,6 +12,8 @@
 //!   batches, because the number of its partitions may change.
 //! - A row as large as one that its topic has refused is kept back to be judged alone. Earlier rows of its partition are
 //!   sent, and later ones wait for the next batch.
+//! - A row that cannot become a record is rejected. After too many of them in a row, their topic is held, even if its name
+//!   is invalid, and the rest of its rows wait.
 //! - The first row of a partition is sent alone and waits for its ack. Brokers accept the first request of an unknown
 //!   producer ID at *any* sequence number: if the first request failed and the second one were stored, the first would be
 //!   lost although it is reported as delivered.
@@ -22,6 +24,7 @@ use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::partition::{self, Counts};
 use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
+use crate::relay::reason::REJECTS_EVERYTHING;
 use crate::relay::rows::Fate;
 use crate::relay::rows::batch::Batch;
 use crate::relay::rows::refusals::Refusals;
@@ -34,6 +37,10 @@ use tokio::time::Instant;
 /// How long a partition stays primed. It must be shorter than `producer.id.expiration.ms` (1 day by default), after which
 /// brokers forget a producer ID.
 const PRIMED_FOR: Duration = Duration::from_secs(600);
+
+/// The longest name of a topic that is held for its rows, in bytes. A claim cuts longer values of a large row, and the names of
+/// held topics have an index.
+const HELD_NAME_MAX: usize = 299;
 
 /// The maximum number of topics, and of routes, that a session remembers between two batches.
 const TOPICS_KEPT: usize = 4_096;
@@ -49,6 +56,7 @@ pub struct Session<P> {
     /// Rows that wait for the first row of their partition.
     deferred: Vec<u32>,
     large_rows: LargeRows,
+    refusals: Refusals,
     /// What all sessions know about the partitions of topics, and how many changes this one has seen.
     counts: Rc<Counts>,
     changes_seen: u64,
@@ -109,6 +117,7 @@ impl<P: Producer> Session<P> {
             destinations: Vec::new(),
             deferred: Vec::new(),
             large_rows: LargeRows::default(),
+            refusals: Refusals::new(),
             unreported: 0,
             reports: Vec::new(),
             now: Instant::now(),
@@ -129,6 +138,7 @@ impl<P: Producer> Session<P> {
         self.destinations.clear();
         self.publishing_since = None;
         self.large_rows.begin(&refusals.sizes);
+        self.refusals = refusals.clone();
         self.now = Instant::now();
         self.look_up_due();
         self.forget_topics();
@@ -178,13 +188,9 @@ impl<P: Producer> Session<P> {
             if batch.fate(index) != Fate::Open || batch.is_blocked(index) {
                 continue;
             }
-            let topic = loop {
+            let Route { topic, invalid } = loop {
                 match self.routes.get(topic::dependency(topics, &batch.rows()[index], &mut buffer)) {
-                    Some(Route::Topic(topic)) => break Some(*topic),
-                    Some(Route::Invalid(topic, rejection)) => {
-                        batch.rejected(index, topic, rejection.clone());
-                        break None;
-                    }
+                    Some(route) => break route.clone(),
                     None => {
                         if let Err(failure) = self.find_routes(topics, batch, index).await {
                             return self.close(failure);
@@ -192,8 +198,14 @@ impl<P: Producer> Session<P> {
                     }
                 }
             };
-            if let Some(topic) = topic {
-                self.send_to(batch, index, topic);
+            match invalid {
+                None => self.send_to(batch, index, topic),
+                Some(rejection) => {
+                    self.destinations[index] = Some(Destination { topic: topic as u32, partition: 0 });
+                    if !matches!(self.topics[topic].state, TopicState::Held(_)) {
+                        self.reject(batch, index, topic, rejection);
+                    }
+                }
             }
         }
         self.absorb(batch);
@@ -316,13 +328,31 @@ impl<P: Producer> Session<P> {
             Ok(()) => {
                 self.unreported += 1;
                 batch.in_flight(index);
+                self.refusals.sent(&topic.name);
                 if matches!(priming, Priming::Fresh) {
                     *priming = Priming::Sent;
                 }
             }
-            Err(Refusal::Row(rejection)) => batch.rejected(index, &topic.name, rejection),
+            Err(Refusal::Row(rejection)) => self.reject(batch, index, destination.topic as usize, rejection),
             Err(Refusal::Session(failure)) => self.close(failure),
         }
+    }
+
+    /// Rejects a row that cannot become a record. After too many of them in a row, the cause is probably the writer, so this
+    /// holds their topic instead.
+    fn reject<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, topic: usize, rejection: Rejection) {
+        let Topic { name, state, .. } = &mut self.topics[topic];
+        let limit = batch.invalid_before_hold();
+        let may_hold = limit < usize::MAX && name.len() <= HELD_NAME_MAX;
+        if !may_hold || self.refusals.refused_unsent(name, batch.rows()[index].event_id()) <= limit {
+            return batch.rejected(index, name, rejection);
+        }
+        let error =
+            format!("more than {limit} events in a row were rejected before sending: {}", rejection.error);
+        *state = TopicState::Held(REJECTS_EVERYTHING.rejection(error));
+        let destinations = &self.destinations;
+        let is_held = |index: u32| destinations[index as usize].is_some_and(|to| to.topic as usize == topic);
+        self.deferred.retain(|index| !is_held(*index));
     }
 
     /// Where a row of the current batch goes, if known.

@@ -41,13 +41,12 @@ pub(crate) struct Episodes<K>(BTreeMap<K, Episode>);
 impl<K: Ord> Episodes<K> {
     /// Counts an occurrence. Returns true if it begins an episode, which the caller reports.
     pub(crate) fn begins(&mut self, key: K) -> bool {
-        let mut begins = false;
-        let begin = || {
-            begins = true;
-            Episode::begin()
-        };
-        self.0.entry(key).and_modify(Episode::again).or_insert_with(begin);
-        begins
+        self.count(key) == 1
+    }
+
+    /// Counts an occurrence, and returns how many of its episode there are.
+    pub(crate) fn count(&mut self, key: K) -> u64 {
+        self.0.entry(key).and_modify(Episode::again).or_insert_with(Episode::begin).times
     }
 
     /// Ends the episodes for which `is_over` is true, and returns them in the order of their keys.

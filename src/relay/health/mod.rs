@@ -129,7 +129,7 @@ impl Health {
         self.stats.observe_latency(Duration::from_micros(late_us.unsigned_abs()));
     }
 
-    /// Counts a rejected row. Only the first of a run is reported, with the consequence for the row.
+    /// Counts a rejected row. The first of a run is reported with the consequence for the row, and later ones with their number.
     pub(crate) fn rejected<E: Event>(
         &self,
         RejectedRow { row, topic, why }: &RejectedRow<'_, E>,
@@ -143,17 +143,24 @@ impl Health {
             ("event_rejected", "event rejected")
         };
         let fix = || reason::fix(reason::remedy(why.reason));
-        if !self.rejections.begins(topic, why.reason) {
-            tracing::debug!(
+        match self.rejections.counts(topic, why.reason) {
+            None => tracing::debug!(
                 event_id = %row.event_id(), topic, reason = why.reason,
                 "another {what} for the same reason, {consequence}: {}. {}",
                 why.error, fix()
-            );
-            return;
+            ),
+            Some(1) => tracing::warn!(
+                code, event_id = %row.event_id(), topic, reason = why.reason,
+                "{what}, {consequence}: {}. {}", why.error, fix()
+            ),
+            Some(events) => tracing::warn!(
+                code = "rejections_continue",
+                topic,
+                reason = why.reason,
+                events,
+                "events rejected for the same reason. {}",
+                fix()
+            ),
         }
-        tracing::warn!(
-            code, event_id = %row.event_id(), topic, reason = why.reason,
-            "{what}, {consequence}: {}. {}", why.error, fix()
-        );
     }
 }

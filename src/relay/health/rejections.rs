@@ -1,5 +1,5 @@
-//! Rejected rows may come in thousands. The first of a run is reported, and at its end the number of rows. Each row is in
-//! the database.
+//! Rejected rows may come in thousands. The first of a run is reported, then the 10th, the 100th, and so on, and at its end the
+//! number of rows. Each row is in the database.
 
 use crate::relay::health::episodes::{Episode, Episodes};
 use std::cell::RefCell;
@@ -18,14 +18,15 @@ type Run = (String, &'static str);
 pub(crate) struct Rejections(RefCell<Episodes<Run>>);
 
 impl Rejections {
-    /// Counts a row. Returns true if it is the first of its run, which the caller reports.
-    pub(crate) fn begins(&self, topic: &str, reason: &'static str) -> bool {
+    /// Counts a row. Returns how many its run has now, if the caller has to report it.
+    pub(crate) fn counts(&self, topic: &str, reason: &'static str) -> Option<u64> {
         let mut runs = self.0.borrow_mut();
         let mut run = (topic.to_owned(), reason);
         if runs.len() >= TOPICS_MAX && !runs.contains(&run) {
             run.0.clear();
         }
-        runs.begins(run)
+        let rows = runs.count(run);
+        (10_u64.pow(rows.ilog10()) == rows).then_some(rows)
     }
 
     pub(crate) fn report_over(&self) {
@@ -68,27 +69,35 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_run_has_one_beginning_and_one_end() {
         let rejections = Rejections::default();
-        assert!(rejections.begins("events.order", "invalid-record"));
+        assert_eq!(rejections.counts("events.order", "invalid-record"), Some(1));
         for _ in 0..9 {
             advance(QUIET).await;
-            assert!(!rejections.begins("events.order", "invalid-record"));
+            _ = rejections.counts("events.order", "invalid-record");
             assert_eq!(rejections.end(|run| run.quiet() > QUIET), []);
         }
-        assert!(rejections.begins("events.order", "record-too-large"), "another reason is another run");
+        let other = rejections.counts("events.order", "record-too-large");
+        assert_eq!(other, Some(1), "another reason is another run");
         advance(QUIET * 2).await;
         let ended = rejections.end(|run| run.quiet() > QUIET);
         assert_eq!(ended.len(), 1, "a single row is not reported again");
         let ((topic, reason), run) = &ended[0];
         assert_eq!((topic.as_str(), *reason, run.times), ("events.order", "invalid-record", 10));
         assert_eq!(run.latest - run.since, QUIET * 9);
-        assert!(rejections.begins("events.order", "invalid-record"), "the next run");
+        assert_eq!(rejections.counts("events.order", "invalid-record"), Some(1), "the next run");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_run_is_reported_in_between() {
+        let rejections = Rejections::default();
+        let reported = (0..50_000).filter_map(|_| rejections.counts("events.order", "invalid-headers"));
+        assert_eq!(reported.collect::<Vec<_>>(), [1, 10, 100, 1_000, 10_000]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn rows_of_many_topics_share_one_run() {
         let rejections = Rejections::default();
-        let begun = (0..1_000).filter(|row| rejections.begins(&format!("events.{row}"), "no-topic")).count();
-        assert_eq!(begun, TOPICS_MAX + 1);
+        let begins = |row: &u32| rejections.counts(&format!("events.{row}"), "no-topic") == Some(1);
+        assert_eq!((0..1_000).filter(begins).count(), TOPICS_MAX + 1);
         let ended = rejections.end(|_| true);
         assert_eq!(ended.len(), 1);
         let ((topic, _), run) = &ended[0];

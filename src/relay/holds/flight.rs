@@ -150,9 +150,8 @@ impl<P: Producer, E: Event> Flight<P, E> {
                 found.unknown.push(due.topic);
                 continue;
             };
-            if topic::of(&relay.topics, &row).is_err() {
-                // The topic was allowed when it was held. A later claim rejects the row.
-                found.works.push(due.topic);
+            if let Err((_, rejection)) = topic::of(&relay.topics, &row) {
+                classify(due, rejection.into(), found);
             } else if relay.rows.acknowledged.borrow().contains(&row) {
                 // An earlier probe sent it, which does not show whether the topic works now.
                 recovered.push(row);
@@ -186,11 +185,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
                 self.probes.push(Probe { index, due, row, outcome: None });
             }
             Err(Refusal::Session(failure)) => found.fails.push((due.topic, failure)),
-            Err(Refusal::Row(rejection)) => {
-                let failure =
-                    Failure { kind: FailureKind::Row, reason: rejection.reason, error: rejection.error };
-                classify(due, failure, found);
-            }
+            Err(Refusal::Row(rejection)) => classify(due, rejection.into(), found),
         }
     }
 

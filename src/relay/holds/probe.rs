@@ -25,7 +25,8 @@ use crate::relay::holds::results::ProbeResults;
 use crate::relay::lane::LANES;
 use crate::relay::outbox::Outbox;
 use crate::relay::publisher::{Producer, Publisher};
-use crate::relay::reason::NO_ANSWER;
+use crate::relay::reason::{INVALID_TOPIC_NAME, NO_ANSWER};
+use pg_outbox::topic::check_topic;
 use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -176,6 +177,10 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let in_flight: HashSet<&str> = self.late.iter().flat_map(Flight::topics).collect();
         due.retain(|due| !in_flight.contains(due.topic.as_str()));
         self.unfinished.retain(|topic| !in_flight.contains(topic.as_str()));
+        let due = self.of_valid_names(due, found).await?;
+        if due.is_empty() {
+            return Ok(());
+        }
         let producer = match self.producer().await {
             Ok(producer) => producer,
             Err(failure) => {
@@ -212,6 +217,23 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             };
         let kept = self.keep_late(flight, found).await;
         done.and(kept)
+    }
+
+    /// Handles the topics whose names are invalid, and returns the others. Such a topic is released when no row waits for it,
+    /// because its rows were corrected or deleted.
+    async fn of_valid_names(&mut self, due: Vec<Due>, found: &mut ProbeResults) -> Result<Vec<Due>, Fault> {
+        let (valid, invalid): (Vec<Due>, Vec<Due>) =
+            due.into_iter().partition(|due| check_topic(&due.topic).is_ok());
+        let witnesses = if invalid.is_empty() { Vec::new() } else { self.holds.witnesses(&invalid).await? };
+        for (Due { topic, .. }, witness) in invalid.into_iter().zip(witnesses) {
+            match (witness, check_topic(&topic)) {
+                (Some(_), Err(error)) => {
+                    found.fails.push((topic, INVALID_TOPIC_NAME.failure(error.to_string())));
+                }
+                _ => found.works.push(topic),
+            }
+        }
+        Ok(valid)
     }
 
     /// Handles rows that Postgres cannot read. Several topics are probed one at a time. A single topic is released, because

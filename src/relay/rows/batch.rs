@@ -16,6 +16,8 @@ pub struct Batch<E> {
     fates: Vec<Fate>,
     rejections: Vec<(String, Rejection)>,
     on_rejected: OnRejected,
+    /// After this many invalid rows of a topic in a row, the next one holds the topic.
+    invalid_before_hold: usize,
     /// Keys that wait behind a rejected row of this batch, with the index of the first such row.
     blocked_keys: HashMap<Vec<u8>, usize>,
     bytes: usize,
@@ -36,6 +38,7 @@ impl<E: Event> Batch<E> {
             fates: Vec::new(),
             rejections: Vec::new(),
             on_rejected,
+            invalid_before_hold: usize::MAX,
             blocked_keys: HashMap::new(),
             bytes: 0,
             recovered: 0,
@@ -45,6 +48,16 @@ impl<E: Event> Batch<E> {
             end: ReadEnd::More,
             read: None,
         }
+    }
+
+    /// Sets after how many invalid rows of a topic in a row the next one holds the topic. A blocked key waits anyway.
+    pub(crate) fn holding_after(self, rows: u32) -> Batch<E> {
+        let holds = self.on_rejected == OnRejected::DeadLetter;
+        Batch { invalid_before_hold: if holds { rows as usize } else { usize::MAX }, ..self }
+    }
+
+    pub(crate) fn invalid_before_hold(&self) -> usize {
+        self.invalid_before_hold
     }
 
     /// Sets the maximum number of rows that the read returns from each lane of the claim.

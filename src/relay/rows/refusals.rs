@@ -7,18 +7,23 @@ use uuid::Uuid;
 
 /// How many refused rows of a topic are remembered. If there are more, they are forgotten, but still counted.
 const ROWS_MAX: usize = 1_000;
+/// How many topics are remembered. Invalid names can be any number of different ones.
+const TOPICS_MAX: usize = 1_000;
 
-/// Shared by the workers and the prober of one relay. Usually empty.
-#[derive(Default)]
+/// Shared by the workers and the prober of one relay. Usually empty. Clones share their content.
+#[derive(Clone, Default)]
 pub struct Refusals {
-    topics: RefCell<HashMap<String, RefusedRows>>,
+    topics: Rc<RefCell<HashMap<String, RefusedRows>>>,
     pub(crate) sizes: RefusedSizes,
 }
 
-/// The rows of a topic that were refused alone since the last accepted row.
+/// The rows of a topic that were refused alone, or before they were sent, since the last accepted row.
 #[derive(Default)]
 struct RefusedRows {
     count: usize,
+    /// How many of them were refused before they were sent. They are counted until a row is sent, because Kafka has not
+    /// answered yet when the next row of the batch is refused.
+    unsent: usize,
     /// The latest of them. A row that is judged again because its rejection could not be recorded counts once.
     latest: HashSet<Uuid>,
 }
@@ -35,13 +40,41 @@ impl Refusals {
         if let Some(size) = too_large {
             self.sizes.refused(topic, size);
         }
+        self.count(topic, row, 0)
+    }
+
+    /// Records a row that was refused before it was sent. Returns the same as [`Refusals::refused`].
+    pub(crate) fn refused_unsent(&self, topic: &str, row: Uuid) -> usize {
+        self.count(topic, row, 1)
+    }
+
+    fn count(&self, topic: &str, row: Uuid, unsent: usize) -> usize {
         let mut topics = self.topics.borrow_mut();
+        if topics.len() == TOPICS_MAX && !topics.contains_key(topic) {
+            topics.clear();
+        }
         let rows = topics.entry(topic.to_owned()).or_default();
         if rows.latest.len() == ROWS_MAX && !rows.latest.contains(&row) {
             rows.latest.clear();
         }
-        rows.count += usize::from(rows.latest.insert(row));
+        if rows.latest.insert(row) {
+            rows.count += 1;
+            rows.unsent += unsent;
+        }
         rows.count
+    }
+
+    /// Records that a row was sent, so the rows before it that were refused unsent show nothing about the topic.
+    pub(crate) fn sent(&self, topic: &str) {
+        let mut topics = self.topics.borrow_mut();
+        if topics.is_empty() {
+            return;
+        }
+        let Some(rows) = topics.get_mut(topic) else { return };
+        rows.count -= std::mem::take(&mut rows.unsent);
+        if rows.count == 0 {
+            topics.remove(topic);
+        }
     }
 
     /// Records that rows were accepted. `size` is that of the largest, or 0 if it is unknown.
@@ -113,6 +146,31 @@ mod tests {
             assert_eq!(refusals.refused("a", row, None), number, "judged again");
         }
         assert!(refusals.topics.borrow()["a"].latest.len() <= ROWS_MAX);
+    }
+
+    #[test]
+    fn rows_refused_unsent_are_counted_until_one_is_sent() {
+        let refusals = Refusals::new();
+        assert_eq!(refusals.refused("a", row(1), None), 1);
+        assert_eq!(refusals.refused_unsent("a", row(2)), 2);
+        assert_eq!(refusals.refused_unsent("a", row(3)), 3);
+        refusals.sent("b");
+        assert_eq!(refusals.refused_unsent("a", row(4)), 4);
+        refusals.sent("a");
+        assert_eq!(refusals.refused_unsent("a", row(5)), 2, "Kafka has not accepted the row yet");
+        refusals.accepted("a", 10);
+        assert_eq!(refusals.refused_unsent("a", row(6)), 1);
+        refusals.sent("a");
+        assert!(refusals.topics.borrow().is_empty());
+    }
+
+    #[test]
+    fn any_number_of_invalid_names_takes_bounded_memory() {
+        let refusals = Refusals::new();
+        for number in 0..10 * TOPICS_MAX {
+            refusals.refused_unsent(&format!("a b {number}"), row(1));
+        }
+        assert!(refusals.topics.borrow().len() <= TOPICS_MAX);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::postgres::cycle::reap::PATROLS_PER_RETENTION;
 use crate::postgres::diagnose::status::{
     self, BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, Counters, DEAD_LETTERS_COUNTED_MAX, OutboxStatus,
-    RelayConnection, VacuumHolder,
+    RejectedEvents, RelayConnection, VacuumHolder,
 };
 use crate::postgres::operate::pauses::{PausedScope, Scope};
 use crate::relay::reason::{blocked_key_remedy, remedy};
@@ -28,8 +28,12 @@ impl Report {
         rates: Option<Rates>,
         verdict: Verdict,
     ) -> Report {
-        let dead: i64 = status.dead_letters.iter().map(|(_, rows)| rows).sum();
-        let reason = |(reason, rows): &(String, i64)| Reason { reason: reason.clone(), rows: *rows };
+        let dead: i64 = status.dead_letters.iter().map(|dead| dead.rows).sum();
+        let reason = |RejectedEvents { reason, rows, recent }: &RejectedEvents| Reason {
+            reason: reason.clone(),
+            rows: *rows,
+            recent: *recent,
+        };
         Report {
             verdict,
             table: config.outbox.table.to_string(),
@@ -49,6 +53,7 @@ impl Report {
             dead_letters: DeadLetters {
                 rows: dead,
                 at_least: dead >= DEAD_LETTERS_COUNTED_MAX,
+                recent: status.dead_letters.iter().map(|dead| dead.recent).sum(),
                 by_reason: status.dead_letters.iter().map(reason).collect(),
             },
             relays,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::postgres::diagnose::status::{
-    Doing, FirstUnsent, HeldTopic, Reaping, RelayConnection, Sent, Size, Versions,
+    Doing, FirstUnsent, HeldTopic, Reaping, RejectedEvents, RelayConnection, Sent, Size, Versions,
 };
 use crate::postgres::operate::pauses::PausedScope;
 use std::time::SystemTime;
@@ -92,13 +92,33 @@ fn events_sent_at_once_are_healthy() {
     assert_eq!((state, why.as_str(), command), (OutboxState::Healthy, "no events are waiting", None));
     let (state, why, _) = judged(&waiting(3, SECOND), None, false);
     assert_eq!((state, why.as_str()), (OutboxState::Healthy, "the oldest waiting event is 1s old"));
-    let dead = OutboxStatus { dead_letters: vec![("x".to_owned(), 2)], ..at_rest() };
-    let (state, why, command) = judged(&dead, None, false);
+    let (state, why, command) = judged(&rejected(9, 9), None, false);
     assert_eq!(
         (state, why.as_str()),
-        (OutboxState::Healthy, "no events are waiting; 2 dead letters to review")
+        (OutboxState::Healthy, "no events are waiting; 9 dead letters to review")
     );
     assert_eq!(command.unwrap(), "outbox-relay dead-letters list --config relay.toml");
+}
+
+/// An outbox with this many dead letters, of which so many are recent.
+fn rejected(rows: i64, recent: i64) -> OutboxStatus {
+    let of = |reason: &str, rows, recent| RejectedEvents { reason: reason.to_owned(), rows, recent };
+    let dead_letters = vec![of("record-too-large", rows, 0), of("invalid-headers", 0, recent)];
+    OutboxStatus { dead_letters, ..at_rest() }
+}
+
+#[test]
+fn many_recent_rejections_are_not_healthy() {
+    let (state, why, command) = judged(&rejected(1_000, 10), None, false);
+    assert_eq!(
+        (state, why.as_str()),
+        (
+            OutboxState::Behind,
+            "10 events rejected in the last 10 minutes (most: invalid-headers), but other events continue"
+        )
+    );
+    assert_eq!(command.unwrap(), "outbox-relay dead-letters list --config relay.toml");
+    assert_eq!(judged(&rejected(1_000, 9), None, false).0, OutboxState::Healthy);
 }
 
 #[test]

@@ -31,9 +31,9 @@ fn assert_lines(relay: &RelayProcess, expected: &[&[&str]]) {
 }
 
 #[tokio::test]
-async fn consecutive_refused_events_are_two_lines() {
+async fn consecutive_refused_events_are_a_few_lines() {
     let outbox = Outbox::without_topics("refused_lines").await;
-    let mut relay = outbox.start_relay().await;
+    let mut relay = outbox.relay().set("outbox", "rejections_before_hold", 100).start().await;
     for batch in 0..3 {
         // Kafka does not allow a topic of this name.
         rows::insert(&outbox, "a b", 10, batch * 10..(batch + 1) * 10, Filling::Nothing).await;
@@ -45,6 +45,7 @@ async fn consecutive_refused_events_are_two_lines() {
         &relay,
         &[
             &[" WARN ", "event rejected", "Fix: "],
+            &[" WARN ", "events rejected for the same reason", "code=\"rejections_continue\"", "events=10"],
             &[" INFO ", "run of rejected events ended", "code=\"rejections_ended\"", "events=30", "seconds="],
         ],
     );

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use crate::operating::commands::{Setup, kafka};
 use crate::support::database::run;
 
+mod header_changes;
 mod requeue;
 mod terminal;
 

@@ -58,7 +58,7 @@ const ROWS: &[Row] = &[
     Row { headers: r#"'{"n": {"deep": ["x"]}}'"#, key: "'nested'", reason: HEADERS, ..PLAIN },
     Row { headers: r#"'["x"]'"#, key: "'array'", reason: HEADERS, ..PLAIN },
     Row { headers: r#"'"x"'"#, key: "'scalar'", reason: HEADERS, ..PLAIN },
-    Row { headers: "'null'", key: "'json null'", reason: HEADERS, ..PLAIN },
+    Row { headers: "'null'", key: "'json null'", ..PLAIN },
     Row { headers: "'{}'", key: "'no headers'", ..PLAIN },
     Row { kind: "'a b'", key: "'space'", reason: NAME, ..PLAIN },
     Row { kind: "'a/b'", key: "'slash'", reason: NAME, ..PLAIN },

@@ -9,3 +9,4 @@ mod record_size;
 mod topic_column;
 mod topics_by_event_type;
 pub(crate) mod unreadable;
+mod waves;

@@ -46,6 +46,8 @@ struct Topic {
     denied: bool,
     /// A broken validator refuses every record.
     rejects: bool,
+    /// Its events cannot become records.
+    invalid: bool,
     /// It was missing after the start, or one of its partitions was blocked.
     was_away: bool,
     partitions: [Partition; PARTITIONS],
@@ -121,6 +123,16 @@ impl Broker {
         self.state.borrow_mut().topics[topic as usize].rejects = rejects;
     }
 
+    /// Sets whether the events of the topic are refused before they are sent.
+    pub fn set_invalid(&self, topic: u8, invalid: bool) {
+        self.world.note("events are invalid:", (TOPICS[topic as usize], invalid));
+        self.state.borrow_mut().topics[topic as usize].invalid = invalid;
+    }
+
+    pub fn is_invalid(&self, topic: u8) -> bool {
+        self.state.borrow().topics[topic as usize].invalid
+    }
+
     pub fn set_unavailable(&self, away: bool) {
         self.world.note("Kafka is unavailable:", away);
         self.state.borrow_mut().away = away;
@@ -152,7 +164,7 @@ impl Broker {
         for topic in 0..self.world.plan.topics as u8 {
             self.create_topic(topic);
             let topic = &mut self.state.borrow_mut().topics[topic as usize];
-            (topic.denied, topic.rejects) = (false, false);
+            (topic.denied, topic.rejects, topic.invalid) = (false, false, false);
             for partition in &mut topic.partitions {
                 partition.unavailable_until = None;
             }

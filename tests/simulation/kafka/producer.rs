@@ -175,7 +175,11 @@ impl Producer for SimProducer {
         let world = Rc::clone(&self.shared.cluster.broker.world);
         let cluster = &self.shared.cluster;
         cluster.broker.promises.sent(cluster.process.number, &event);
-        if self.shared.cluster.broker.promises.is_unsendable(event.identity) {
+        let is_invalid = cluster.broker.is_invalid(place.topic);
+        if is_invalid {
+            cluster.broker.promises.refused_alone(event.identity);
+        }
+        if is_invalid || cluster.broker.promises.is_unsendable(event.identity) {
             if world.breaks(Sabotage::BlockedBehindOpenRow) {
                 cluster.process.refused.borrow_mut().push(event);
             }

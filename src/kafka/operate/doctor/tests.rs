@@ -6,14 +6,14 @@ fn words(
     settings: Result<(usize, i64), Unknown>,
     largest_bytes: i64,
 ) -> Vec<&'static str> {
-    let topic = TopicInUse { topic: "events.order".to_owned(), waiting: 1, largest_bytes };
+    let topic = TopicInUse { topic: "events.order".to_owned(), has_events: true, waiting: 1, largest_bytes };
     let settings = settings.map(|(min_insync, request_bytes_max)| TopicSettings {
         min_insync,
         request_bytes_max,
         unclean_election: false,
     });
     let described = Described { replicas, in_sync, settings };
-    judge(&topic, &described).iter().map(|finding| finding.code.word).collect()
+    judge(&topic, &described, 1_000_000).iter().map(|finding| finding.code.word).collect()
 }
 
 #[test]
@@ -31,6 +31,8 @@ fn a_topic_should_survive_the_loss_of_one_broker() {
     assert_eq!(words(3, 1, Ok((2, 1_000)), 10), ["partition-unavailable"]);
     assert_eq!(words(3, 0, Ok((2, 1_000)), 10), ["partition-unavailable"]);
     assert_eq!(words(3, 3, Ok((2, 1_000)), 1_001), ["payload-above-topic-limit"]);
+    assert_eq!(words(3, 3, Ok((2, 1_048_588)), 10), [""; 0], "both defaults");
+    assert_eq!(words(3, 3, Ok((2, 5_242_880)), 10), ["topic-limit-above-relay"]);
     assert_eq!(words(3, 3, Err(Unknown::Hidden), 10), ["topic-settings-hidden"]);
     assert_eq!(words(3, 0, Err(Unknown::Hidden), 10), ["topic-settings-hidden", "partition-unavailable"]);
     assert_eq!(words(3, 3, Err(Unknown::Unsupported), 10), [""; 0]);

@@ -2,15 +2,18 @@
 
 use super::Context;
 use super::schema::Schema;
-use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVENT_TOPIC_NOT_ALLOWED};
+use crate::doctor::codes::{
+    EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVENT_TOPIC_NOT_ALLOWED, EVENTS_REJECTED,
+};
 use crate::doctor::{Code, Finding, TopicInUse};
 use crate::postgres::connection::transaction::Params;
 use crate::postgres::cycle::statements::topic_sql;
 use crate::postgres::table::fill;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
-use crate::relay::reason::remedy;
+use crate::relay::reason::{RECORD_TOO_LARGE, remedy};
 use crate::relay::topic::TopicRules;
+use crate::text::counted;
 use pg_outbox::topic::check_topic;
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
@@ -39,7 +42,7 @@ CROSS JOIN LATERAL (
     SELECT o.id, {topic} AS topic, {is_named} AS is_named,
            coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type) AS bytes,
            CASE WHEN pg_column_size(o.headers) <= 2000 AND pg_column_compression(o.headers) IS NULL
-                THEN CASE WHEN jsonb_typeof(o.headers) <> 'object' THEN true
+                THEN CASE WHEN jsonb_typeof(o.headers) NOT IN ('object', 'null') THEN true
                           ELSE o.headers @? '$.* ? (@.type() <> \"string\")'
                                OR o.headers ?| $5::text[] END
                 ELSE false END AS bad_headers
@@ -57,6 +60,20 @@ const LATEST: &str = "
 SELECT DISTINCT left({topic}, 300)
 FROM (SELECT {columns} FROM {rows_with_topic} AS latest ORDER BY id DESC LIMIT $1::bigint) AS o
 LIMIT $2::bigint";
+
+/// The latest dead letters that were not requeued, by topic and reason. Only some columns are needed, because the relay may not read
+/// the others.
+const REJECTED: &str = "
+SELECT left(d.topic, 300), d.reason, count(*) FILTER (WHERE d.rejected_at > now() - interval '1 hour')
+FROM (
+    SELECT topic, reason, rejected_at FROM {dead_letter} WHERE requeued_at IS NULL ORDER BY id DESC LIMIT $1::bigint
+) AS d
+GROUP BY 1, 2
+ORDER BY 3 DESC
+LIMIT $2::bigint";
+
+/// How many dead letters are read.
+const DEAD_LETTERS_MAX: i64 = 10_000;
 
 pub(super) async fn examine(
     context: &Context<'_>,
@@ -83,6 +100,20 @@ pub(super) async fn examine(
         if check_topic(&topic).is_ok() && !is_rejected {
             in_use(&mut found, topic);
         }
+    }
+    for row in rejected(context).await? {
+        let (topic, reason, recent): (String, String, i64) = (row.get(0), row.get(1), row.get(2));
+        if recent > 0 {
+            findings.push(wave(context, &topic, &reason, recent));
+        }
+        // The limit of the topic may be above that of the relay.
+        if reason == RECORD_TOO_LARGE.word && check_topic(&topic).is_ok() {
+            in_use(&mut found, topic);
+        }
+    }
+    for topic in topics.named() {
+        let new = TopicInUse { topic: topic.to_owned(), has_events: false, waiting: 0, largest_bytes: 0 };
+        found.entry(new.topic.clone()).or_insert(new);
     }
     Ok((findings, found.into_values().collect()))
 }
@@ -126,6 +157,18 @@ async fn latest(context: &Context<'_>, topics: &TopicRules) -> Result<Vec<Row>, 
     context.transaction.query(DOING, &sql, params).await
 }
 
+async fn rejected(context: &Context<'_>) -> Result<Vec<Row>, Fault> {
+    context.rows(DOING, REJECTED, &[(&DEAD_LETTERS_MAX, Type::INT8), (&TOPICS_MAX, Type::INT8)]).await
+}
+
+fn wave(context: &Context<'_>, topic: &str, reason: &str, recent: i64) -> Finding {
+    let problem = format!(
+        "rejected within the last hour for the reason {reason}: {}",
+        counted(recent.unsigned_abs(), "event")
+    );
+    EVENTS_REJECTED.found(format!("{}, topic {topic}", context.table), problem, remedy(reason))
+}
+
 /// Rows that the relay cannot send to their topic.
 fn without_topic(context: &Context<'_>, topics: &TopicRules, row: &Row, topic: &str) -> Option<Finding> {
     let is_named: bool = row.get(8);
@@ -143,7 +186,7 @@ fn without_topic(context: &Context<'_>, topics: &TopicRules, row: &Row, topic: &
 }
 
 fn in_use(topics: &mut BTreeMap<String, TopicInUse>, topic: String) -> &mut TopicInUse {
-    let new = TopicInUse { topic: topic.clone(), waiting: 0, largest_bytes: 0 };
+    let new = TopicInUse { topic: topic.clone(), has_events: true, waiting: 0, largest_bytes: 0 };
     topics.entry(topic).or_insert(new)
 }
 

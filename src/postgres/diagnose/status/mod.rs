@@ -13,7 +13,7 @@ pub(crate) use sent::{Counters, Latency, Reaping, SENT_ROWS_READ_MAX, Sent};
 pub(crate) use server::{Size, Versions};
 pub(crate) use waiting::{
     BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, DEAD_LETTERS_COUNTED_MAX, FIRST_ROWS_A_LANE, FirstUnsent,
-    HeldTopic, KeyBlock, LaneStatus, PAUSES_LISTED_MAX,
+    HeldTopic, KeyBlock, LaneStatus, PAUSES_LISTED_MAX, RejectedEvents,
 };
 
 use crate::config;
@@ -43,7 +43,7 @@ pub(crate) struct OutboxStatus {
     /// The longest held first, at most 100.
     pub held: Vec<HeldTopic>,
     /// The number of dead letters that were not requeued, by reason, among the latest [`DEAD_LETTERS_COUNTED_MAX`].
-    pub dead_letters: Vec<(String, i64)>,
+    pub dead_letters: Vec<RejectedEvents>,
     /// The number of blocked keys, counted up to [`BLOCKED_KEYS_COUNTED_MAX`].
     pub blocked_keys: i64,
     /// The oldest blocks, at most 5.
@@ -127,7 +127,7 @@ impl PostgresStatus {
             oldest: seconds(oldest.get(0)),
             first,
             held: held.iter().map(HeldTopic::from).collect(),
-            dead_letters: dead.iter().map(|row| (row.get(0), row.get(1))).collect(),
+            dead_letters: dead.iter().map(RejectedEvents::from).collect(),
             blocked_keys: blocked.first().map_or(0, |row| row.get(5)),
             blocked: blocked.iter().map(KeyBlock::from).collect(),
             paused: paused.iter().map(pauses::paused).collect(),

@@ -21,8 +21,8 @@ pub(crate) const FIRST_ROWS_A_LANE: i64 = 100;
 pub(super) const HELD: &str = "SELECT topic, reason, left(error, 2000), held_at, probe_at, probes FROM {hold} ORDER BY held_at, topic LIMIT 100";
 
 pub(super) const DEAD_LETTERS: &str = "
-SELECT reason, count(*)
-FROM (SELECT reason FROM {dead_letter} WHERE requeued_at IS NULL ORDER BY id DESC LIMIT $1::bigint) AS latest
+SELECT reason, count(*), count(*) FILTER (WHERE rejected_at > now() - interval '10 minutes')
+FROM (SELECT reason, rejected_at FROM {dead_letter} WHERE requeued_at IS NULL ORDER BY id DESC LIMIT $1::bigint) AS latest
 GROUP BY reason
 ORDER BY count(*) DESC, reason";
 
@@ -143,6 +143,21 @@ impl From<&Row> for HeldTopic {
             next_probe: row.get(4),
             probes: row.get(5),
         }
+    }
+}
+
+/// Dead letters that were rejected for one reason and not requeued.
+#[derive(Clone, Debug)]
+pub(crate) struct RejectedEvents {
+    pub reason: String,
+    pub rows: i64,
+    /// Those of the last 10 minutes.
+    pub recent: i64,
+}
+
+impl From<&Row> for RejectedEvents {
+    fn from(row: &Row) -> RejectedEvents {
+        RejectedEvents { reason: row.get(0), rows: row.get(1), recent: row.get(2) }
     }
 }
 

@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 /// Where rows go whose topic depends on the same.
 #[derive(Clone)]
-pub(super) enum Route {
-    Topic(usize),
-    /// Kafka or the configuration allows no topic of this name.
-    Invalid(String, Rejection),
+pub(super) struct Route {
+    pub(super) topic: usize,
+    /// Why Kafka or the configuration allows no topic of this name, if so.
+    pub(super) invalid: Option<Rejection>,
 }
 
 /// How many topics are looked up at once. One by one, a thousand of them would take seconds.
@@ -35,11 +35,10 @@ impl<P: Producer> Session<P> {
             let dependency = topic::dependency(topics, row, &mut buffer);
             if !self.routes.contains_key(dependency) {
                 let route = self.route(topics, row);
-                if let Route::Topic(topic) = &route {
-                    let state = &self.topics[*topic].state;
-                    let looks_up = matches!(state, TopicState::Unknown | TopicState::Due(_));
-                    unknown.extend(looks_up.then_some(*topic));
-                }
+                let state = &self.topics[route.topic].state;
+                let looks_up =
+                    route.invalid.is_none() && matches!(state, TopicState::Unknown | TopicState::Due(_));
+                unknown.extend(looks_up.then_some(route.topic));
                 self.routes.insert(dependency.to_vec(), route);
             }
         }
@@ -113,12 +112,9 @@ impl<P: Producer> Session<P> {
             self.topics.extend(kept.into_iter().filter_map(|at| topics[at].take()));
         }
         let topics = &self.topics;
-        self.routes.retain(|_, route| match route {
-            Route::Topic(at) => {
-                let kept = moved_to[*at].filter(|to| matches!(topics[*to].state, TopicState::Open(_)));
-                kept.map(|to| *at = to).is_some()
-            }
-            Route::Invalid(..) => false,
+        self.routes.retain(|_, Route { topic, invalid }| {
+            let kept = moved_to[*topic].filter(|to| matches!(topics[*to].state, TopicState::Open(_)));
+            invalid.is_none() && kept.map(|to| *topic = to).is_some()
         });
         // Many types may share a topic. Their routes are found again without asking Kafka.
         if self.routes.len() > TOPICS_KEPT {
@@ -127,15 +123,16 @@ impl<P: Producer> Session<P> {
     }
 
     fn route<E: Event>(&mut self, topics: &TopicRules, row: &E) -> Route {
-        let name = match topic::of(topics, row) {
-            Ok(name) => name,
-            Err((name, rejection)) => return Route::Invalid(name, rejection),
+        let (name, invalid) = match topic::of(topics, row) {
+            Ok(name) => (name, None),
+            Err((name, rejection)) => (name, Some(rejection)),
         };
         let known = self.topics.iter().position(|topic| topic.name == name);
-        Route::Topic(known.unwrap_or_else(|| {
+        let topic = known.unwrap_or_else(|| {
             let used_at = self.now;
             self.topics.push(Topic { name, state: TopicState::Unknown, used_at, looked_up_at: None });
             self.topics.len() - 1
-        }))
+        });
+        Route { topic, invalid }
     }
 }

@@ -22,8 +22,8 @@ pub(in crate::relay) struct LateReporter {
     partitions: Cell<Option<u32>>,
     /// It never reports this row.
     keeps: Option<u32>,
-    /// It refuses the row with this index before it is sent.
-    refuses: Option<u32>,
+    /// It refuses the rows with these indexes before they are sent.
+    refuses: Vec<u32>,
 }
 
 impl LateReporter {
@@ -45,7 +45,7 @@ impl Producer for LateReporter {
         Ok(())
     }
     fn send<E: Event>(&mut self, index: u32, _: &str, _: u32, _: &E) -> Result<(), Refusal> {
-        if self.refuses == Some(index) {
+        if self.refuses.contains(&index) {
             return Err(Refusal::Row(INVALID_HEADERS.rejection("not a string")));
         }
         self.in_flight.borrow_mut().push(index);
@@ -171,7 +171,7 @@ fn blocked(batch: &Batch<Row>) -> Vec<i64> {
 #[tokio::test]
 async fn a_refused_row_blocks_its_key_once_the_rows_before_it_are_acknowledged() {
     let mut session = primed().await;
-    session.producer.refuses = Some(1);
+    session.producer.refuses = vec![1];
     let mut batch = batch_of(vec![Row(2), Row(3), Row(4)]);
     publish(&mut session, &Refusals::new(), &mut batch).await;
     assert_eq!(batch.fate(0), Fate::Acknowledged);
@@ -182,13 +182,67 @@ async fn a_refused_row_blocks_its_key_once_the_rows_before_it_are_acknowledged()
 #[tokio::test]
 async fn a_refused_row_after_one_in_flight_blocks_nothing_when_the_session_fails() {
     let mut session = primed().await;
-    session.producer.refuses = Some(1);
+    session.producer.refuses = vec![1];
     let mut batch = batch_of(vec![Row(2), Row(3)]);
     send(&mut session, &Refusals::new(), &mut batch).await;
     session.close(Failure::unknown("the connection broke"));
     assert_eq!(blocked(&batch), [0i64; 0], "a block would hide row 2");
     let lane = Row(2).lane();
     assert_eq!(batch.coverage(&[lane])[0].first_open, Some(2), "both are claimed again");
+}
+
+/// Rows of `events.order`, of which those with these indexes are refused before they are sent. The third one in a row holds the
+/// topic. Returns their fates, and what is held.
+async fn fates_of(
+    session: &mut Session<LateReporter>,
+    refuses: &[u32],
+    rows: Vec<Row>,
+) -> (Vec<Fate>, Vec<(String, i64)>) {
+    session.producer.refuses = refuses.to_vec();
+    let mut batch = Batch::new(OnRejected::DeadLetter).holding_after(2);
+    batch.rows_mut().extend(rows);
+    batch.appended(ReadEnd::Complete);
+    publish(session, &Refusals::new(), &mut batch).await;
+    assert!(session.is_quiet() && session.failure().is_none());
+    let held = session.held(&batch);
+    assert!(held.iter().all(|held| held.why.reason == REJECTS_EVERYTHING.word), "{:?}", held[0].why);
+    let held = held.iter().map(|held| (held.topic.to_owned(), held.witness.0)).collect();
+    ((0..batch.len()).map(|index| batch.fate(index)).collect(), held)
+}
+
+#[tokio::test]
+async fn a_topic_is_held_after_too_many_invalid_rows_in_a_row() {
+    use Fate::{Acknowledged, Open, Rejected};
+    let order = |witness| vec![("events.order".to_owned(), witness)];
+    let mut session = primed().await;
+    let rows = || (2..8).map(Row).collect();
+    let (fates, held) = fates_of(&mut session, &[1, 2, 3], rows()).await;
+    assert_eq!(fates, [Acknowledged, Rejected(0), Rejected(1), Open, Open, Open]);
+    assert_eq!(held, order(5), "no later row may overtake row 5");
+    let (fates, held) = fates_of(&mut session, &[1, 2, 4, 5], rows()).await;
+    assert_eq!((fates[3], held), (Acknowledged, vec![]), "a row that is sent ends the run");
+    // Behind the first row of the partition, which is sent alone.
+    let mut session = Session::new(LateReporter::default(), Rc::default());
+    let (fates, held) = fates_of(&mut session, &[1, 2, 3], rows()).await;
+    assert_eq!((&fates[2..], held), (&[Rejected(1), Open, Open, Open][..], order(5)));
+}
+
+#[tokio::test]
+async fn rows_without_a_valid_topic_name_wait_after_too_many_of_them() {
+    use Fate::{Acknowledged, Open, Rejected};
+    let rows = vec![Row(300), Row(301), Row(302), Row(2), Row(303)];
+    let (fates, held) = fates_of(&mut primed().await, &[], rows).await;
+    assert_eq!(fates, [Rejected(0), Rejected(1), Open, Acknowledged, Open]);
+    assert_eq!(held, [("events.a b".to_owned(), 302)]);
+}
+
+#[tokio::test]
+async fn invalid_rows_hold_nothing_if_they_block_their_keys() {
+    let mut session = primed().await;
+    session.producer.refuses = vec![0, 1, 2];
+    let mut batch = batch_of(vec![Row(2), Row(3), Row(4)]).holding_after(1);
+    publish(&mut session, &Refusals::new(), &mut batch).await;
+    assert_eq!((blocked(&batch), session.held(&batch).len()), (vec![2], 0));
 }
 
 /// Topic `events.order` has refused a large row because of its size.

@@ -14,6 +14,7 @@ async fn events_that_cannot_become_records_are_found() {
                     ('order', '3', 'X', '{}', '{\"n\": 1}'),
                     ('order', '4', 'X', '{}', '[\"n\"]'),
                     ('order', '5', 'X', '{}', '{\"event_id\": \"mine\"}'),
+                    ('order', '7', 'X', '{}', 'null'),
                     ('order', '6', 'X', to_json(repeat('secret', 300000)), NULL)",
         )
         .await;
@@ -29,7 +30,7 @@ async fn events_that_cannot_become_records_are_found() {
     };
     assert_eq!(place("event-topic-name"), ["app.outbox, row 2"]);
     assert_eq!(place("event-headers"), ["app.outbox, rows 3, 4, 5"]);
-    assert_eq!(place("event-too-large"), ["app.outbox, row 6"]);
+    assert_eq!(place("event-too-large"), ["app.outbox, row 7"]);
     assert_eq!(found.exit, 1);
 
     world.sql("UPDATE app.outbox SET aggregate_type = 'order', headers = NULL").await;

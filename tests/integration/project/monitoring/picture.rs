@@ -36,7 +36,7 @@ async fn load(outbox: &mut Outbox, kafka: &mut Proxy) {
             50 => kafka.close().await,
             65 => kafka.resume().await,
             80 => rows::insert(outbox, "invoice", 10, 0..100, Filling::Nothing).await,
-            90 => rows::insert(outbox, "a b", 10, 0..20, Filling::Nothing).await,
+            90 => rows::insert(outbox, "a b", 10, 0..8, Filling::Nothing).await,
             105 => outbox.create_topic("invoice", 3).await,
             _ => {}
         }
