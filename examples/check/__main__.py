@@ -22,7 +22,7 @@ from scenario import Scenario
 from world import ROOT, World
 
 BUILD_WITHIN = 300
-RUN_WITHIN = 600
+RUN_WITHIN = 900
 CLEAN_UP_WITHIN = 15
 # `prisma generate` would download this program, and does not run it.
 BUILD_ENV = {"PRISMA_SCHEMA_ENGINE_BINARY": "/bin/true"}

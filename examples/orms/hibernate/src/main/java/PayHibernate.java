@@ -10,6 +10,7 @@ import java.util.Map;
 import java.util.UUID;
 import java.util.logging.Level;
 import java.util.logging.Logger;
+import org.hibernate.annotations.Immutable;
 import org.hibernate.annotations.JdbcTypeCode;
 import org.hibernate.jpa.HibernatePersistenceConfiguration;
 import org.hibernate.type.SqlTypes;
@@ -20,6 +21,7 @@ public class PayHibernate {
 
     /** The columns that an application may set, and the generated id. Do not map created_at and sent_at. */
     @Entity
+    @Immutable // otherwise, Hibernate can take the JSON for changed, and send an UPDATE
     @Table(name = "outbox")
     static class OutboxEvent {
         @Id
