@@ -18,7 +18,7 @@ check: ## run formatting, clippy, unit tests, the model and a short simulation: 
 test: ## run every test on a real PostgreSQL and Kafka (TEST_FLAGS="...", KEEP_SERVICES=1, OUTBOX_RELAY_TEST_PG=14)
 	@scripts/test $(TEST_FLAGS)
 
-examples: ## run the programs in Go, Java, Python, Rust and TypeScript with the commands of their pages, and read CloudEvents (ONLY=NAME,...)
+examples: ## run the programs in Go, Java, Python, Rust, TypeScript and with ORMs with the commands of their pages, and read CloudEvents (ONLY=NAME,...)
 	@scripts/examples $(if $(ONLY),$(subst $(comma), ,$(ONLY)))
 
 docs: ## update the pages, manual pages, example configuration and unit that are rendered from the code

@@ -13,7 +13,8 @@ CREATE TABLE customer_order (
     status   text   NOT NULL DEFAULT 'placed'
 );
 INSERT INTO account VALUES ('ada', 100000);
-INSERT INTO customer_order (id, customer, cents) VALUES (1, 'ada', 1200), (2, 'ada', 4500), (3, 'ada', 999999);
+INSERT INTO customer_order (id, customer, cents) VALUES (1, 'ada', 1200), (2, 'ada', 4500), (3, 'ada', 999999), (4, 'ada', 700),
+    (5, 'ada', 800);
 
 -- The consumer: the sum of the payments of each customer. In production, it is in another database with its own inbox.
 CREATE TABLE customer_total (

@@ -1,7 +1,7 @@
 //! Rejects events that the relay could not deliver, before a statement is sent.
 
 use crate::error::{Error, InvalidEvent};
-use crate::event::Event;
+use crate::event::{Event, HeaderValue};
 use crate::topic::{TopicTemplate, check_topic};
 
 /// Headers that the relay adds to every record. With a second header of the same name, consumers could not tell which one
@@ -28,7 +28,9 @@ fn check_names(event: &Event) -> Result<(), InvalidEvent> {
 fn check_headers(event: &Event) -> Result<(), InvalidEvent> {
     for (name, value) in &event.headers {
         check_name("a header name", name)?;
-        check_storable("a header value", value)?;
+        if let HeaderValue::Text(value) = value {
+            check_storable("a header value", value)?;
+        }
         if RESERVED_HEADERS.contains(&name.as_str()) {
             return Err(InvalidEvent::ReservedHeader { name: name.clone() });
         }

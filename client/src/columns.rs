@@ -91,5 +91,5 @@ fn headers(event: &Event) -> Option<Document<Vec<u8>>> {
     if event.headers.is_empty() {
         return None;
     }
-    Some(Document(serde_json::to_vec(&event.headers).expect("a map from strings to strings is JSON")))
+    Some(Document(serde_json::to_vec(&event.headers).expect("a map from strings is JSON")))
 }

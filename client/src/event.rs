@@ -1,7 +1,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::event_id::EventId;
@@ -40,8 +42,16 @@ pub struct Event<P = Payload> {
     pub(crate) aggregate_type: String,
     pub(crate) aggregate_id: String,
     pub(crate) event_type: String,
-    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) headers: BTreeMap<String, HeaderValue>,
     pub(crate) payload: P,
+}
+
+/// The value of a header, as in the column `headers`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum HeaderValue {
+    Text(String),
+    Binary { base64: String },
 }
 
 /// The payload of a complete [`Event`]: bytes, or none for a tombstone. Debug shows only the length.
@@ -151,7 +161,20 @@ impl<P> Event<P> {
     /// let event = Event::new("order", 42, "OrderPlaced").tombstone().header("source", "shop");
     /// ```
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Event<P> {
-        self.headers.insert(name.into(), value.into());
+        self.headers.insert(name.into(), HeaderValue::Text(value.into()));
+        self
+    }
+
+    /// Adds a record header whose value is any bytes, such as the ID of a schema, or replaces one of the same name.
+    ///
+    /// ```
+    /// use pg_outbox::Event;
+    ///
+    /// let schema = 7_u64.to_be_bytes();
+    /// let event = Event::new("order", 42, "OrderPlaced").tombstone().binary_header("apicurio.value.globalId", schema);
+    /// ```
+    pub fn binary_header(mut self, name: impl Into<String>, value: impl AsRef<[u8]>) -> Event<P> {
+        self.headers.insert(name.into(), HeaderValue::Binary { base64: STANDARD.encode(value) });
         self
     }
 
@@ -235,12 +258,11 @@ mod tests {
     #[test]
     fn headers_and_id_can_be_set_before_and_after_the_payload() {
         let id = EventId::new();
-        let event = draft().header("a", "1").event_id(id).tombstone().header("b", "2").header("a", "3");
+        let event =
+            draft().header("a", "1").event_id(id).tombstone().binary_header("b", [0, 255]).header("a", "3");
         assert_eq!(event.id(), id);
-        assert_eq!(
-            event.headers.into_iter().collect::<Vec<_>>(),
-            [("a".to_owned(), "3".to_owned()), ("b".to_owned(), "2".to_owned())]
-        );
+        let headers = serde_json::to_string(&event.headers).unwrap();
+        assert_eq!(headers, r#"{"a":"3","b":{"base64":"AP8="}}"#);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! | repeated while the first attempt is in progress | 409 with `Retry-After` |
 //! | with the key of a request with another path, query or body | 422 |
 //! | repeated after the first attempt is finished | the stored response, with the header `idempotent-replayed: true` |
+//! | repeated after a response that cannot be stored | 410; the handler does not run again |
 //! | while PostgreSQL is unavailable | 503 with `Retry-After`; the handler does not run |
 //!
 //! ```no_run
@@ -61,8 +62,12 @@
 //! The layer stores the status, the body, and all headers except `Set-Cookie`, `Date`, `Age`, `WWW-Authenticate`,
 //! `Authentication-Info` and those of the connection. Add headers that depend on the single request, such as those of CORS or a
 //! request ID, outside of the layer. Trailers are
-//! dropped, from requests and from responses that the layer stores. A body must have a known size of up to 1 MiB. The client
-//! receives a response that cannot be stored, and the observer gets [`Outcome::NotStored`].
+//! dropped, from requests and from responses that the layer stores.
+//!
+//! A response cannot be stored if the size of its body is unknown, as that of a stream, or over 1 MiB, if its body fails, or if
+//! its headers exceed 16 KiB. The client receives it, or 410 if the body fails. The observer gets [`Outcome::NotStored`]. The layer
+//! then stores a 410 for repeated requests, because the handler may have had an effect. If it had none, mark the response with
+//! [`DoNotStore`]. To replay the response, give its body a size.
 //!
 //! # Order of layers
 //!
@@ -90,7 +95,8 @@
 //! clients send it like this. Requests with the methods GET, HEAD, OPTIONS and TRACE skip the layer.
 //!
 //! A repeated request must have the same path and the same query. Bodies are compared as in [`Fingerprint::json`] if they are
-//! JSON, and otherwise byte by byte. The layer reads the whole body before the handler runs.
+//! JSON, and otherwise byte by byte. The boundaries of a multipart body do not matter, because clients choose new ones for each
+//! attempt. The layer reads the whole body before the handler runs.
 
 mod connections;
 mod service;
@@ -152,8 +158,8 @@ pub enum Outcome<'a> {
     Mismatched,
     /// The key could not be locked, because PostgreSQL is unavailable or rejected the call. The client receives 503.
     Unavailable(&'a (dyn StdError + 'static)),
-    /// The response could not be stored after the handler has returned. The key stays locked until the lock expires, and a
-    /// later request runs the handler again.
+    /// The response could not be stored after the handler has returned. A repeated request gets 410. If PostgreSQL was
+    /// unavailable, the key stays locked until the lock expires, and a later request runs the handler again.
     NotStored(&'a (dyn StdError + 'static)),
 }
 
@@ -173,7 +179,8 @@ pub enum Outcome<'a> {
 /// ```
 pub type Held = Arc<Mutex<Guard>>;
 
-/// Put this into the extensions of a response that the layer must not store. A retry runs the handler again.
+/// Put this into the extensions of a response that the layer must not store, for example because the handler had no effect. A
+/// retry runs the handler again.
 ///
 /// ```
 /// use pg_outbox::tower::DoNotStore;

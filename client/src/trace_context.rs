@@ -20,11 +20,11 @@ pub fn add(events: &mut [Event]) {
     let Some(span) = current() else { return };
     let (parent, state) = (traceparent(&span), limited(&span.trace_state().header()));
     for event in events.iter_mut().filter(|event| !event.headers.contains_key(TRACEPARENT)) {
-        event.headers.insert(TRACEPARENT.to_owned(), parent.clone());
+        event.headers.insert(TRACEPARENT.to_owned(), HeaderValue::Text(parent.clone()));
         // A state without its parent would belong to another trace.
         event.headers.remove(TRACESTATE);
         if !state.is_empty() {
-            event.headers.insert(TRACESTATE.to_owned(), state.clone());
+            event.headers.insert(TRACESTATE.to_owned(), HeaderValue::Text(state.clone()));
         }
     }
 }
@@ -81,7 +81,11 @@ mod tests {
         let mut events = [event];
         add(&mut events);
         let [event] = events;
-        event.headers.into_iter().collect()
+        let text = |(name, value)| match value {
+            HeaderValue::Text(text) => (name, text),
+            HeaderValue::Binary { .. } => panic!("{name} is binary"),
+        };
+        event.headers.into_iter().map(text).collect()
     }
 
     fn event() -> Event {

@@ -1,7 +1,9 @@
-"""The HTTP API with idempotency keys: replay, mismatch, refusal, a failed commit, a request in progress, and a kill."""
+"""The HTTP API with idempotency keys: replay, mismatch, refusal, a failed commit, a request in progress,
+a client that disconnects, and a kill."""
 
 import http.client
 import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
@@ -18,9 +20,12 @@ class Api:
         self.port = int(scenario.world.listen.split(":")[1])
         self.start()
 
-    def start(self) -> None:
-        world = self.scenario.world
-        self.process = world.processes.start(self.command, world.folder, world.env(), world.log("api"))
+    def start(self, database: str | None = None) -> None:
+        """With another address of PostgreSQL, if it is given."""
+        world, env = self.scenario.world, self.scenario.world.env()
+        if database:
+            env["DATABASE_URL"] = env["DATABASE_URL"].replace(world.server, database)
+        self.process = world.processes.start(self.command, world.folder, env, world.log("api"))
         wait_until("the API listens", self.listens)
 
     def listens(self) -> bool:
@@ -118,8 +123,70 @@ def check_killed(api: Api) -> None:
     scenario.check_order(order, "paid", 1)
 
 
+class SlowNetwork:
+    """Passes everything between the API and PostgreSQL. The answers of PostgreSQL wait while `flows` is cleared."""
+
+    def __init__(self, server: str):
+        host, port = server.split(":")
+        self.server, self.flows = (host, int(port)), threading.Event()
+        self.flows.set()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self) -> None:
+        while True:
+            client = self.listener.accept()[0]
+            server = socket.create_connection(self.server)
+            threading.Thread(target=self.copy, args=(client, server, None), daemon=True).start()
+            threading.Thread(target=self.copy, args=(server, client, self.flows), daemon=True).start()
+
+    @staticmethod
+    def copy(source: socket.socket, target: socket.socket, flows: threading.Event | None) -> None:
+        try:
+            while received := source.recv(65536):
+                if flows:
+                    flows.wait()
+                target.sendall(received)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # one of the two has closed the connection
+
+
+def check_disconnected(api: Api) -> None:
+    """The client disconnects after PostgreSQL has locked its key, and before the API knows. A retry need not wait for the lock."""
+    scenario, world = api.scenario, api.scenario.world
+    network = SlowNetwork(world.server)
+    world.processes.kill(api.process)
+    api.start(network.address)
+    warm, cents = scenario.new_order()
+    scenario.require("status through the slow network", api.post(warm, "key-6")[0], 201)
+    scenario.paid[warm] = cents
+    order, cents = scenario.new_order()
+    network.flows.clear()
+    with socket.create_connection(("127.0.0.1", api.port)) as client:
+        head = f"POST /orders/{order}/payment HTTP/1.1\r\nHost: shop\r\nIdempotency-Key: key-7\r\n"
+        client.sendall(f"{head}Content-Length: {len(BODY)}\r\n\r\n{BODY}".encode())
+        wait_until("the key is locked", lambda: world.value("SELECT count(*) = 1 FROM idempotency_key WHERE key = 'key-7'"))
+    network.flows.set()
+    # If the API notices too late, it has paid the order, and the retry gets the stored response.
+    released = """SELECT count(*) = 0 FROM idempotency_key
+                  WHERE key = 'key-7' AND finished_at IS NULL AND locked_until > clock_timestamp()"""
+    wait_until("the key is released, long before its lock of 30 s expires", lambda: world.value(released), 15)
+    scenario.require("status of the retry", api.post(order, "key-7")[0], 201)
+    scenario.paid[order] = cents
+    scenario.check_order(order, "paid", 1)
+
+
 def check_api(scenario, command: list[str]) -> None:
     api = Api(scenario, command)
-    for check in (check_replay, check_refused, check_failed_commit, check_in_progress, check_killed):
+    for check in (
+        check_replay,
+        check_refused,
+        check_failed_commit,
+        check_in_progress,
+        check_disconnected,
+        check_killed,
+    ):
         check(api)
     scenario.check_topic()

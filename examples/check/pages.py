@@ -56,6 +56,9 @@ class Page:
             raise Failed(f"{self.path} must have one block `sh {name}`, and has {len(blocks)}")
         return blocks[0]
 
+    def builds(self) -> list[str]:
+        return [block.text for block in self.blocks if block.name == "build"]
+
     def variables(self) -> list[str]:
         """The environment variables that the page sets."""
         return re.findall(r"\b([A-Z_]+)=", self.one("environment").text)

@@ -161,8 +161,8 @@ codes! {
         "the event is larger than the producer's maximum record size, so it can never be sent; a relay moves it to \
          the dead letters or blocks its key";
     EVENT_HEADERS = Error, "event-headers",
-        "the headers are not a flat JSON object of strings, or contain a reserved name, so the event can never be sent; a \
-         relay moves it to the dead letters or blocks its key";
+        "the headers are not a flat JSON object of strings and base64 values, or contain a reserved name, so the event can \
+         never be sent; a relay moves it to the dead letters or blocks its key";
 
     TOPIC_TEMPLATE_DIFFERS = Warning, "topic-template-differs",
         "another relay, or this one until it is restarted with the changed configuration, publishes to other \

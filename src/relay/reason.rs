@@ -54,7 +54,8 @@ reasons! {
          alone never fails for this reason",
         "no action is needed for this event. Check the event that was rejected";
     INVALID_HEADERS = Row, "invalid-headers",
-        "`headers` is not a flat JSON object of strings, or uses a reserved name. Detected before the event is sent",
+        "`headers` is not a flat JSON object of strings and base64 values, or uses a reserved name. Detected before the event \
+         is sent",
         "fix the writer. To send the events, correct their headers with the options of `outbox-relay dead-letters requeue`. If a \
          gap in a key is worse than a delay, set [outbox] on_rejected = \"block-key\"";
     INVALID_TOPIC_NAME = Row, "invalid-topic-name",

@@ -170,5 +170,5 @@ fn headers(event: &Event) -> String {
     if event.headers.is_empty() {
         return String::new();
     }
-    serde_json::to_string(&event.headers).expect("a map from strings to strings is JSON")
+    serde_json::to_string(&event.headers).expect("a map from strings is JSON")
 }

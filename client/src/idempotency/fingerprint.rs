@@ -42,6 +42,26 @@ impl Fingerprint {
         Fingerprint::of(&[b"bytes:", body].concat())
     }
 
+    /// The fingerprint of a multipart body. A client can choose another boundary for each attempt, so only what is between
+    /// the boundaries counts. They are at the beginning of a line.
+    #[cfg(feature = "tower")]
+    pub(crate) fn multipart(body: &[u8], boundary: &str) -> Fingerprint {
+        let delimiter = ["\r\n--", boundary].concat();
+        let body = [b"\r\n", body].concat();
+        let mut canonical = b"multipart:".to_vec();
+        let mut add = |part: &[u8]| {
+            canonical.extend_from_slice(&(part.len() as u64).to_be_bytes());
+            canonical.extend_from_slice(part);
+        };
+        let mut rest = body.as_slice();
+        while let Some(at) = rest.windows(delimiter.len()).position(|bytes| bytes == delimiter.as_bytes()) {
+            add(&rest[..at]);
+            rest = &rest[at + delimiter.len()..];
+        }
+        add(rest);
+        Fingerprint::of(&canonical)
+    }
+
     /// The fingerprint of a body with something else that distinguishes the request.
     #[cfg(feature = "tower")]
     pub(crate) fn with(&self, part: &[u8]) -> Fingerprint {
@@ -171,6 +191,27 @@ mod tests {
             assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
         }
         assert!(matches!(Fingerprint::json(b"\"\xff\""), Err(Error::NotJson { .. })));
+    }
+
+    #[test]
+    #[cfg(feature = "tower")]
+    fn a_multipart_body_is_compared_without_its_boundary() {
+        let of = |boundary: &str, text: &str| {
+            let body = text.replace('|', &format!("\r\n--{boundary}"));
+            Fingerprint::multipart(body.trim_start().as_bytes(), boundary)
+        };
+        let one = of("aaa", "|\r\nA: 1\r\n\r\nhello|\r\nA: 2\r\n\r\nbbb|--\r\n");
+        assert_eq!(one, of("bbb", "|\r\nA: 1\r\n\r\nhello|\r\nA: 2\r\n\r\nbbb|--\r\n"));
+        for other in [
+            "|\r\nA: 1\r\n\r\nhullo|\r\nA: 2\r\n\r\nbbb|--\r\n",
+            "|\r\nA: 1\r\n\r\nhello|\r\nA: 3\r\n\r\nbbb|--\r\n",
+            "|\r\nA: 1\r\n\r\nhello\r\nA: 2\r\n\r\nbbb|--\r\n",
+            "|\r\nA: 1\r\n\r\nhello|\r\nA: 2\r\n\r\nbbb",
+        ] {
+            assert_ne!(one, of("aaa", other), "{other}");
+        }
+        // Within a line, it is not a boundary.
+        assert_ne!(of("aaa", "|x --aaa|--"), of("bbb", "|x --bbb|--"));
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl Response {
         &self.body
     }
 
-    pub(super) fn check(&self) -> Result<(), InvalidResponse> {
+    pub(crate) fn check(&self) -> Result<(), InvalidResponse> {
         let status = self.status;
         if !(100..=599).contains(&status) {
             return Err(InvalidResponse::Status { status });

@@ -1,10 +1,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::de::DeserializeOwned;
 use thiserror::Error as ThisError;
 
 use crate::call::{Answer, DatabaseError};
+use crate::event::HeaderValue;
 use crate::event_id::{EventId, ParseEventIdError};
 use crate::typed::OutboxEvent;
 
@@ -31,8 +34,10 @@ pub struct Enqueued {
     pub aggregate_id: String,
     /// The header `event_type`.
     pub event_type: String,
-    /// The other headers.
+    /// The other headers that are text.
     pub headers: BTreeMap<String, String>,
+    /// The other headers that are bytes.
+    pub binary_headers: BTreeMap<String, Vec<u8>>,
     /// The record's value; `None` for a tombstone.
     pub payload: Option<Vec<u8>>,
 }
@@ -58,6 +63,9 @@ pub enum Error {
     /// The headers or the payload are not JSON, or not the JSON of the expected type.
     #[error("the headers or the payload of an event are not the expected JSON")]
     Json(#[from] serde_json::Error),
+    /// A binary header is not valid base64.
+    #[error("a binary header of an event is not valid base64")]
+    Base64(#[from] base64::DecodeError),
     /// The event ID is not a UUID.
     #[error(transparent)]
     EventId(#[from] ParseEventIdError),
@@ -143,11 +151,17 @@ impl Row {
     pub(super) fn parse(self) -> Result<Enqueued, Error> {
         let Row { event_id, aggregate_type, aggregate_id, event_type, headers, payload } = self;
         // JSON null counts as no headers.
-        let headers: Option<BTreeMap<String, String>> =
+        let all: Option<BTreeMap<String, HeaderValue>> =
             headers.map_or(Ok(None), |headers| serde_json::from_str(&headers))?;
-        let headers = headers.unwrap_or_default();
+        let (mut headers, mut binary_headers) = (BTreeMap::new(), BTreeMap::new());
+        for (name, value) in all.unwrap_or_default() {
+            match value {
+                HeaderValue::Text(text) => drop(headers.insert(name, text)),
+                HeaderValue::Binary { base64 } => drop(binary_headers.insert(name, STANDARD.decode(base64)?)),
+            }
+        }
         let event_id = event_id.parse()?;
-        Ok(Enqueued { event_id, aggregate_type, aggregate_id, event_type, headers, payload })
+        Ok(Enqueued { event_id, aggregate_type, aggregate_id, event_type, headers, binary_headers, payload })
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -19,6 +19,7 @@ use super::{BoxError, Connections, DoNotStore, Held, IdempotencyLayer, Outcome};
 use crate::idempotency::{self, BODY_BYTES_MAX, Begun, Error, Fingerprint, Guard, Key, is_transient};
 
 const HEADER: &str = "idempotency-key";
+const PROBLEM: &str = "application/problem+json";
 
 /// How long a response waits until its key is released.
 const RELEASE_WITHIN: Duration = Duration::from_secs(2);
@@ -148,7 +149,10 @@ impl<C: Connections> IdempotencyLayer<C> {
             }
         })?;
         let body = body.to_bytes();
-        let fingerprint = Fingerprint::json(&body).unwrap_or_else(|_| Fingerprint::bytes(&body));
+        let fingerprint = match boundary(&parts.headers) {
+            Some(boundary) => Fingerprint::multipart(&body, boundary),
+            None => Fingerprint::json(&body).unwrap_or_else(|_| Fingerprint::bytes(&body)),
+        };
         let fingerprint = fingerprint.with(parts.method.as_str().as_bytes());
         let fingerprint = fingerprint.with(parts.uri.path().as_bytes());
         let fingerprint = parts.uri.query().map_or(fingerprint, |query| fingerprint.with(query.as_bytes()));
@@ -249,35 +253,54 @@ impl<C: Connections> IdempotencyLayer<C> {
             && (self.stores)(response.status(), response.headers())
     }
 
+    /// If the response cannot be stored, a problem is stored in its place, so that a retry does not run the handler again.
     async fn store_response<R: Body<Data = Bytes, Error: Into<BoxError>>>(
         &self,
         guard: &Guard,
         response: Response<R>,
     ) -> Answer<R> {
-        let refuse = |detail| self.refuse(StatusCode::SERVICE_UNAVAILABLE, detail).map(Either::Right);
         let not_stored = |error: &BoxError| (self.observer)(guard.scope(), Outcome::NotStored(&**error));
         let (parts, body) = response.into_parts();
-        if body.size_hint().upper().is_none_or(|bytes| bytes > BODY_BYTES_MAX as u64) {
-            not_stored(&"the size of the response is unknown or too large".into());
-            return Response::from_parts(parts, Either::Left(body));
-        }
-        let body = match body.collect().await.map_err(Into::into) {
-            Ok(body) => body.to_bytes(),
-            Err(error) => {
-                not_stored(&error);
-                return refuse("The response is incomplete. Repeat the request later.");
+        let executed = self.executed(parts.status);
+        let (storable, answer) = if body.size_hint().upper().is_none_or(|bytes| bytes > BODY_BYTES_MAX as u64)
+        {
+            let error = "the size of the response is unknown or too large".into();
+            (Err(error), Response::from_parts(parts, Either::Left(body)))
+        } else {
+            match body.collect().await.map_err(Into::into) {
+                Ok(body) => {
+                    let body = body.to_bytes();
+                    let response = idempotency::Response::of_http(&parts, &body);
+                    let storable = response.check().map(|()| response).map_err(Into::into);
+                    (storable, Response::from_parts(parts, Either::Right(Full::new(body))))
+                }
+                Err(error) => (Err(error), Response::from(executed.clone()).map(Either::Right)),
             }
         };
-        if let Err(error) = self.finish(guard, &idempotency::Response::of_http(&parts, &body)).await {
+        let stored = storable.unwrap_or_else(|error| {
+            not_stored(&error);
+            executed
+        });
+        if let Err(error) = self.finish(guard, &stored).await {
             not_stored(&error);
             if let Some(Error::LockLost) = error.downcast_ref() {
                 // Each client must receive the same response: the one that is stored.
-                return refuse(
-                    "This request has a different response, or another attempt is in progress. Repeat it.",
-                );
+                let detail =
+                    "This request has a different response, or another attempt is in progress. Repeat it.";
+                return self.refuse(StatusCode::SERVICE_UNAVAILABLE, detail).map(Either::Right);
             }
         }
-        Response::from_parts(parts, Either::Right(Full::new(body)))
+        answer
+    }
+
+    /// The answer to a repeated request whose response could not be stored.
+    fn executed(&self, status: StatusCode) -> idempotency::Response {
+        let status = status.as_u16();
+        let detail =
+            format!("The request was executed, but its response with the status {status} was not stored.");
+        let problem = self.problem(StatusCode::GONE, &detail);
+        let response = idempotency::Response::new(StatusCode::GONE.as_u16()).body(problem);
+        response.header(CONTENT_TYPE.as_str(), PROBLEM)
     }
 
     async fn finish(&self, guard: &Guard, response: &idempotency::Response) -> Result<(), BoxError> {
@@ -285,23 +308,40 @@ impl<C: Connections> IdempotencyLayer<C> {
         Ok(guard.finish_alone(C::client(&mut connection), response).await?)
     }
 
-    /// Problem details in JSON (RFC 9457).
     fn refuse(&self, status: StatusCode, detail: &str) -> Refusal {
+        let mut refusal = Response::new(Full::from(self.problem(status, detail)));
+        *refusal.status_mut() = status;
+        let headers = refusal.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        refusal
+    }
+
+    /// Problem details in JSON (RFC 9457).
+    fn problem(&self, status: StatusCode, detail: &str) -> String {
         let problem = serde_json::json!({
             "type": self.documentation,
             "title": status.canonical_reason(),
             "status": status.as_u16(),
             "detail": detail,
         });
-        let mut refusal = Response::new(Full::from(problem.to_string()));
-        *refusal.status_mut() = status;
-        let headers = refusal.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        refusal
+        problem.to_string()
     }
+}
+
+/// The boundary of a multipart body.
+fn boundary(headers: &HeaderMap) -> Option<&str> {
+    let (kind, parameters) = headers.get(CONTENT_TYPE)?.to_str().ok()?.split_once(';')?;
+    if !kind.trim().to_ascii_lowercase().starts_with("multipart/") {
+        return None;
+    }
+    parameters.split(';').find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        let value = value.trim().trim_matches('"');
+        (name.trim().eq_ignore_ascii_case("boundary") && !value.is_empty()).then_some(value)
+    })
 }
 
 /// Whether a body was rejected because of its size, by the limit of an outer layer.

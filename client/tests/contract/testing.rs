@@ -23,11 +23,13 @@ pub async fn an_enqueued_event_is_found_and_drained_after_its_commit<C: Connecti
         for commits in [false, true] {
             let mut tx = connection.begin().await;
             let event = Event::new("order", 42, "OrderPlaced").bytes(r#"{"total": 12}"#).header("a", "b");
+            let event = event.binary_header("schema", [0, 255, b'a']);
             let id = db.outbox.enqueue(tx.tx(), event).await.unwrap();
             db.outbox.enqueue(tx.tx(), Event::new("order", 42, "OrderPaid").tombstone()).await.unwrap();
             let event = testing::assert_enqueued(tx.tx(), placed()).await.unwrap();
             assert_eq!((event.event_id, event.json().unwrap()["total"].as_i64()), (id, Some(12)));
             assert_eq!(event.headers.into_iter().collect::<Vec<_>>(), [("a".to_owned(), "b".to_owned())]);
+            assert_eq!(event.binary_headers["schema"], [0, 255, b'a']);
             let paid = testing::assert_enqueued(tx.tx(), paid(&db.outbox)).await.unwrap();
             assert_eq!(paid.payload, None);
             if commits { tx.commit().await } else { tx.rollback().await }

@@ -14,7 +14,7 @@ use axum::response::{AppendHeaders, IntoResponse, Response};
 use axum::routing::{any, post};
 use axum::{Extension, Router};
 use deadpool_postgres::Pool;
-use http_body::Frame;
+use http_body::{Frame, SizeHint};
 use http_body_util::Full;
 use pg_outbox::InvalidText;
 use pg_outbox::idempotency::{self, Scope};
@@ -209,6 +209,25 @@ impl http_body::Body for Streamed {
     }
 }
 
+/// A body of a known size that fails.
+struct Broken;
+
+impl http_body::Body for Broken {
+    type Data = Bytes;
+    type Error = &'static str;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+        Poll::Ready(Some(Err("the body breaks")))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(8)
+    }
+}
+
 fn scope(request: &Parts) -> Option<Result<Scope, InvalidText>> {
     let user = request.headers.get("x-user")?.to_str().unwrap();
     let route = request.headers.get("route").map_or(request.uri.path(), |route| route.to_str().unwrap());
@@ -275,6 +294,12 @@ async fn status(State(app): State<App>, Path(status): Path<u16>, headers: Header
     }
     if headers.contains_key("streamed") {
         return (status, Body::new(Streamed::new("streamed"))).into_response();
+    }
+    if headers.contains_key("long-header") {
+        return (status, [("x-long", "x".repeat(idempotency::HEADER_BYTES_MAX))]).into_response();
+    }
+    if headers.contains_key("broken") {
+        return (status, Body::new(Broken)).into_response();
     }
     status.into_response()
 }

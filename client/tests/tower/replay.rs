@@ -1,6 +1,7 @@
 //! Which responses are stored, and what a repeated request gets.
 
 use axum::http::HeaderName;
+use pg_outbox::idempotency::BODY_BYTES_MAX;
 
 use crate::api::{Api, BYTES, keyed, post_to};
 use crate::database::Database;
@@ -141,22 +142,53 @@ async fn excluded_response_releases_the_key() {
     db.clean_up().await;
 }
 
-/// The client gets it, and the key stays locked, because the handler may have committed a change.
+/// The client gets it. A retry does not repeat its effect, neither before nor after the lock time.
 #[tokio::test]
-async fn response_that_cannot_be_stored_is_reported() {
+async fn response_that_cannot_be_stored_is_replaced_for_retries() {
     let db = Database::new().await;
     let api = Api::new(&db).await;
-    for (kind, bytes) in [("large", pg_outbox::idempotency::BODY_BYTES_MAX + 1), ("streamed", 8)] {
+    let size = "the size of the response is unknown or too large";
+    let headers = "the headers have 16390 bytes, but the maximum is 16384";
+    for (kind, first, error) in [
+        ("large", (200, BODY_BYTES_MAX + 1), size),
+        ("streamed", (200, 8), size),
+        ("long-header", (200, 0), headers),
+        ("broken", (410, 148), "the body breaks"),
+    ] {
         let request = || post_to("/status/200", &[("idempotency-key", kind), (kind, "")], "{}");
         let reply = api.send(request()).await;
-        assert_eq!((reply.status, reply.body.len()), (200, bytes), "{kind}");
-        assert_eq!(
-            api.outcomes(),
-            ["Started", "NotStored: the size of the response is unknown or too large"],
-            "{kind}"
-        );
-        assert_eq!(api.send(request()).await.status, 409, "{kind}");
-        assert_eq!(api.outcomes(), ["InProgress"], "{kind}");
+        assert_eq!((reply.status, reply.body.len()), first, "{kind}: {:?}", reply.body);
+        assert_eq!(api.outcomes(), ["Started".to_owned(), format!("NotStored: {error}")], "{kind}");
+        db.run("UPDATE {s}.idempotency_key SET locked_until = clock_timestamp()").await;
+        let again = api.send(request()).await;
+        assert_eq!((again.status, again.is_replay()), (410, true), "{kind}");
+        assert_eq!(again.header("content-type"), Some("application/problem+json"), "{kind}");
+        assert!(again.text().contains("its response with the status 200 was not stored"), "{}", again.text());
+        assert_eq!(api.outcomes(), ["Replayed"], "{kind}");
+        assert_eq!(db.number("SELECT count(*) FROM {s}.effect").await, 1, "{kind}");
+        db.run("TRUNCATE {s}.effect").await;
     }
+    db.clean_up().await;
+}
+
+/// Browsers and HTTP clients choose a new boundary for each attempt.
+#[tokio::test]
+async fn repeated_upload_is_replayed_although_its_boundary_differs() {
+    let db = Database::new().await;
+    let api = Api::new(&db).await;
+    let upload = |boundary: &str, text: &str| {
+        let kind = format!("Multipart/form-data; charset=utf-8; Boundary=\"{boundary}\"");
+        let body = format!(
+            "--{boundary}\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n{text}\r\n--{boundary}--\r\n"
+        );
+        post_to("/plain", &[("idempotency-key", "k"), ("content-type", &kind)], body)
+    };
+    let first = api.send(upload("a1", "hello")).await;
+    assert_eq!((first.status, first.is_replay()), (201, false));
+    let again = api.send(upload("----b22", "hello")).await;
+    assert_eq!((again.status, again.is_replay()), (201, true));
+    assert_eq!(again.body, first.body);
+    assert_eq!(api.send(upload("a1", "hullo")).await.status, 422);
+    assert_eq!(db.number("SELECT count(*) FROM {s}.effect").await, 1);
     db.clean_up().await;
 }

@@ -8,6 +8,8 @@ use crate::kafka::operate::timestamp::rfc3339;
 use crate::relay::event::{Event, Payload};
 use crate::relay::failure::Rejection;
 use crate::relay::reason::{INVALID_HEADERS, RECORD_TOO_LARGE};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rdkafka::message::{Header, OwnedHeaders};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use std::borrow::Cow;
@@ -101,14 +103,12 @@ fn add_own(
         let text = error.to_string();
         let message = text.split(" at line ").next().unwrap_or_default();
         let is_ours = message.starts_with(OUR_MESSAGES);
-        INVALID_HEADERS.rejection(if is_ours {
-            message
-        } else {
-            "headers must be a flat JSON object of strings"
-        })
+        INVALID_HEADERS.rejection(if is_ours { message } else { NOT_FLAT })
     })?;
     Ok(own)
 }
+
+const NOT_FLAT: &str = "headers must be a flat JSON object of strings and base64 values";
 
 /// How every message of our visitor begins.
 const OUR_MESSAGES: &str = "the header";
@@ -122,7 +122,7 @@ impl<'de> Visitor<'de> for Own<'_> {
     type Value = OwnedHeaders;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a flat JSON object of strings")
+        f.write_str("a flat JSON object of strings and base64 values")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OwnedHeaders, A::Error> {
@@ -138,20 +138,60 @@ impl<'de> Visitor<'de> for Own<'_> {
             let is_fixed = |template: &HeaderTemplate| template.name.eq_ignore_ascii_case(&name);
             // Consumers differ in which of two headers they read. A writer must not replace what the operator configured.
             let is_own = !self.templates.iter().any(is_fixed);
-            let HeaderValue(value) = map
-                .next_value()
-                .map_err(|_| A::Error::custom(format!("the header {name:?} is not a string")))?;
+            let value: HeaderValue<'de> = map.next_value().map_err(|_| {
+                A::Error::custom(format!(
+                    "the header {name:?} is neither a string nor {{\"base64\": \"...\"}}"
+                ))
+            })?;
+            if value.is_binary() && is_attribute(&name, self.templates) {
+                return Err(A::Error::custom(format!(
+                    "the header {name:?} is an attribute of CloudEvents, so it must be a string"
+                )));
+            }
+            let bytes = value
+                .bytes()
+                .ok_or_else(|| A::Error::custom(format!("the header {name:?} is not valid base64")))?;
             if is_own {
-                headers = headers.insert(Header { key: &name, value: Some(value.as_bytes()) });
+                headers = headers.insert(Header { key: &name, value: Some(&*bytes) });
             }
         }
         Ok(headers)
     }
 }
 
-/// A string, borrowed unless it contains an escape sequence.
+/// A string, or `{"base64": "..."}` for bytes. Borrowed unless it contains an escape sequence.
 #[derive(serde::Deserialize)]
-struct HeaderValue<'a>(#[serde(borrow)] Cow<'a, str>);
+#[serde(untagged, deny_unknown_fields)]
+enum HeaderValue<'a> {
+    Text(#[serde(borrow)] Cow<'a, str>),
+    Binary {
+        #[serde(borrow)]
+        base64: Cow<'a, str>,
+    },
+}
+
+impl HeaderValue<'_> {
+    fn is_binary(&self) -> bool {
+        matches!(self, HeaderValue::Binary { .. })
+    }
+
+    /// `None` if the base64 is invalid. PostgreSQL's `encode` breaks lines, so white space is ignored.
+    fn bytes(&self) -> Option<Cow<'_, [u8]>> {
+        match self {
+            HeaderValue::Text(text) => Some(text.as_bytes().into()),
+            HeaderValue::Binary { base64 } => {
+                let digits: Vec<u8> = base64.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+                STANDARD.decode(digits).ok().map(Cow::from)
+            }
+        }
+    }
+}
+
+/// Whether a consumer reads the header as an attribute of an event in CloudEvents format.
+fn is_attribute(name: &str, templates: &[HeaderTemplate]) -> bool {
+    name.get(..3).is_some_and(|prefix| prefix.eq_ignore_ascii_case("ce_"))
+        && templates.iter().any(|template| template.name == "ce_specversion")
+}
 
 #[cfg(test)]
 mod tests {
@@ -173,13 +213,41 @@ mod tests {
     }
 
     #[test]
+    fn base64_becomes_bytes() {
+        let json = br#"{"id": {"base64": "AAAA\nAAAA AAE=\n"}, "none": {"base64": ""}, "text": "AAE="}"#;
+        let headers = add_own(OwnedHeaders::new(), json, &default_headers()).unwrap();
+        let values: Vec<_> = headers.iter().map(|header| header.value.unwrap_or_default()).collect();
+        assert_eq!(values, [&[0, 0, 0, 0, 0, 0, 0, 1][..], b"", b"AAE="]);
+    }
+
+    #[test]
+    fn an_attribute_of_cloud_events_cannot_be_binary() {
+        let json = br#"{"ce_shard": {"base64": "AAE="}}"#;
+        assert!(add_own(OwnedHeaders::new(), json, &default_headers()).is_ok());
+        let envelope = [HeaderTemplate { name: "ce_specversion".to_owned(), value: Vec::new() }];
+        let rejection = add_own(OwnedHeaders::new(), json, &envelope).unwrap_err();
+        assert_eq!(
+            rejection.error,
+            "the header \"ce_shard\" is an attribute of CloudEvents, so it must be a string"
+        );
+        let other = br#"{"shard": {"base64": "AAE="}, "ce_shard": "1"}"#;
+        assert_eq!(add_own(OwnedHeaders::new(), other, &envelope).unwrap().count(), 2);
+    }
+
+    const NEITHER: &str = "the header \"n\" is neither a string nor {\"base64\": \"...\"}";
+
+    #[test]
     fn anything_else_is_rejected_without_showing_a_value() {
         for (json, expected) in [
-            (r#"{"n": 12345}"#, "the header \"n\" is not a string"),
-            (r#"{"n": null}"#, "the header \"n\" is not a string"),
-            (r#"{"n": {"secret": "x"}}"#, "the header \"n\" is not a string"),
-            (r#"["secret"]"#, "headers must be a flat JSON object of strings"),
-            (r#""secret""#, "headers must be a flat JSON object of strings"),
+            (r#"{"n": 12345}"#, NEITHER),
+            (r#"{"n": null}"#, NEITHER),
+            (r#"{"n": {"secret": "x"}}"#, NEITHER),
+            (r#"{"n": {"base64": 12345}}"#, NEITHER),
+            (r#"{"n": {"base64": "AAEC", "secret": "x"}}"#, NEITHER),
+            (r#"{"n": {"base64": "AAE"}}"#, "the header \"n\" is not valid base64"),
+            (r#"{"n": {"base64": "_secret_"}}"#, "the header \"n\" is not valid base64"),
+            (r#"["secret"]"#, NOT_FLAT),
+            (r#""secret""#, NOT_FLAT),
             (r#"{"event_id": "x"}"#, "the header name \"event_id\" is reserved"),
             (r#"{"a\u0000b": "x"}"#, "the header name contains a NUL character"),
         ] {

@@ -223,9 +223,12 @@ pub(crate) const CONFIRM_PRIVILEGES: &[Privilege] = &[
 /// For the runbook, which has operators delete a hold in psql.
 const RUNBOOK_PRIVILEGES: &[Privilege] = &[privilege("DELETE", "{hold}")];
 
-/// For applications.
+/// For applications. Object-relational mappers read the generated values with `INSERT ... RETURNING`. The other columns stay
+/// unreadable. A chosen `id` would break the order, an event with `sent_at` would never be sent, and `created_at` is the
+/// clock of the lag.
 const WRITER_PRIVILEGES: &[Privilege] = &[
     on_columns("INSERT", "{outbox}", EVENT_COLUMNS),
+    on_columns("SELECT", "{outbox}", &["id", "event_id"]),
     privilege("EXECUTE", "{enqueue}"),
     privilege("EXECUTE", "{template}"),
 ];
@@ -339,8 +342,8 @@ pub(crate) fn monitor_grants(table: &TableName, role: &str) -> String {
     grants(table, role, &[CHECK_PRIVILEGES, STATUS_PRIVILEGES])
 }
 
-/// GRANT statements for applications, one per line. They allow the helper crate, `outbox_enqueue` and plain INSERTs. An
-/// identity column needs no privilege on its sequence.
+/// GRANT statements for applications, one per line. They allow the helper crate, `outbox_enqueue`, plain INSERTs, and
+/// RETURNING of the two IDs. An identity column needs no privilege on its sequence.
 pub fn writer_grants(table: &TableName, role: &str) -> String {
     grants(table, role, &[WRITER_PRIVILEGES])
 }

@@ -148,8 +148,8 @@ const MONITOR: &str = "
 ";
 
 const WRITER: &str = "
--- Applications can insert events, but not read them or set id, created_at or sent_at. They can read the relay's topic
--- template.
+-- Applications can insert events and read their IDs, for INSERT ... RETURNING. They cannot read anything else of an event, or
+-- set id, created_at or sent_at. They can read the relay's topic template.
 ";
 
 const MODULES: &str = "

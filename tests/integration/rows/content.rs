@@ -196,6 +196,41 @@ async fn headers_are_sent_as_configured_and_the_timestamp_is_not_the_rows() {
     outbox.drop().await;
 }
 
+/// From SQL and from the crate; a large value is uncompressed, stored elsewhere, and has line breaks in its base64.
+#[tokio::test]
+async fn binary_header_arrives_byte_for_byte() {
+    let mut outbox = Outbox::create("binary_headers", 1).await;
+    let bytes = "(SELECT string_agg(decode(md5(n::text), 'hex'), '') FROM generate_series(1, 1000) AS n)";
+    let insert = format!(
+        "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, headers)
+         SELECT 'order', 'sql', 'Inserted', jsonb_build_object(
+             'schema', jsonb_build_object('base64', encode('\\x00017fff', 'base64')),
+             'large', jsonb_build_object('base64', encode({bytes}, 'base64')), 'text', 'AAE=')"
+    );
+    run(&outbox.client, &insert).await;
+    let transaction = outbox.client.transaction().await.unwrap();
+    let event =
+        Event::new("order", "crate", "Inserted").tombstone().binary_header("schema", [0, 1, 0x7f, 0xff]);
+    pg_outbox::Outbox::new("app.outbox").unwrap().enqueue(&transaction, event).await.unwrap();
+    transaction.commit().await.unwrap();
+
+    let mut relay = outbox.start_relay().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
+    let large: Vec<u8> = outbox.client.query_one(&format!("SELECT {bytes}"), &[]).await.unwrap().get(0);
+    assert_eq!(large.len(), 16_000);
+    let records = consumer::read_all(&outbox.topics()).await;
+    assert_eq!(records.len(), 2);
+    for record in records {
+        assert_eq!(record.header("schema"), Some(&[0, 1, 0x7f, 0xff][..]));
+        let is_sql = record.key.as_deref() == Some(b"sql");
+        assert_eq!(record.header("large"), is_sql.then_some(&*large));
+        assert_eq!(record.header("text"), is_sql.then_some(&b"AAE="[..]));
+    }
+    outbox.drop().await;
+}
+
 /// `make examples ONLY=cloudevents` reads such records with the official SDK for Python.
 #[tokio::test]
 async fn envelope_of_cloud_events_sets_every_attribute() {

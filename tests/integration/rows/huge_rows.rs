@@ -28,7 +28,11 @@ const LETTERS: &str = "repeat('x', 20000000)";
 const DIGITS: &str =
     "(SELECT jsonb_build_object('n', jsonb_agg('1e131000'::jsonb)) FROM generate_series(1, 10000))";
 
+/// The same in the place of bytes.
+const DIGITS_OF_BYTES: &str = "(SELECT jsonb_build_object('n', jsonb_build_object('base64', jsonb_agg('1e131000'::jsonb))) FROM generate_series(1, 10000))";
+
 const ROWS: &[Row] = &[
+    Row { headers: DIGITS_OF_BYTES, key: "'digits of bytes'", reason: "invalid-headers", ..PLAIN },
     Row { headers: "jsonb_build_object('h', repeat('v', 60000000))", key: "'letters'", ..PLAIN },
     Row { headers: RANDOM_HEADERS, key: "'random'", ..PLAIN },
     Row { headers: DIGITS, key: "'digits'", reason: "invalid-headers", ..PLAIN },

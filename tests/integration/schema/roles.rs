@@ -72,7 +72,7 @@ async fn relay_reads_no_other_table_and_changes_and_inserts_no_event() {
 }
 
 #[tokio::test]
-async fn writers_can_only_insert_events() {
+async fn writers_can_only_insert_events_and_read_their_ids() {
     let setup = Setup::migrated("role_writer").await;
     run(&setup.client, OTHERS).await;
     let (shop, client) = member(&setup, &setup.roles().writer()).await;
@@ -80,10 +80,17 @@ async fn writers_can_only_insert_events() {
         assert_refused(&client, "a writer", forbidden).await;
     }
     for forbidden in [
-        "SELECT id FROM app.outbox",
+        "SELECT payload FROM app.outbox",
+        "SELECT aggregate_id FROM app.outbox",
+        "SELECT sent_at FROM app.outbox",
+        "SELECT id FROM app.outbox FOR UPDATE",
         "DELETE FROM app.outbox",
+        "UPDATE app.outbox SET event_id = event_id",
+        "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('a', 'b', 'c') RETURNING *",
         "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, sent_at) VALUES ('a', 'b', 'c', now())",
         "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, created_at) VALUES ('a', 'b', 'c', now())",
+        "INSERT INTO app.outbox (id, aggregate_type, aggregate_id, event_type) OVERRIDING SYSTEM VALUE
+         VALUES (1, 'a', 'b', 'c')",
         "SELECT * FROM app.outbox_lane FOR UPDATE",
         "SELECT * FROM app.outbox_dead_letter",
         "SELECT * FROM app.outbox_setting",
@@ -95,7 +102,8 @@ async fn writers_can_only_insert_events() {
         &client,
         "SELECT app.outbox_template(); SELECT app.outbox_enqueue('order', '42', 'OrderPlaced', '{}', '{}');
          INSERT INTO app.outbox (event_id, aggregate_type, aggregate_id, event_type, payload, headers)
-         VALUES (gen_random_uuid(), 'order', '42', 'OrderPlaced', '{}', '{}')",
+         VALUES (gen_random_uuid(), 'order', '42', 'OrderPlaced', '{}', '{}')
+         RETURNING id, event_id",
     )
     .await;
     assert_eq!(setup.number("SELECT count(*) FROM app.outbox").await, 3);

@@ -13,12 +13,15 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/shop"
 )
+
+const beginWithin = 10 * time.Second
 
 type api struct{ db *pgxpool.Pool }
 
@@ -42,13 +45,16 @@ func (a api) payment(w http.ResponseWriter, r *http.Request) {
 	scope := r.Method + " " + r.URL.Path // with several users, add the user, so that they do not share keys
 	fingerprint := sha256.Sum256(body)
 
-	// In a separate transaction, so that other requests see the lock immediately.
+	// In a separate transaction, so that other requests see the lock immediately. If the client disconnects, the call is not
+	// cancelled: its lock would stay. The work that follows ends at once, and releases the lock.
+	begin, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginWithin)
+	defer cancel()
 	var outcome string
 	var token *string
 	var wait *float64
 	var status *int
 	var stored []byte
-	err = a.db.QueryRow(ctx, `SELECT outcome, token::text, retry_after_seconds, status, body
+	err = a.db.QueryRow(begin, `SELECT outcome, token::text, retry_after_seconds, status, body
 		FROM idempotency_begin($1, $2, $3, interval '30 seconds')`, scope, key, fingerprint[:],
 	).Scan(&outcome, &token, &wait, &status, &stored)
 	switch {

@@ -203,8 +203,8 @@ LEFT JOIN LATERAL (
     ///   server's limit of 1 GB and fail the read. The binary form has up to three times as many bytes as a record, hence
     ///   the division by 4.
     ///
-    /// Large headers are returned only if they are an object of strings, because a number of a few bytes can have 131,072
-    /// digits. Other headers are invalid, and the read returns `[]` instead.
+    /// Large headers are returned only if they are an object of strings and of objects of strings, because a number of a few
+    /// bytes can have 131,072 digits. Other headers are invalid, and the read returns `[]` instead.
     fn read(self, versions: &str, lanes: &str, which: &str) -> String {
         let rows = format!("{} o", self.target.rows());
         let order = format!(
@@ -241,6 +241,8 @@ LEFT JOIN LATERAL (
         let headers_length =
             "CASE WHEN pg_column_size(o.headers) / 4 > $5::integer THEN pg_column_size(o.headers)
                        ELSE pg_column_size(o.headers #> '{}') END";
+        // The members of a value that is not an object are none.
+        const NOT_TEXTS: &str = r#"$.* ? (@.type() <> "string" && (@.type() <> "object" || exists(@.* ? (@.type() <> "string"))))"#;
         format!(
             "
 SELECT v.version, v.basis, r.*
@@ -265,7 +267,7 @@ LEFT JOIN LATERAL (
                END AS too_large,
                CASE
                    {skips}WHEN {headers_large}
-                       AND (jsonb_typeof(o.headers) <> 'object' OR o.headers @? '$.* ? (@.type() <> \"string\")')
+                       AND (jsonb_typeof(o.headers) <> 'object' OR o.headers @? '{NOT_TEXTS}')
                    THEN '[]'
                    ELSE o.headers
                END AS headers,

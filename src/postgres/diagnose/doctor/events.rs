@@ -43,7 +43,7 @@ CROSS JOIN LATERAL (
            coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type) AS bytes,
            CASE WHEN pg_column_size(o.headers) <= 2000 AND pg_column_compression(o.headers) IS NULL
                 THEN CASE WHEN jsonb_typeof(o.headers) NOT IN ('object', 'null') THEN true
-                          ELSE o.headers @? '$.* ? (@.type() <> \"string\")'
+                          ELSE o.headers @? $6::text::jsonpath
                                OR o.headers ?| $5::text[] END
                 ELSE false END AS bad_headers
     FROM {rows_with_topic} o
@@ -54,6 +54,11 @@ CROSS JOIN LATERAL (
 GROUP BY 1, p.is_named
 ORDER BY 2 DESC
 LIMIT $4::bigint";
+
+/// Finds a header that is neither a string nor base64, in which white space is ignored.
+const BAD_HEADER: &str = r#"$.* ? (@.type() <> "string" && !(@.type() == "object" && @.base64.type() == "string"
+    && @.base64 like_regex "^\\s*(([A-Za-z0-9+/]\\s*){4})*(([A-Za-z0-9+/]\\s*){2}(=\\s*){2}|([A-Za-z0-9+/]\\s*){3}=\\s*)?$"
+    && !exists(@.keyvalue() ? (@.key <> "base64"))))"#;
 
 /// The topics of the latest rows, which are in use even if no event waits.
 const LATEST: &str = "
@@ -137,6 +142,7 @@ async fn waiting(
         (&most, Type::INT8),
         (&TOPICS_MAX, Type::INT8),
         (&reserved, Type::TEXT_ARRAY),
+        (&BAD_HEADER, Type::TEXT),
     ];
     context.transaction.query(DOING, &sql, params).await
 }
@@ -203,7 +209,8 @@ fn unsendable(context: &Context<'_>, row: &Row, record_bytes_max: usize) -> Vec<
         findings.push(about(context, &EVENT_TOO_LARGE, large, row.get(5), &problem, "record-too-large"));
     }
     if bad > 0 {
-        let problem = "headers are not a flat JSON object of strings, or use a reserved name";
+        let problem =
+            "headers are not a flat JSON object of strings and base64 values, or use a reserved name";
         findings.push(about(context, &EVENT_HEADERS, bad, row.get(7), problem, "invalid-headers"));
     }
     findings

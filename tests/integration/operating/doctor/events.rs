@@ -14,8 +14,13 @@ async fn events_that_cannot_become_records_are_found() {
                     ('order', '3', 'X', '{}', '{\"n\": 1}'),
                     ('order', '4', 'X', '{}', '[\"n\"]'),
                     ('order', '5', 'X', '{}', '{\"event_id\": \"mine\"}'),
-                    ('order', '7', 'X', '{}', 'null'),
-                    ('order', '6', 'X', to_json(repeat('secret', 300000)), NULL)",
+                    ('order', '6', 'X', to_json(repeat('secret', 300000)), NULL),
+                    ('order', '7', 'X', '{}', '{\"n\": {\"base64\": \" AAEC\\nAw= =\"}, \"m\": {\"base64\": \"\"}}'),
+                    ('order', '8', 'X', '{}', '{\"n\": {\"base64\": \"AAECA\"}}'),
+                    ('order', '9', 'X', '{}', '{\"n\": {\"base64\": [\"AAEC\"]}}'),
+                    ('order', '10', 'X', '{}', '{\"n\": {\"base64\": \"AAEC\", \"hex\": \"00\"}}'),
+                    ('order', '11', 'X', '{}', '{\"n\": {\"hex\": \"00\"}}'),
+                    ('order', '12', 'X', '{}', 'null')",
         )
         .await;
     let found = world.doctor();
@@ -29,8 +34,8 @@ async fn events_that_cannot_become_records_are_found() {
         of_code.map(|finding| finding["place"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(place("event-topic-name"), ["app.outbox, row 2"]);
-    assert_eq!(place("event-headers"), ["app.outbox, rows 3, 4, 5"]);
-    assert_eq!(place("event-too-large"), ["app.outbox, row 7"]);
+    assert_eq!(place("event-headers"), ["app.outbox, rows 3, 4, 5, 8, 9 and more"]);
+    assert_eq!(place("event-too-large"), ["app.outbox, row 6"]);
     assert_eq!(found.exit, 1);
 
     world.sql("UPDATE app.outbox SET aggregate_type = 'order', headers = NULL").await;

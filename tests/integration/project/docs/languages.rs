@@ -8,7 +8,7 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const FENCE: &str = "```";
 
 /// Programs and lists of dependencies. A page shows each of them, except those below.
-const SHOWN: [&str; 10] = ["go", "java", "py", "rs", "ts", "mod", "toml", "txt", "xml", "json"];
+const SHOWN: [&str; 11] = ["go", "java", "prisma", "py", "rs", "ts", "mod", "toml", "txt", "xml", "json"];
 const NOT_SHOWN: [&str; 1] = ["package-lock.json"];
 
 fn pages() -> Vec<PathBuf> {
@@ -51,7 +51,7 @@ fn sources(folder: &Path, found: &mut Vec<String>) {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
         if path.is_dir() {
-            let built = [".venv", "__pycache__", "bin", "dist", "node_modules", "target"];
+            let built = [".venv", "__pycache__", "bin", "dist", "generated", "node_modules", "target"];
             // `bin` has the programs of Go, but the sources of Rust.
             if !built.contains(&name) || path.ends_with("src/bin") {
                 sources(&path, found);
@@ -81,7 +81,7 @@ fn pages_of_languages_show_the_programs() {
     }
     assert!(stale.is_empty(), "out of date; run `make docs`: {stale:#?}");
     let mut programs = Vec::new();
-    for language in ["go", "java", "python", "rust", "typescript"] {
+    for language in ["go", "java", "orms", "python", "rust", "typescript"] {
         sources(&Path::new(ROOT).join("examples").join(language), &mut programs);
     }
     programs.retain(|program| !shown.contains(program));

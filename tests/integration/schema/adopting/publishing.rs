@@ -39,7 +39,8 @@ async fn writers_insert_with_the_function_or_into_the_table() {
     let event_id: uuid::Uuid = writer.query_one(enqueue, &[]).await.unwrap().get(0);
     run(
         &writer,
-        "INSERT INTO app.events (topic, \"Key\", type, \"user\") VALUES ('order', '42', 'Paid', '{}')",
+        "INSERT INTO app.events (topic, \"Key\", type, \"user\") VALUES ('order', '42', 'Paid', '{}')
+         RETURNING \"seq no\", id",
     )
     .await;
     let mut relay = world.relay().start().await;
