@@ -1,6 +1,7 @@
 //! Names the advertised broker addresses that this host cannot use. Bootstrap connections work without them, and librdkafka
 //! does not reliably report them.
 
+use crate::kafka::publishing::producer::METADATA_TIMEOUT;
 use crate::kafka::tokens::Tokens;
 use crate::relay::failure::Failure;
 use crate::relay::reason::ADVERTISED_ADDRESS;
@@ -15,8 +16,9 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-/// How long the brokers may take to list their addresses, DNS to resolve one, and a broker to accept a connection.
-const WITHIN: Duration = Duration::from_secs(2);
+/// How long the brokers may take to list their addresses, DNS to resolve one, and a broker to accept a connection. As long as
+/// a producer waits for metadata, so an address that is slower is of no use.
+const WITHIN: Duration = METADATA_TIMEOUT;
 const STATISTICS_EVERY_MS: u64 = 50;
 /// A message names at most this many addresses.
 const NAMED_MOST: usize = 3;

@@ -287,7 +287,9 @@ impl KafkaCluster {
     }
 
     async fn advertised(&self) -> Vec<Address> {
-        match client_config(&self.settings.borrow()) {
+        // Not in the match, which would keep the settings borrowed during a reload.
+        let config = client_config(&self.settings.borrow());
+        match config {
             Ok(config) => advertised::listed(config, self.tokens.clone()).await,
             Err(_) => Vec::new(),
         }

@@ -3,7 +3,6 @@
 use super::Wanted;
 use crate::config::{Config, DEFAULT_FILE};
 use crate::postgres::access::new_roles::example_insert;
-use crate::postgres::table::quote_identifier;
 use crate::text::shell;
 use pg_outbox::topic::TopicTemplate;
 use std::path::Path;
@@ -24,8 +23,8 @@ pub(super) fn commands(wanted: &Wanted, config: &Config) -> String {
     };
     let insert = example_insert(&wanted.table, aggregate_type(&config.outbox.topic, &wanted.topics));
     let psql = format!("psql {} -c {}", shell(wanted.owner.text()), shell(&insert));
-    let grant = format!("GRANT {} TO alice", quote_identifier(&wanted.role.operator()));
-    let grant = format!("psql {} -c {}", shell(wanted.owner.text()), shell(&grant));
+    let grant =
+        format!("psql {} -c {}", shell(wanted.owner.text()), shell(&wanted.role.operator_grant("alice")));
     format!(
         "\nTo let alice use the commands of operators, such as `dead-letters` (docs/operating.md):\n  {grant}\n\
          \nNext, start the relay, and insert an event from another terminal:\n  {run}\n  {psql}\n"

@@ -218,7 +218,7 @@ impl Reaper {
 /// Whether this is an ordinary claim of a relay.
 fn is_claim(config: &Config, relays: &Relays, held: &VacuumHolder) -> bool {
     let longest = config.relay.flow_window + config.relay.publish_timeout;
-    held.application.as_ref() == Some(&relays.application_name) && held.age.is_some_and(|age| age < longest)
+    held.application.as_ref() == Some(&relays.application_name) && held.age.is_none_or(|age| age < longest)
 }
 
 impl From<&VacuumHolder> for HeldBack {

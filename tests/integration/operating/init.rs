@@ -159,7 +159,7 @@ async fn init_and_the_two_commands_that_it_prints_publish_an_event() {
     assert!(printed.lines().count() < 40, "{ended}");
     let topic = format!("warning        topic {}: its replication factor is 1", world.topic);
     assert!(printed.contains(&topic), "the new topics are checked: {ended}");
-    let grant = format!("GRANT \"{}_operator\" TO alice", world.role);
+    let grant = format!("GRANT \"{}_operator\" TO \"alice\"", world.role);
     assert!(printed.contains(&grant), "{ended}");
 
     let commands: Vec<&str> = printed.lines().rev().take(2).collect();

@@ -1,6 +1,6 @@
 //! The everyday commands on a healthy outbox.
 
-use super::Setup;
+use super::{Setup, kafka};
 use super::admin::Running;
 use crate::support::database::run;
 use outbox_relay::postgres::access::grants::relay_grants;
