@@ -167,16 +167,19 @@ fn check_topics(config: &Config, topics: &[String]) -> Result<(), Failed> {
 async fn connect(wanted: &Wanted, config: &Config) -> Result<Object, Failed> {
     let connected = one_shot::database(config)?.get().await;
     connected.map_err(|fault| {
-        let hint = match wanted.owner_password {
-            _ if fault.message.contains("database \"") && fault.message.contains("does not exist") => {
-                ". To create it, run createdb. To use another one, pass another URL with --database"
+        let text = fault.to_string();
+        let what = text.split(". Fix: ").next().unwrap_or_default();
+        let text = match wanted.owner_password {
+            // The reader has no configuration yet.
+            _ if what.contains("database \"") && what.contains("does not exist") => {
+                format!("{what}. Fix: create it with createdb, or pass another URL with --database")
             }
-            None if fault.message.contains("password") => {
-                ". If the role needs a password, set the environment variable PGPASSWORD"
+            None if text.contains("password") => {
+                format!("{text}. If the role needs a password, set the environment variable PGPASSWORD")
             }
-            _ => "",
+            _ => text,
         };
-        Failed::Unavailable(anyhow::anyhow!("{fault}{hint}. Nothing was changed."))
+        Failed::Unavailable(anyhow::anyhow!("{text}. Nothing was changed."))
     })
 }
 
