@@ -2,11 +2,16 @@
 
 use humantime::{format_duration, format_rfc3339_seconds};
 use std::borrow::Cow;
-use std::fmt;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 /// 9999-12-31T23:59:59Z, in seconds since 1970.
 const LAST_SECOND: u64 = 253_402_300_799;
+
+/// ` --config FILE`, if the command line of this process names a file.
+static CONFIG: OnceLock<String> = OnceLock::new();
+/// In the commands of constant texts.
+const CONFIG_PLACEHOLDER: &str = " --config FILE";
 
 /// RFC 3339, in UTC, to the second. A time in the database can be infinite, and the format ends with the year 9999.
 pub(crate) fn time(at: SystemTime) -> String {
@@ -81,16 +86,22 @@ pub(crate) fn in_line(text: &str, most: usize) -> String {
 }
 
 /// Whole milliseconds below a second, whole seconds above.
-pub(crate) fn span(duration: Duration) -> impl fmt::Display {
-    format_duration(if duration < Duration::from_secs(1) {
+pub(crate) fn span(duration: Duration) -> String {
+    let rounded = if duration < Duration::from_secs(1) {
         Duration::from_millis(duration.as_millis() as u64)
     } else {
         Duration::from_secs(duration.as_secs())
-    })
+    };
+    // The library writes "1day" and "30days".
+    let spaced = |part: &str| match part.find(|c: char| !c.is_ascii_digit()) {
+        Some(unit) if part.len() - unit > 2 => format!("{} {}", &part[..unit], &part[unit..]),
+        _ => part.to_owned(),
+    };
+    format_duration(rounded).to_string().split(' ').map(spaced).collect::<Vec<_>>().join(" ")
 }
 
 /// Like [`span`], for a number of seconds.
-pub(crate) fn seconds(seconds: f64) -> impl fmt::Display {
+pub(crate) fn seconds(seconds: f64) -> String {
     span(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
@@ -104,6 +115,53 @@ pub(crate) fn bytes(bytes: i64) -> String {
     } else {
         format!("{:.1} GiB", mib / 1_024.0)
     }
+}
+
+/// The text as one word of a shell.
+pub(crate) fn shell(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/:@.,_-+=%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else if text.contains(['"', '$', '`', '\\', '!']) {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    } else {
+        format!("\"{text}\"")
+    }
+}
+
+/// Notes the configuration file that the command line names, because proposed commands need it too.
+pub(crate) fn note_config(file: &str) {
+    _ = CONFIG.set(format!(" --config {}", shell(file)));
+}
+
+/// A command to propose, such as `resume`.
+pub(crate) fn command(subcommand: &str) -> String {
+    format!("outbox-relay {subcommand}{}", CONFIG.get().map_or("", String::as_str))
+}
+
+/// Adds the configuration file to each command that the text proposes, in backticks or after "run: ".
+pub(crate) fn commands(text: &str) -> Cow<'_, str> {
+    CONFIG.get().map_or(Cow::Borrowed(text), |config| Cow::Owned(with_config(text, config)))
+}
+
+fn with_config(text: &str, config: &str) -> String {
+    let (mut shown, mut rest) = (String::with_capacity(text.len() + 64), text);
+    while let Some(begin) = rest.find("outbox-relay ") {
+        let (before, command) = rest.split_at(begin);
+        let ends = |c: char| matches!(c, '`' | '\n' | ';' | '|' | '&' | '<' | '>');
+        let (command, after) = command.split_at(command.find(ends).unwrap_or(command.len()));
+        shown += before;
+        if !before.ends_with('`') && !before.ends_with("run: ") {
+            shown += command;
+        } else if command.contains("--config") {
+            shown += &command.replace(CONFIG_PLACEHOLDER, config);
+        } else {
+            let words = command.trim_end();
+            shown.extend([words, config, &command[words.len()..]]);
+        }
+        rest = after;
+    }
+    shown + rest
 }
 
 /// One decimal below ten, none above.
@@ -153,6 +211,30 @@ mod tests {
             "the same values"
         );
         assert_eq!(printable_bytes(b"a\xff\x1bb\xc2"), r"a\xff\u001bb\xc2");
+    }
+
+    #[test]
+    fn units_that_are_words_are_separated() {
+        let day = 86_400;
+        for (seconds, text) in [(day, "1 day"), (3 * day + 28, "3 days 28s"), (7_260, "2h 1m"), (0, "0s")] {
+            assert_eq!(span(Duration::from_secs(seconds)), text);
+        }
+        assert_eq!(span(Duration::from_micros(41_900)), "41ms");
+    }
+
+    #[test]
+    fn proposed_commands_name_the_configuration_file() {
+        let config = " --config relay.toml";
+        for (text, shown) in [
+            ("run `outbox-relay doctor`", "run `outbox-relay doctor --config relay.toml`"),
+            ("Next, run: outbox-relay doctor", "Next, run: outbox-relay doctor --config relay.toml"),
+            ("`outbox-relay migrate --config FILE`, or", "`outbox-relay migrate --config relay.toml`, or"),
+            ("`outbox-relay status --config /a`", "`outbox-relay status --config /a`"),
+            ("run: outbox-relay reap\nthen", "run: outbox-relay reap --config relay.toml\nthen"),
+            ("fix outbox-relay yourself", "fix outbox-relay yourself"),
+        ] {
+            assert_eq!(with_config(text, config), shown);
+        }
     }
 
     #[test]

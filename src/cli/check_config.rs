@@ -45,7 +45,7 @@ pub(crate) struct CheckConfig {
 impl CheckConfig {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
-        check(&config, &self.source(), self.connect)
+        check(&config, &self.source(), self.connect, &[])
     }
 
     /// Where the configuration comes from.
@@ -54,8 +54,8 @@ impl CheckConfig {
     }
 }
 
-/// Checks the configuration. With `connects`, checks the servers too.
-pub(super) fn check(config: &Config, source: &str, connects: bool) -> Result<(), Failed> {
+/// Checks the configuration. With `connects`, checks the servers too, and these topics in addition to those of events.
+pub(super) fn check(config: &Config, source: &str, connects: bool, topics: &[String]) -> Result<(), Failed> {
     let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
         .map_err(|failure| unusable(&failure))?;
     cluster.check_settings().map_err(|failure| unusable(&failure))?;
@@ -64,7 +64,7 @@ pub(super) fn check(config: &Config, source: &str, connects: bool) -> Result<(),
     if !connects {
         return Ok(());
     }
-    match block_on(connect(config, &cluster))?.worst {
+    match block_on(connect(config, &cluster, topics))?.worst {
         None => Ok(()),
         Some(Cause::Unavailable) => {
             Err(Failed::Unavailable(anyhow::anyhow!("Cannot connect to PostgreSQL or Kafka.")))
@@ -121,12 +121,12 @@ impl Problems {
 
 /// Reports a failed write on stderr and continues, because the exit code must reflect the check.
 fn print(what: &str, text: &str) {
-    if let Err(failed) = output::line(&format!("{what:<14} {text}")) {
+    if let Err(failed) = output::line(&format!("{what:<14} {}", output::commands(text))) {
         _ = failed.report();
     }
 }
 
-async fn connect(config: &Config, cluster: &KafkaCluster) -> Problems {
+async fn connect(config: &Config, cluster: &KafkaCluster, topics: &[String]) -> Problems {
     let mut problems = Problems::default();
     check_postgres(config, &mut problems).await;
     match cluster.probe().await {
@@ -142,7 +142,7 @@ async fn connect(config: &Config, cluster: &KafkaCluster) -> Problems {
     }
     // After a problem, the doctor would only find it again.
     if problems.worst.is_none() {
-        match doctor::examine(config, cluster, "check-config").await {
+        match doctor::examine(config, cluster, "check-config", topics).await {
             Ok(diagnosis) => print_findings(&diagnosis, &mut problems),
             Err(failed) => problems.add_failed("postgres", failed),
         }

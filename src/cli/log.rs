@@ -2,7 +2,7 @@
 
 use super::exit::Failed;
 use crate::config::{Log, LogFormat};
-use crate::text::printable;
+use crate::text::{commands, printable};
 use std::io::{self, IsTerminal, Write};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::ParseError;
@@ -31,7 +31,7 @@ pub fn init(log: &Log) -> Result<Filter, Failed> {
         .map_err(|error| Failed::Configuration(anyhow::anyhow!("[log] level = {:?}: {error}", log.level)))?;
     let under_systemd = std::env::var_os("JOURNAL_STREAM").is_some() && !io::stderr().is_terminal();
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
-        LogFormat::Json => fmt::layer().json().with_writer(|| Printable).boxed(),
+        LogFormat::Json => fmt::layer().json().with_writer(|| Printable { is_json: true }).boxed(),
         LogFormat::Journald => journald()?,
         LogFormat::Auto if under_systemd => journald().or_else(|_| Ok::<_, Failed>(text()))?,
         LogFormat::Auto | LogFormat::Text => text(),
@@ -56,13 +56,16 @@ fn filter(level: &str) -> Result<EnvFilter, ParseError> {
 }
 
 /// Stderr without the control characters that the library does not escape. It writes whole lines, and escapes all others except
-/// line breaks, tabs and those of its own colors.
-struct Printable;
+/// line breaks, tabs and those of its own colors. The commands in a text name the configuration file.
+struct Printable {
+    is_json: bool,
+}
 
 impl Write for Printable {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
         // The colors, which are between escape characters.
+        let text = if self.is_json { text } else { commands(&text).into_owned().into() };
         let parts: Vec<_> = text.split('\u{1b}').map(printable).collect();
         io::stderr().write_all(parts.join("\u{1b}").as_bytes())?;
         Ok(line.len())
@@ -74,7 +77,11 @@ impl Write for Printable {
 }
 
 fn text() -> Box<dyn Layer<Registry> + Send + Sync> {
-    fmt::layer().with_ansi(io::stderr().is_terminal()).with_target(false).with_writer(|| Printable).boxed()
+    fmt::layer()
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .with_writer(|| Printable { is_json: false })
+        .boxed()
 }
 
 fn journald() -> Result<Box<dyn Layer<Registry> + Send + Sync>, Failed> {

@@ -24,9 +24,10 @@ pub mod terminal;
 pub(crate) mod verify;
 pub mod version;
 
-use crate::config::{self, Config, Findings};
+use crate::config::{self, Config, DEFAULT_FILE, Findings};
 use crate::kafka::library::keep_openssl;
 use crate::kafka::properties::check;
+use crate::text;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use exit::Failed;
 use std::ffi::{OsStr, OsString};
@@ -78,8 +79,6 @@ enum Command {
 
 /// Names the configuration file. If it is empty, only the environment is used.
 pub const CONFIG_VARIABLE: &str = "OUTBOX_RELAY_CONFIG";
-/// Read if nothing else is given and it exists. The packages and the container image put the configuration there.
-const DEFAULT_FILE: &str = "/etc/outbox-relay/config.toml";
 
 // The configuration file. Not a doc comment, which would replace the description of `outbox-relay`.
 #[derive(Clone, Debug, Args)]
@@ -132,7 +131,8 @@ impl ConfigFile {
 
     /// Like [`ConfigFile::load`], for a command that does not use Kafka. Its user may not be allowed to read the Kafka secrets.
     pub(crate) fn load_for_database(&self) -> Result<Config, Failed> {
-        loaded(config::load_for_database(self.announced().as_deref(), config::environment(), check))
+        let file = self.announced();
+        loaded(file.as_deref(), config::load_for_database(file.as_deref(), config::environment(), check))
     }
 }
 
@@ -148,12 +148,14 @@ fn existing(file: &Path) -> Option<PathBuf> {
 
 /// Reads this configuration file, if any, and the environment. Prints the warnings.
 pub fn load(file: Option<&Path>) -> Result<Config, Failed> {
-    loaded(config::load(file, config::environment(), check))
+    loaded(file, config::load(file, config::environment(), check))
 }
 
-fn loaded(loaded: Result<Config, Findings>) -> Result<Config, Failed> {
+fn loaded(file: Option<&Path>, loaded: Result<Config, Findings>) -> Result<Config, Failed> {
     let config = loaded.map_err(|findings| {
-        Failed::Configuration(anyhow::anyhow!("The configuration is invalid.\n{findings}"))
+        let hint =
+            if file.is_none() { "\nTo write a configuration file, run `outbox-relay init`." } else { "" };
+        Failed::Configuration(anyhow::anyhow!("The configuration is invalid.\n{findings}{hint}"))
     })?;
     if !config.warnings.is_empty() {
         terminal::output::note(&config.warnings.to_string());
@@ -169,6 +171,11 @@ pub fn command() -> clap::Command {
 /// Parses the arguments. Ends the process for errors, help and version.
 fn arguments() -> Cli {
     let matches = command().long_version(version::long()).get_matches();
+    let deepest = std::iter::successors(Some(&matches), |matches| Some(matches.subcommand()?.1)).last();
+    let file = deepest.and_then(|matches| matches.try_get_one::<OsString>("config").ok().flatten());
+    if let Some(file) = file.filter(|file| !file.is_empty()) {
+        text::note_config(&file.to_string_lossy());
+    }
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 

@@ -11,8 +11,8 @@ use crate::postgres::cycle::reap::PostgresReaper;
 use crate::postgres::cycle::reap::modules::{ModulesReaper, Unfinished};
 use crate::relay::failure::Fault;
 use crate::relay::health::stats::Stats;
+use crate::text::span;
 use clap::Args;
-use humantime::format_duration;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -76,7 +76,7 @@ impl Reap {
         let mut lines = Vec::new();
         for (table, rows) in tables {
             let name = config.outbox.table.display_sibling(table);
-            let ago = |retention| format!("more than {} ago", format_duration(retention));
+            let ago = |retention| format!("more than {} ago", span(retention));
             let old = match table {
                 "processed_message" => format!("processed {}", ago(config.reaper.inbox_retention)),
                 "idempotency_key" => format!("finished {}", ago(config.reaper.idempotency_retention)),
@@ -98,7 +98,7 @@ impl Reap {
     }
 
     fn describe(&self, config: &Config, rows: u64) -> String {
-        let (table, retention) = (&config.outbox.table, format_duration(config.reaper.retention));
+        let (table, retention) = (&config.outbox.table, span(config.reaper.retention));
         let rows = output::counted(rows, "row");
         format!("{table}: {rows} {}, sent more than {retention} ago", self.verb())
     }

@@ -45,6 +45,9 @@ use reading::reader::Reader;
 use secret::Lookup;
 use setting::Section;
 
+/// Read if nothing else is given and it exists. The packages and the container image put the configuration there.
+pub(crate) const DEFAULT_FILE: &str = "/etc/outbox-relay/config.toml";
+
 /// All settings, valid and complete.
 #[derive(Clone, Debug)]
 pub struct Config {

@@ -28,7 +28,7 @@ const WAITS: [&str; 6] = [
     "retry.backoff.ms",
 ];
 /// Timeouts of single requests in librdkafka, whose own minimum is a few milliseconds.
-const REQUESTS: [&str; 2] = ["request.timeout.ms", "socket.timeout.ms"];
+const REQUESTS: [&str; 3] = ["api.version.request.timeout.ms", "request.timeout.ms", "socket.timeout.ms"];
 const REQUEST_LEAST_MS: f64 = 1_000.0;
 
 /// Whether this is the name or an address of this host itself. The name is `localhost`, which resolvers must not send elsewhere.

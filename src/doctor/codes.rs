@@ -120,6 +120,8 @@ codes! {
 
     KAFKA_UNREACHABLE = Error, "kafka-unreachable",
         "this host cannot publish events now; topics were not checked";
+    ADVERTISED = Error, "advertised-address",
+        "this host cannot resolve or reach an address that a broker advertises, so events for its partitions wait";
     TOPIC_MISSING = Error, "topic-missing",
         "events for this topic wait until it exists";
     TOPIC_UNUSABLE = Error, "topic-unusable",

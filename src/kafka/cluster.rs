@@ -1,5 +1,6 @@
 //! The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
 
+use super::advertised::{self, Address};
 use super::client_config::{client_config, limit_silence, number};
 use super::comparison::Comparison;
 use super::errors::handshake;
@@ -19,6 +20,7 @@ use crate::relay::reason::{BROKERS_DOWN, CONFIGURATION, NO_ANSWER, RECORD_TOO_LA
 use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::KafkaError;
+use rdkafka::metadata::Metadata;
 use rdkafka::producer::{BaseProducer, Producer as _};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -254,12 +256,14 @@ impl KafkaCluster {
     ///
     /// librdkafka requests the ID when a broker answers a metadata request. The first answer comes from a bootstrap
     /// connection, which it then closes; without a second metadata request it waits for 500 ms.
-    async fn identified(&self) -> Result<KafkaProducer, Failure> {
+    ///
+    /// Also returns the addresses that the brokers advertise, if a broker has listed them.
+    async fn identified(&self) -> Result<(KafkaProducer, Vec<Address>), Failure> {
         let (producer, reports, batch_bytes) = self.answering(self.producer_config()?).await?;
-        let begun = Instant::now();
+        let (begun, mut advertised) = (Instant::now(), Vec::new());
         loop {
             if reports.is_identified() {
-                return Ok(self.wrap(producer, reports, batch_bytes));
+                return Ok((self.wrap(producer, reports, batch_bytes), advertised));
             }
             if let Some(cause) = cause(&producer, &reports) {
                 return Err(cause);
@@ -268,13 +272,15 @@ impl KafkaCluster {
                 let why = reports.last_error().map_or_else(String::new, |error| format!(": {error}"));
                 let error =
                     format!("the brokers did not assign a producer ID within {IDENTIFIED_WITHIN:?}{why}");
-                return Err(NO_ANSWER.failure(error));
+                return Err(self.unusable_addresses().await.unwrap_or_else(|| NO_ANSWER.failure(error)));
             }
             // Ask for a single topic if one is known, because the answer about all topics may be large.
             let (client, topic) = (producer.share(), self.topic.borrow().clone());
-            let fetch = move || client.client().fetch_metadata(topic.as_deref(), METADATA_TIMEOUT).map(drop);
-            if let Ok(Err(error)) = tokio::task::spawn_blocking(fetch).await {
-                tracing::debug!("could not fetch metadata: {error}");
+            let fetch = move || client.client().fetch_metadata(topic.as_deref(), METADATA_TIMEOUT);
+            match tokio::task::spawn_blocking(fetch).await {
+                Ok(Ok(metadata)) => advertised = addresses(&metadata),
+                Ok(Err(error)) => tracing::debug!("could not fetch metadata: {error}"),
+                Err(_) => {} // the runtime ends
             }
             let done =
                 |reports: &Reports| reports.is_identified() || reports.is_fatal() || reports.has_failed();
@@ -282,11 +288,29 @@ impl KafkaCluster {
         }
     }
 
+    /// Names the addresses that the brokers advertise and that this host cannot use.
+    pub(crate) async fn unusable_addresses(&self) -> Option<Failure> {
+        advertised::unusable(&self.bootstrap_servers(), &self.advertised().await).await
+    }
+
+    async fn advertised(&self) -> Vec<Address> {
+        // Not in the match, which would keep the settings borrowed during a reload.
+        let config = client_config(&self.settings.borrow());
+        match config {
+            Ok(config) => advertised::listed(config, self.tokens.clone()).await,
+            Err(_) => Vec::new(),
+        }
+    }
+
+    fn bootstrap_servers(&self) -> String {
+        self.settings.borrow().bootstrap_servers.clone()
+    }
+
     async fn unreachable(&self, reports: &Reports) -> Failure {
         let failure = reports.refused().unwrap_or_else(|| {
             BROKERS_DOWN.failure(format!(
                 "no broker reachable at {}: {}",
-                self.settings.borrow().bootstrap_servers,
+                self.bootstrap_servers(),
                 reports.last_error().unwrap_or_else(|| format!("no response for {METADATA_TIMEOUT:?}"))
             ))
         });
@@ -306,7 +330,7 @@ impl Publisher for KafkaCluster {
     async fn open(&self) -> Result<KafkaProducer, Failure> {
         match self.spare.take() {
             Some((at, producer)) if at.elapsed() < SPARE_FOR && producer.is_sound() => Ok(producer),
-            _ => self.identified().await,
+            _ => Ok(self.identified().await?.0),
         }
     }
 
@@ -330,7 +354,14 @@ impl Publisher for KafkaCluster {
 
     async fn probe(&self) -> Result<(), Failure> {
         let generation = self.generation.get();
-        let producer = self.identified().await?;
+        let (producer, mut advertised) = self.identified().await?;
+        // The producer ID may come from a bootstrap connection, which publishes nothing.
+        if advertised.is_empty() {
+            advertised = self.advertised().await;
+        }
+        if let Some(failure) = advertised::all_unusable(&self.bootstrap_servers(), &advertised).await {
+            return Err(failure);
+        }
         // After a reload, it may have the old settings.
         if generation == self.generation.get() {
             self.spare.replace(Some((Instant::now(), producer)));
@@ -371,6 +402,10 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
     let acknowledged = outcomes.iter().take_while(|outcome| outcome.is_ok()).count();
     let failure = outcomes.into_iter().nth(acknowledged).and_then(Result::err);
     Judged { acknowledged, failure }
+}
+
+fn addresses(metadata: &Metadata) -> Vec<Address> {
+    metadata.brokers().iter().map(|broker| (broker.host().to_owned(), broker.port() as u16)).collect()
 }
 
 fn unusable(error: &KafkaError) -> Failure {

@@ -1,5 +1,6 @@
 //! All use of Kafka: [`cluster`] opens producers, [`publishing`] sends records, and [`errors`] maps errors to reasons.
 
+mod advertised;
 pub mod client_config;
 pub mod cluster;
 pub(crate) mod comparison;

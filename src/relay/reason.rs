@@ -120,6 +120,11 @@ reasons! {
     BROKERS_DOWN = Cluster, "brokers-down",
         "no broker is reachable",
         "check [kafka] bootstrap_servers, security.protocol in [kafka.properties], the brokers and the network";
+    ADVERTISED_ADDRESS = Cluster, "advertised-address",
+        "the brokers answer at `bootstrap_servers`, but this host cannot resolve or reach an address that they advertise, \
+         which every client uses afterwards",
+        "set advertised.listeners of the broker to an address that this host can resolve and reach, or fix DNS or the \
+         firewall";
     CONFIGURATION = Cluster, "configuration",
         "the Kafka client rejects the settings",
         "fix [kafka.properties] as the error describes. For details, run `outbox-relay check-config`";

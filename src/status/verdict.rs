@@ -1,6 +1,7 @@
 //! The verdict in the first line: the state, the reason, and the next command to run.
 
 use super::report::{LocalRelay, Rates};
+use crate::config::DEFAULT_FILE;
 use crate::postgres::diagnose::status::{BACKLOG_COUNTED_MAX, OutboxStatus};
 use crate::postgres::operate::pauses::Scope;
 use crate::text::{counted, in_line, span, thousands};
@@ -65,8 +66,14 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         |state, why, command: &str| Verdict { state, why, command: Some(format!("{command}{config}")) };
     if status.relays.is_empty() && !pooled {
         let why = format!("no relay is connected as {relay_name:?}{}", waiting(status));
-        let command = Some("systemctl status outbox-relay".to_owned());
-        return Verdict { state: OutboxState::NotRelaying, why, command };
+        // The service has the default configuration.
+        let of_service = config.is_empty() || config.contains(DEFAULT_FILE);
+        let command = if of_service {
+            "systemctl status outbox-relay".to_owned()
+        } else {
+            format!("outbox-relay run{config}")
+        };
+        return Verdict { state: OutboxState::NotRelaying, why, command: Some(command) };
     }
     if let Some(pause) = status.paused.iter().find(|pause| pause.scope == Scope::Everything) {
         let reason = pause.reason.as_deref().map(|reason| format!(" ({})", in_line(reason, 100)));

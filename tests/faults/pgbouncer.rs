@@ -1,9 +1,11 @@
 //! PgBouncer in transaction mode between the relays and PostgreSQL. Everything that the server does for a claim works
 //! through it.
 
+use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::pgbouncer::{self, PgBouncer};
 use crate::support::postgres_server::PostgresServer;
+use crate::support::rows::{self, Filling};
 use crate::support::wait::STALLED;
 use crate::world::{self, BATCH_SIZE, WORKERS, assert_replaced};
 
@@ -42,6 +44,47 @@ async fn through_a_pooler(prepared: bool) {
         world::verdict(&outbox, &mut relays, &format!("through PgBouncer, prepared {prepared}")).await;
     assert!(report.duplicates <= (KILLS + 1) * WORKERS * BATCH_SIZE, "{report}");
     outbox.drop().await;
+}
+
+/// PgBouncer keeps the statements of its server connections by their text, so a relay that reconnects would get the stale plan
+/// again.
+async fn changed_columns() {
+    let server = PostgresServer::start(&[]).await;
+    let outbox = Outbox::create_on(&server, "pooler_altered", 1).await;
+    let pooler = PgBouncer::start(&server, outbox.roles.relay()).await;
+    let url = outbox.relay_url().replace(&server.address(), &pooler.address());
+    let relay = || {
+        let relay = outbox.relay().set("postgres", "url", url.clone()).set("postgres", "sslmode", "disable");
+        relay.set("postgres", "prepared_statements", true)
+    };
+    let mut running = relay().start().await;
+    let mut publishes = async |restarts: bool| {
+        if restarts {
+            assert!(running.stop().await.success());
+            running = relay().start().await;
+        }
+        rows::insert(&outbox, "order", 50, 0..500, Filling::Nothing).await;
+        outbox.wait_until_drained(STALLED).await;
+    };
+    publishes(false).await;
+    for alter in ["event_type TYPE varchar(200)", "payload TYPE jsonb", "event_type TYPE varchar(300)"] {
+        run(&outbox.client, &format!("ALTER TABLE app.outbox ALTER {alter}")).await;
+        publishes(false).await;
+        // A new process prepares the text for which the pooler may have a stale plan.
+        publishes(true).await;
+    }
+    assert_eq!(outbox.dead_letters().await, 0);
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn relays_behind_pgbouncer_publish_after_the_type_of_a_column_has_changed() {
+    match pgbouncer::installed() {
+        Some((_, version)) if pgbouncer::prepares(version) => changed_columns().await,
+        installed => {
+            println!("SKIPPED: {installed:?} does not support prepared statements, 1.21 and newer do")
+        }
+    }
 }
 
 #[tokio::test]

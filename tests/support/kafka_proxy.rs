@@ -51,6 +51,9 @@ pub enum Action {
     LoseAnswer,
 }
 
+/// An address in answers, and what replaces it. Both have the same length.
+type Rewrite = (Vec<u8>, Vec<u8>);
+
 type Rule = Box<dyn FnMut(&Produce) -> Action + Send>;
 
 /// The state that all connections share.
@@ -65,7 +68,7 @@ struct Shared {
     /// Connections with a lower number are silent: they stay open, but lose everything.
     silent_below: watch::Receiver<u64>,
     /// The addresses of other brokers in answers, and the proxies in front of them.
-    others: Arc<Mutex<Vec<(SocketAddr, SocketAddr)>>>,
+    others: Arc<Mutex<Vec<Rewrite>>>,
 }
 
 impl Shared {
@@ -129,7 +132,19 @@ impl Proxy {
 
     /// Makes clients reach the broker of another proxy through that proxy.
     pub fn names(&self, other: &Proxy) {
-        self.shared.others.lock().unwrap().push((other.shared.broker, other.shared.here));
+        self.shared.others.lock().unwrap().push((place(other.shared.broker), place(other.shared.here)));
+    }
+
+    /// Makes the broker advertise this host, whose name is as long as the broker's, and this port.
+    pub fn advertise(&self, host: &str, port: u16) {
+        let (real, advertised) = (place(self.shared.broker), encoded(host, port));
+        assert_eq!(real.len(), advertised.len());
+        self.shared.others.lock().unwrap().push((real, advertised));
+    }
+
+    /// Makes the broker advertise the proxy again.
+    pub fn advertise_proxy(&self) {
+        self.shared.others.lock().unwrap().clear();
     }
 
     /// The address for `bootstrap_servers`.
@@ -309,8 +324,7 @@ async fn pass_answers(mut from: OwnedReadHalf, client: &Client, mut shared: Shar
     loop {
         let mut message = read(&mut from).await?;
         let others = shared.others.lock().unwrap().clone();
-        for (broker, here) in others.into_iter().chain([(shared.broker, shared.here)]) {
-            let (broker, here) = (place(broker), place(here));
+        for (broker, here) in others.into_iter().chain([(place(shared.broker), place(shared.here))]) {
             while let Some(found) = message.windows(broker.len()).position(|bytes| bytes == broker) {
                 message[found..found + here.len()].copy_from_slice(&here);
             }
@@ -356,5 +370,9 @@ async fn read(from: &mut OwnedReadHalf) -> Result<Vec<u8>> {
 
 /// The encoding of a broker's address in an answer: its host, then its port in four bytes.
 fn place(address: SocketAddr) -> Vec<u8> {
-    [address.ip().to_string().as_bytes(), &u32::from(address.port()).to_be_bytes()].concat()
+    encoded(&address.ip().to_string(), address.port())
+}
+
+fn encoded(host: &str, port: u16) -> Vec<u8> {
+    [host.as_bytes(), &u32::from(port).to_be_bytes()].concat()
 }

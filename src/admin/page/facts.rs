@@ -10,8 +10,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 /// Younger results are shown again. Slightly shorter than the interval at which the page refreshes itself.
-const FRESH: Duration = Duration::from_secs(4);
-/// How long the first page waits for a result.
+pub(super) const FRESH: Duration = Duration::from_secs(4);
+/// How old a result may be without a notice.
+pub(super) const CURRENT: Duration = Duration::from_secs(15);
+/// How long a page waits for a result if there is no current one.
 const PATIENCE_FIRST: Duration = Duration::from_secs(1);
 /// How long the next ones wait, before they show the previous result.
 const PATIENCE: Duration = Duration::from_millis(30);
@@ -71,7 +73,8 @@ impl Facts {
             return now;
         }
         self.wanted.notify_one();
-        let patience = if now.read.is_some() { PATIENCE } else { PATIENCE_FIRST };
+        let is_current = now.read.is_some_and(|read| read.elapsed() < CURRENT);
+        let patience = if is_current { PATIENCE } else { PATIENCE_FIRST };
         // Without an answer in time, the previous result is shown.
         _ = timeout(patience, known.changed()).await;
         known.borrow().clone()

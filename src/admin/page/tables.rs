@@ -2,7 +2,7 @@
 
 use crate::relay::reason::{fix, reason};
 use crate::status::report::{Paused, Report};
-use crate::text::{bytes, counted, in_line, seconds, thousands};
+use crate::text::{bytes, command, counted, in_line, seconds, thousands};
 
 /// The longest name of a topic.
 const TOPIC: usize = 249;
@@ -20,7 +20,7 @@ pub(super) struct Table {
     pub(super) columns: &'static [&'static str],
     pub(super) rows: Vec<Row>,
     /// Below the table: the next command.
-    pub(super) next: Option<&'static str>,
+    pub(super) next: Option<String>,
 }
 
 /// The first cell is the header of the row.
@@ -88,7 +88,7 @@ fn paused(report: &Report, shows_keys: bool) -> Table {
         empty: "Nothing is paused.",
         columns: &["Scope", "Reason", "By", "Since"],
         rows: Vec::new(),
-        next: (!report.paused.is_empty()).then_some("outbox-relay resume"),
+        next: (!report.paused.is_empty()).then(|| command("resume")),
     };
     for pause in &report.paused {
         table.row([
@@ -157,7 +157,7 @@ fn blocked(report: &Report, shows_keys: bool) -> Table {
         empty: "No key is blocked.",
         columns: &["Key", "Topic", "Reason", "Row", "Since"],
         rows: Vec::new(),
-        next: (blocked.keys > 0).then_some("outbox-relay blocked-keys list"),
+        next: (blocked.keys > 0).then(|| command("blocked-keys list")),
     };
     for key in &blocked.oldest {
         let name = if shows_keys { Field::code(&key.key, TEXT) } else { Field::text(KEY_HIDDEN) };
@@ -185,7 +185,7 @@ fn dead_letters(report: &Report) -> Table {
         empty: "There are no dead letters.",
         columns: &["Reason", "Events", "Meaning"],
         rows: Vec::new(),
-        next: (dead.rows > 0).then_some("outbox-relay dead-letters list"),
+        next: (dead.rows > 0).then(|| command("dead-letters list")),
     };
     for by_reason in &dead.by_reason {
         let means = reason(&by_reason.reason).map_or("", |reason| reason.means);
@@ -255,7 +255,7 @@ pub(super) fn outbox(report: &Report) -> Table {
     let vacuumed = size.vacuumed_at.as_deref().map_or_else(|| "never".to_owned(), utc);
     for (name, value) in [
         ("Server", Field::text(format!("PostgreSQL {}", in_line(&report.postgres_version, TEXT)))),
-        ("Schema", Field::text(in_line(schema, TEXT))),
+        ("Schema", Field::text(format!("at migration {}", in_line(schema, TEXT)))),
         (
             "Size",
             Field::text(format!("{} table, {} indexes", bytes(size.table_bytes), bytes(size.index_bytes))),

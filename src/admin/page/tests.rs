@@ -38,7 +38,7 @@ fn healthy_page_shows_the_verdict_the_figures_and_the_configuration() {
             "2 of 64 lanes have unsent events; the oldest event is 1s old, in lane 3",
             "1 publishing (for 45ms), 1 idle",
             "PostgreSQL 18.1",
-            "deletes events 1day after they are sent",
+            "deletes events 1 day after they are sent",
             "<caption>[relay]</caption>",
             "<th scope=\"row\">batch_bytes</th><td>8MiB</td>",
             "<a href=\"metrics\">",

@@ -1,7 +1,7 @@
 //! The content of the page as text. The template escapes all of it.
 
 use super::chart::{Chart, charts};
-use super::facts::Known;
+use super::facts::{CURRENT, FRESH, Known};
 use super::history::{Interval, SAMPLE_EVERY};
 use super::style::STYLE;
 use super::tables::{self, Table};
@@ -11,12 +11,10 @@ use crate::relay::health::stats::Stats;
 use crate::relay::lane::LANES;
 use crate::status::report::{LocalRelay, Report};
 use crate::status::verdict::{OutboxState, Verdict};
-use crate::text::{rate, seconds, span, thousands, time};
+use crate::text::{command, rate, seconds, span, thousands, time};
 use askama::Template;
 use std::time::{Duration, SystemTime};
 
-/// How old the result of the database may be without a notice.
-const CURRENT: Duration = Duration::from_secs(15);
 /// An unsent event that is older is late.
 const LATE: Duration = Duration::from_secs(10);
 
@@ -40,6 +38,8 @@ pub(super) struct View {
     table: String,
     version: &'static str,
     now: String,
+    /// The age of the figures of the database, if they are older than a refresh.
+    age: Option<String>,
     verdict: Banner,
     notices: Vec<Notice>,
     figures: Vec<Figure>,
@@ -102,6 +102,7 @@ impl View {
             table: shown.config.outbox.table.to_string(),
             version: env!("CARGO_PKG_VERSION"),
             now: tables::utc(&time(shown.now)),
+            age: shown.age().filter(|age| (FRESH..=CURRENT).contains(age)).map(span),
             verdict: Banner::new(shown),
             notices: notices(shown),
             figures: figures(shown, report),
@@ -146,9 +147,7 @@ impl Banner {
         }
         let why = format!("the relay at {} is not ready: {}", shown.here.address, shown.here.says);
         let words = OutboxState::NotRelaying.words();
-        Banner {
-            class: "stopped", symbol: "✕", words, why, command: Some("outbox-relay doctor".to_owned())
-        }
+        Banner { class: "stopped", symbol: "✕", words, why, command: Some(command("doctor")) }
     }
 }
 

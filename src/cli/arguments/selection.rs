@@ -108,10 +108,11 @@ impl ChangeOptions {
     /// Fails unless there is either a filter or --all.
     pub(crate) fn check(&self, filtered: bool) -> Result<(), Failed> {
         match (self.all, filtered) {
-            (false, false) => Err(Failed::Usage(
-                "No selection. Pass a filter such as --event-id or --topic, or --all. To preview, add --dry-run."
-                    .to_owned(),
-            )),
+            (false, false) => {
+                let preview = if self.dry_run { "" } else { " To preview, add --dry-run." };
+                let text = "No selection. Pass a filter such as --event-id or --topic, or --all.";
+                Err(Failed::Usage(format!("{text}{preview}")))
+            }
             (true, true) => Err(Failed::Usage("--all cannot be combined with a filter.".to_owned())),
             _ => Ok(()),
         }

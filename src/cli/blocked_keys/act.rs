@@ -82,7 +82,7 @@ pub(crate) fn act(
     };
     output::line(&text)?;
     if done + lifted == 0 && !options.json {
-        eprintln!("No blocked key matches. To list all, run: outbox-relay blocked-keys list");
+        output::note("No blocked key matches. To list all, run: outbox-relay blocked-keys list");
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ impl List {
         block_on(async {
             let keys = open(&config, BLOCK_PRIVILEGES).await?;
             let page = async |before, rows| keys.newest(&selection, before, rows).await;
-            output::list(self.options.limit, page, show).await
+            output::list(&self.options, "no blocked keys", page, show).await
         })?
     }
 }

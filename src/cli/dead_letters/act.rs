@@ -73,7 +73,9 @@ pub(crate) fn act(
         } else {
             ""
         };
-        eprintln!("No dead letter matches.{skipped} To list all, run: outbox-relay dead-letters list");
+        output::note(&format!(
+            "No dead letter matches.{skipped} To list all, run: outbox-relay dead-letters list"
+        ));
     }
     Ok(())
 }

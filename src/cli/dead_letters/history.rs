@@ -72,7 +72,7 @@ impl History {
             one_shot::allowed(&config, &database, HISTORY_PRIVILEGES).await?;
             let acts = PostgresActs::new(database, config.outbox.table.clone());
             let page = async |before, rows| acts.history(self.event_id, before, rows).await;
-            output::list(self.options.limit, page, show).await
+            output::list(&self.options, "no actions", page, show).await
         })?
     }
 }

@@ -92,7 +92,7 @@ impl List {
         block_on(async {
             let letters = open(&config, LETTER_PRIVILEGES).await?;
             let page = async |before, rows| letters.newest(&filter, before, rows).await;
-            output::list(self.options.limit, page, show).await
+            output::list(&self.options, "no dead letters", page, show).await
         })?
     }
 }

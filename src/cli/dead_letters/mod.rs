@@ -9,7 +9,7 @@ mod show;
 
 use super::exit::Failed;
 use super::one_shot;
-use super::terminal::output::{in_line, time};
+use super::terminal::output::{counted, in_line, time};
 use crate::config::Config;
 use crate::postgres::access::grants::Privilege;
 use crate::postgres::operate::dead_letters::{DeadLetter, PostgresDeadLetters};
@@ -71,7 +71,9 @@ async fn open(config: &Config, privileges: &[Privilege]) -> Result<PostgresDeadL
 /// One line of the list, without headers and payload.
 fn describe(letter: &DeadLetter) -> String {
     let DeadLetter { id, event_id, .. } = letter;
-    let payload = letter.payload_bytes.map_or("tombstone".to_owned(), |bytes| format!("{bytes} bytes"));
+    let payload = letter
+        .payload_bytes
+        .map_or("tombstone".to_owned(), |bytes| counted(bytes.unsigned_abs().into(), "byte"));
     let requeued = letter.requeued_at.map(|at| format!("  requeued {}", time(at))).unwrap_or_default();
     format!(
         "{id}  {rejected}  {reason}  {topic}  key {key}  event {event_id}  {payload}{requeued}",

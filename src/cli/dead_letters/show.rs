@@ -5,7 +5,7 @@ use super::open;
 use crate::cli::arguments::selection::number;
 use crate::cli::exit::Failed;
 use crate::cli::one_shot;
-use crate::cli::terminal::output::{self, in_line, time};
+use crate::cli::terminal::output::{self, counted, in_line, time};
 use crate::cli::{ConfigFile, block_on};
 use crate::postgres::access::grants::LETTER_PRIVILEGES;
 use crate::postgres::operate::dead_letters::WholeDeadLetter;
@@ -126,7 +126,12 @@ fn text(whole: &WholeDeadLetter) -> String {
         ("error", in_line(&letter.error, cut)),
         ("requeued", letter.requeued_at.map_or("never".to_owned(), time)),
         ("headers", in_line(whole.headers.as_deref().unwrap_or("none"), cut)),
-        ("payload", letter.payload_bytes.map_or("none (tombstone)".to_owned(), |n| format!("{n} bytes"))),
+        (
+            "payload",
+            letter
+                .payload_bytes
+                .map_or("none (tombstone)".to_owned(), |n| counted(n.unsigned_abs().into(), "byte")),
+        ),
     ] {
         text.push_str(&format!("{name:<15} {value}\n"));
     }

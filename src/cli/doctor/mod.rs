@@ -8,8 +8,8 @@ use super::status::local_relay;
 use super::terminal::output;
 use super::{ConfigFile, block_on};
 use crate::config::Config;
-use crate::doctor::Finding;
 use crate::doctor::codes::{OTHER_CLUSTER, RELAY_NOTE, SYSTEM_HIDDEN};
+use crate::doctor::{Finding, TopicInUse};
 use crate::kafka::cluster::KafkaCluster;
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;
@@ -49,7 +49,7 @@ impl Doctor {
         };
         let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).map_err(unusable)?;
         cluster.check_settings().map_err(unusable)?;
-        let Diagnosis { findings, .. } = block_on(examine(&config, &cluster, "doctor"))??;
+        let Diagnosis { findings, .. } = block_on(examine(&config, &cluster, "doctor", &[]))??;
         let report = Report::new(&config, &findings);
         let text = if self.json { report.json()? } else { report.to_string() };
         output::print(text.as_bytes())?;
@@ -69,14 +69,21 @@ pub(super) struct Diagnosis {
     pub(super) topics: usize,
 }
 
+/// Examines everything. `topics` are checked in addition to those of events.
 pub(super) async fn examine(
     config: &Config,
     cluster: &KafkaCluster,
     command: &str,
+    topics: &[String],
 ) -> Result<Diagnosis, Failed> {
     let database = one_shot::monitoring_database(config, command)?;
     let examined = postgres::diagnose::doctor::examine(config, &database, cluster.record_bytes_max()).await;
-    let examined = examined.map_err(one_shot::fault)?;
+    let mut examined = examined.map_err(one_shot::fault)?;
+    for topic in topics {
+        if !examined.topics.iter().any(|used| used.topic == *topic) {
+            examined.topics.push(TopicInUse { topic: topic.clone(), waiting: 0, largest_bytes: 0 });
+        }
+    }
     let mut findings = examined.findings;
     findings.extend(kafka::operate::doctor::examine(&config.kafka, cluster, &examined.topics).await);
     findings.extend(clusters(config, &database, cluster).await?);

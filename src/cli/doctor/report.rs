@@ -1,7 +1,7 @@
 //! The report of `doctor`, as text and as the object of `--json`.
 
 use crate::cli::exit::Failed;
-use crate::cli::terminal::output::{counted, in_line};
+use crate::cli::terminal::output::{commands, counted, in_line};
 use crate::config::Config;
 use crate::doctor::codes::CODES;
 use crate::doctor::{self, Severity};
@@ -60,7 +60,7 @@ impl From<&doctor::Finding> for FindingJson {
             place: finding.place.clone(),
             problem: finding.problem.clone(),
             means: finding.code.means,
-            remedy: finding.remedy.clone(),
+            remedy: commands(&finding.remedy).into_owned(),
         }
     }
 }

@@ -40,8 +40,9 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
     let password = files::existing_password(&password_file)?;
     let relay_url = wanted.owner.of_role(role.relay());
     let of_relay = settings(wanted, &relay_url, DraftPassword::None)?;
-    if config == ConfigFileState::Existing {
-        compare(file, &of_relay)?;
+    match config {
+        ConfigFileState::Existing => check_topics(&compare(file, &of_relay)?, &wanted.topics)?,
+        ConfigFileState::Missing | ConfigFileState::Packaged => check_topics(&of_relay, &wanted.topics)?,
     }
     let of_owner = wanted.owner_password.as_ref().map_or(DraftPassword::None, DraftPassword::Inline);
     let of_owner = settings(wanted, wanted.owner.text(), of_owner)?;
@@ -81,8 +82,8 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
 
 /// The settings of the configuration that `init` writes.
 fn draft<'a>(wanted: &'a Wanted, url: &'a str, password: DraftPassword<'a>) -> Draft<'a> {
-    let Wanted { brokers, properties, table, .. } = wanted;
-    Draft { url, password, brokers, properties, table }
+    let Wanted { brokers, properties, table, template, .. } = wanted;
+    Draft { url, password, brokers, properties, table, topic: template }
 }
 
 /// The configuration as it will be read. The variables of `[postgres]` are for another role.
@@ -105,8 +106,8 @@ fn variables() -> impl Iterator<Item = (String, String)> {
     environment().filter(|(name, _)| !name.starts_with("OUTBOX_RELAY__POSTGRES__"))
 }
 
-/// Checks that an existing configuration is for the same outbox, so that it can be kept.
-fn compare(file: &Path, wanted: &Config) -> Result<(), Failed> {
+/// Checks that an existing configuration is for the same outbox, so that it can be kept. Returns it.
+fn compare(file: &Path, wanted: &Config) -> Result<Config, Failed> {
     let existing = config::load(Some(file), variables(), check).map_err(|findings| {
         Failed::Configuration(anyhow::anyhow!(
             "{} exists, but is invalid. `init` does not overwrite it, and nothing was changed. Fix: correct it, or name \
@@ -132,7 +133,7 @@ fn compare(file: &Path, wanted: &Config) -> Result<(), Failed> {
         different.push("table");
     }
     if different.is_empty() {
-        return Ok(());
+        return Ok(existing);
     }
     Err(unusable(&format!(
         "{} exists, but has different settings ({}). `init` does not overwrite it. Fix: name another file with \
@@ -142,16 +143,43 @@ fn compare(file: &Path, wanted: &Config) -> Result<(), Failed> {
     )))
 }
 
+/// Checks that events can belong to each of these topics.
+fn check_topics(config: &Config, topics: &[String]) -> Result<(), Failed> {
+    let template = &config.outbox.topic;
+    let (prefix, suffix) = (template.prefix(), template.suffix());
+    let is_reached = |topic: &String| match template.is_constant() {
+        true => topic == prefix,
+        false => {
+            let rest = topic.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix));
+            rest.is_some_and(|rest| !rest.is_empty())
+        }
+    };
+    // With `topic_allow`, an event can name any of its topics.
+    match topics.iter().find(|topic| config.outbox.topic_allow.is_none() && !is_reached(topic)) {
+        None => Ok(()),
+        Some(topic) => Err(unusable(&format!(
+            "No event would reach the topic {topic}, because [outbox] topic is \"{template}\". Fix: choose topics of one \
+             form, such as shop.order and shop.invoice, or create this topic with kafka-topics.sh"
+        ))),
+    }
+}
+
 async fn connect(wanted: &Wanted, config: &Config) -> Result<Object, Failed> {
     let connected = one_shot::database(config)?.get().await;
     connected.map_err(|fault| {
-        let hint = match wanted.owner_password {
-            None if fault.message.contains("password") => {
-                ". If the role needs a password, set the environment variable PGPASSWORD"
+        let text = fault.to_string();
+        let what = text.split(". Fix: ").next().unwrap_or_default();
+        let text = match wanted.owner_password {
+            // The reader has no configuration yet.
+            _ if what.contains("database \"") && what.contains("does not exist") => {
+                format!("{what}. Fix: create it with createdb, or pass another URL with --database")
             }
-            _ => "",
+            None if text.contains("password") => {
+                format!("{text}. If the role needs a password, set the environment variable PGPASSWORD")
+            }
+            _ => text,
         };
-        Failed::Unavailable(anyhow::anyhow!("{fault}{hint}. Nothing was changed."))
+        Failed::Unavailable(anyhow::anyhow!("{text}. Nothing was changed."))
     })
 }
 

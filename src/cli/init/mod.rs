@@ -32,7 +32,7 @@ const NONE: &str = "none";
 #[derive(Debug, Args)]
 #[command(mut_arg("config", |config| config.help("Configuration file to write [default: /etc/outbox-relay/config.toml]")))]
 #[command(after_help = "\
-Shows the SQL and the files first, then asks for confirmation. Also asks for the URL, the brokers and the topics, \
+Shows the SQL, the files and the plan first, then asks for confirmation. With --yes, it shows only the plan. Also asks for the URL, the brokers and the topics, \
 if they are not given. Checks the database, the privileges, the brokers and the files before the first change.
 
 Creates the tables (see `migrate`), the roles (see `migrate --print-roles`), the topics and the configuration. \
@@ -78,7 +78,7 @@ pub(crate) struct Init {
     /// Also show operators and monitoring all sessions of the server, with their statements (pg_read_all_stats).
     #[arg(long)]
     with_stats: bool,
-    /// Topics to create, separated by commas.
+    /// Topics to create, separated by commas. In a new configuration, the last part of their names is the aggregate type.
     #[arg(long = "topic", value_name = "TOPICS", value_delimiter = ',', value_parser = topic)]
     topics: Vec<String>,
     /// Partitions of each new topic.
@@ -107,6 +107,8 @@ struct Wanted {
     role: RelayRole,
     sessions: Sessions,
     topics: Vec<String>,
+    /// The template in `[outbox] topic` of a new configuration.
+    template: String,
     shape: Shape,
 }
 
@@ -118,7 +120,7 @@ impl Init {
             return Ok(());
         }
         let config = load(Some(&wanted.file))?;
-        check_config::check(&config, &wanted.file.display().to_string(), true)?;
+        check_config::check(&config, &wanted.file.display().to_string(), true, &wanted.topics)?;
         output::print(next::commands(&wanted, &config).as_bytes()).map(|_| ())
     }
 
@@ -163,17 +165,31 @@ impl Init {
         } else {
             self.topics
         };
+        let template = template(&topics);
         let shape = Shape { partitions: self.partitions, replicas: self.replication_factor };
         let sessions = if self.with_stats { Sessions::All } else { Sessions::Own };
         let Init { table, role, .. } = self;
-        Ok(Wanted { file, owner, owner_password, brokers, properties, table, role, sessions, topics, shape })
+        Ok(Wanted {
+            file,
+            owner,
+            owner_password,
+            brokers,
+            properties,
+            table,
+            role,
+            sessions,
+            topics,
+            template,
+            shape,
+        })
     }
 }
 
 /// Shows the plan and carries it out. Returns false if nothing was to be changed.
 async fn prepare(wanted: &Wanted, yes: bool, dry_run: bool) -> Result<bool, Failed> {
     let (plan, mut servers) = inspect::inspect(wanted).await?;
-    output::print(plan.to_string().as_bytes())?;
+    let shown = if yes && !dry_run { plan.summary() } else { plan.to_string() };
+    output::print(shown.as_bytes())?;
     if dry_run {
         return Ok(false);
     }
@@ -194,6 +210,15 @@ fn asked_topics(answer: &str) -> Result<Vec<String>, Failed> {
         return Ok(Vec::new());
     }
     answer.split(',').map(|name| topic(name.trim()).map_err(Failed::Usage)).collect()
+}
+
+/// The template of the first topic: its last part is the aggregate type. `inspect` checks the other topics.
+fn template(topics: &[String]) -> String {
+    let prefix = topics.first().map_or("events.", |topic| match topic.rfind('.') {
+        Some(dot) => &topic[..=dot],
+        None => "",
+    });
+    format!("{prefix}{{aggregate_type}}")
 }
 
 fn topic(name: &str) -> Result<String, String> {
@@ -224,6 +249,18 @@ mod tests {
         let error = property("sasl.password=hunter2").unwrap_err();
         assert!(error.contains("pass sasl.password_file=NAME") && !error.contains("hunter2"), "{error}");
         assert!(property("sasl.password_file=kafka-password").is_ok());
+    }
+
+    #[test]
+    fn the_template_has_the_prefix_of_the_topics() {
+        for (topics, expected) in [
+            ("none", "events.{aggregate_type}"),
+            ("events.order", "events.{aggregate_type}"),
+            ("shop.eu.order,shop.eu.invoice", "shop.eu.{aggregate_type}"),
+            ("orders", "{aggregate_type}"),
+        ] {
+            assert_eq!(template(&asked_topics(topics).unwrap()), expected, "{topics}");
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The next commands, for a user who has run `init`.
 
 use super::Wanted;
-use crate::cli::DEFAULT_FILE;
-use crate::config::Config;
+use crate::config::{Config, DEFAULT_FILE};
 use crate::postgres::access::new_roles::example_insert;
+use crate::text::shell;
 use pg_outbox::topic::TopicTemplate;
 use std::path::Path;
 
@@ -23,7 +23,12 @@ pub(super) fn commands(wanted: &Wanted, config: &Config) -> String {
     };
     let insert = example_insert(&wanted.table, aggregate_type(&config.outbox.topic, &wanted.topics));
     let psql = format!("psql {} -c {}", shell(wanted.owner.text()), shell(&insert));
-    format!("\nNext, start the relay, and insert an event from another terminal:\n  {run}\n  {psql}\n")
+    let grant =
+        format!("psql {} -c {}", shell(wanted.owner.text()), shell(&wanted.role.operator_grant("alice")));
+    format!(
+        "\nTo let alice use the commands of operators, such as `dead-letters` (docs/operating.md):\n  {grant}\n\
+         \nNext, start the relay, and insert an event from another terminal:\n  {run}\n  {psql}\n"
+    )
 }
 
 /// An aggregate type whose events belong to one of these topics, if the topic depends only on the type.
@@ -31,18 +36,6 @@ fn aggregate_type<'a>(template: &TopicTemplate, topics: &'a [String]) -> &'a str
     let of = |topic: &'a String| topic.strip_prefix(template.prefix())?.strip_suffix(template.suffix());
     let is_type = |name: &&str| !name.is_empty() && template.is_by_aggregate_type();
     topics.iter().filter_map(of).find(is_type).unwrap_or(AGGREGATE_TYPE)
-}
-
-/// The text as one word of a shell.
-fn shell(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/:@.,_-+=%".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        text.to_owned()
-    } else if text.contains(['"', '$', '`', '\\', '!']) {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    } else {
-        format!("\"{text}\"")
-    }
 }
 
 #[cfg(test)]

@@ -71,6 +71,10 @@ impl Plan<'_> {
         [role.relay().to_owned(), role.operator(), role.monitor(), role.writer()]
     }
 
+    pub(super) fn summary(&self) -> String {
+        fmt::from_fn(|f| self.write_summary(f)).to_string()
+    }
+
     fn write_details(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Wanted { table, file, .. } = self.wanted;
         if self.pending_migrations() > 0 {

@@ -1,7 +1,7 @@
 //! The report of `status` as one screen. The first line is the verdict.
 
 use crate::status::report::Report;
-use crate::text::{bytes, counted, in_line, rate, seconds, thousands};
+use crate::text::{bytes, command, commands, counted, in_line, rate, seconds, thousands};
 use std::fmt;
 
 /// The longest topic name in Kafka.
@@ -16,10 +16,10 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "outbox        {} on PostgreSQL {}, schema {}, outbox-relay {}",
+            "outbox        {} on PostgreSQL {}, schema at migration {}, outbox-relay {}",
             self.table,
             self.postgres_version,
-            self.schema_migration.as_deref().unwrap_or("unknown"),
+            self.schema_migration.as_deref().map_or_else(|| "unknown".to_owned(), migration),
             self.relay_version
         )?;
         self.fmt_backlog(f)?;
@@ -31,6 +31,11 @@ impl fmt::Display for Report {
         self.fmt_dead_letters(f)?;
         self.fmt_table(f)
     }
+}
+
+/// "6 (retention)" instead of "6 retention".
+fn migration(name: &str) -> String {
+    name.split_once(' ').map_or_else(|| name.to_owned(), |(number, name)| format!("{number} ({name})"))
 }
 
 impl Report {
@@ -129,8 +134,8 @@ impl Report {
         }
         writeln!(
             f,
-            "      fix: when the reason no longer applies, run `outbox-relay resume` with the scope of the \
-        pause"
+            "      fix: when the reason no longer applies, run `{}` with the scope of the pause",
+            command("resume")
         )
     }
 
@@ -153,7 +158,7 @@ impl Report {
                 counted(held.probes.unsigned_abs().into(), "probe"),
                 held.next_probe
             )?;
-            writeln!(f, "      fix: {}", held.remedy)?;
+            writeln!(f, "      fix: {}", commands(held.remedy))?;
         }
         Ok(())
     }
@@ -179,10 +184,10 @@ impl Report {
                 in_line(&key.reason, TEXT_SHOWN),
                 key.since
             )?;
-            writeln!(f, "      fix: {}", key.remedy)?;
+            writeln!(f, "      fix: {}", commands(key.remedy))?;
         }
         if blocked.keys > blocked.oldest.len() as i64 {
-            writeln!(f, "  and more; to list all, run: outbox-relay blocked-keys list")?;
+            writeln!(f, "  and more; to list all, run: {}", command("blocked-keys list"))?;
         }
         Ok(())
     }
@@ -199,7 +204,7 @@ impl Report {
             writeln!(f, "              {} {}", reason.rows, in_line(&reason.reason, TEXT_SHOWN))?;
         }
         if dead.rows > 0 {
-            writeln!(f, "      fix: run `outbox-relay dead-letters list`, then requeue or discard them")?;
+            writeln!(f, "      fix: run `{}`, then requeue or discard them", command("dead-letters list"))?;
         }
         Ok(())
     }
@@ -212,17 +217,17 @@ impl Report {
                 let age = by.age_seconds.map(|age| format!(", {} old", seconds(age))).unwrap_or_default();
                 writeln!(
                     f,
-                    "vacuum        held back by {} {}{age}, {} transactions behind",
+                    "vacuum        held back by {} {}{age}, {} behind",
                     by.what,
                     in_line(&by.name, TEXT_SHOWN),
-                    by.transactions
+                    counted(by.transactions.unsigned_abs().into(), "transaction")
                 )?;
             }
         }
         let size = &self.size;
         writeln!(
             f,
-            "size          table {}, indexes {}, about {} rows and {} dead rows",
+            "size          table {}, indexes {}, live rows: about {}, dead rows: about {}",
             bytes(size.table_bytes),
             bytes(size.index_bytes),
             thousands(size.rows_estimated.unsigned_abs() as usize),
@@ -245,7 +250,10 @@ impl Report {
             }
             Some(age) => format!("; the oldest was sent {} ago", seconds(age)),
         };
-        let command = if reaper.enabled { "" } else { "; to delete sent rows, run: outbox-relay reap" };
-        writeln!(f, "reaper        {rule}{state}{command}")
+        let hint = match reaper.enabled {
+            true => String::new(),
+            false => format!("; to delete sent rows, run: {}", command("reap")),
+        };
+        writeln!(f, "reaper        {rule}{state}{hint}")
     }
 }

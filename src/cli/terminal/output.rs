@@ -1,10 +1,11 @@
 //! Output on stdout.
 
+use crate::cli::arguments::selection::ListOptions;
 use crate::cli::exit::Failed;
 use crate::relay::failure::Fault;
 use crate::text::printable_bytes;
+pub(crate) use crate::text::{commands, in_line, printable, time};
 pub use crate::text::{counted, thousands};
-pub(crate) use crate::text::{in_line, printable, time};
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
@@ -39,9 +40,9 @@ pub(crate) fn line(text: &str) -> Result<Reader, Failed> {
     print(format!("{text}\n").as_bytes())
 }
 
-/// Prints a line on stderr, like [`print`].
+/// Prints a line on stderr, like [`print`]. The commands in it name the configuration file.
 pub(crate) fn note(text: &str) {
-    eprintln!("{}", printable(text));
+    eprintln!("{}", printable(&commands(text)));
 }
 
 /// A JSON object on one line.
@@ -51,9 +52,10 @@ pub fn json(object: &impl Serialize) -> Result<String, Failed> {
 }
 
 /// Prints a list page by page. `page` reads a number of rows below an id, and `show` returns the id and the line of a row.
-/// Prints a hint on stderr if there is more.
+/// Prints a hint on stderr if there is more. Without rows, prints `none`, except as JSON.
 pub(crate) async fn list<T>(
-    limit: u32,
+    &ListOptions { limit, json }: &ListOptions,
+    none: &str,
     mut page: impl AsyncFnMut(i64, i64) -> Result<Vec<T>, Fault>,
     show: impl Fn(&T) -> Result<(i64, String), Failed>,
 ) -> Result<(), Failed> {
@@ -73,6 +75,9 @@ pub(crate) async fn list<T>(
                 return Ok(());
             }
             (below, left) = (id, left - 1);
+        }
+        if complete && below == i64::MAX && !json {
+            return line(none).map(|_| ());
         }
         if complete {
             return Ok(());

@@ -17,6 +17,7 @@ use crate::kafka::cluster::KafkaCluster;
 use crate::kafka::operate::reader::{ReadError, TopicReader};
 use crate::postgres::access::grants::VERIFY_PRIVILEGES;
 use crate::postgres::operate::outbox_rows::PostgresHistory;
+use crate::relay::reason::{fix, remedy};
 use clap::Args;
 use history::Collector;
 use report::Report;
@@ -116,6 +117,9 @@ impl Verify {
         let bounds = history.bounds().await.map_err(one_shot::fault)?;
         let range = range::resolve(self.since, self.until, bounds.now)?;
         let cluster_id = cluster.id().await.map_err(|failure| one_shot::kafka(&failure))?;
+        if let Some(failure) = cluster.unusable_addresses().await {
+            output::note(&format!("warning: {failure}. {}", fix(remedy(failure.reason))));
+        }
         if let Some(problem) = one_shot::other_clusters(config, &database, Some(cluster_id)).await? {
             output::note(&format!("warning: {problem}"));
         }

@@ -34,6 +34,10 @@ pub const PROTECTED: &[(&str, &str)] = &[
     ),
     ("queue.buffering.max.messages", QUEUE),
     ("queue.buffering.max.kbytes", QUEUE),
+    (
+        "api.version.request",
+        "without it, the client does not know whether the brokers support idempotent producers",
+    ),
     ("bootstrap.servers", BROKERS),
     ("metadata.broker.list", BROKERS),
     ("log_level", LOG),

@@ -73,6 +73,11 @@ fn a_property_with_which_nothing_can_be_sent_in_time_is_a_finding() {
             "`request.timeout.ms` is 999 (milliseconds), but must be at least 1000",
         ),
         ("'socket.timeout.ms' = 10", "45s", "`socket.timeout.ms` is 10 (milliseconds)"),
+        (
+            "'api.version.request.timeout.ms' = 5",
+            "45s",
+            "`api.version.request.timeout.ms` is 5 (milliseconds)",
+        ),
     ] {
         let text = format!("[kafka.properties]\n{property}\n[relay]\npublish_timeout = '{timeout}'\n");
         let findings = with(&text).findings();

@@ -23,6 +23,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) properties: &'a [(String, String)],
     /// The outbox table.
     pub(crate) table: &'a TableName,
+    /// The template in `[outbox] topic`.
+    pub(crate) topic: &'a str,
 }
 
 /// How a new configuration file names the password.
@@ -52,8 +54,8 @@ impl Draft<'_> {
                 _ = writeln!(text, "{} = {}", quoted(name), quoted(value));
             }
         }
-        let table = quoted(&self.table.to_string());
-        _ = write!(text, "\n[outbox]\ntable = {table}\ntopic = \"events.{{aggregate_type}}\"\n");
+        let (table, topic) = (quoted(&self.table.to_string()), quoted(self.topic));
+        _ = write!(text, "\n[outbox]\ntable = {table}\ntopic = {topic}\n");
         text
     }
 }
@@ -89,11 +91,13 @@ mod tests {
             brokers: "k1:9092,k2:9092",
             properties: &properties,
             table: &table,
+            topic: "shop.{aggregate_type}",
         };
         let path = Path::new("config.toml");
         let loaded = load_text(path, &draft.text(), std::iter::empty(), |_, _| Ok(()));
         let config = loaded.unwrap_or_else(|findings| panic!("{findings}\n{}", draft.text()));
         assert_eq!(config.outbox.table, table);
+        assert_eq!(config.outbox.topic.topic("order", ""), "shop.order");
         assert_eq!(config.kafka.bootstrap_servers, "k1:9092,k2:9092");
         assert_eq!(config.postgres.password.unwrap().read().unwrap(), secret);
         assert!(config.kafka.properties.contains_key("security.protocol"));

@@ -2,7 +2,7 @@
 
 use crate::config::{self, Property};
 use crate::doctor::codes::{
-    CHECK_SKIPPED, KAFKA_TLS_OFF, KAFKA_UNREACHABLE, MIN_INSYNC_TOO_HIGH, MIN_INSYNC_TOO_LOW,
+    ADVERTISED, CHECK_SKIPPED, KAFKA_TLS_OFF, KAFKA_UNREACHABLE, MIN_INSYNC_TOO_HIGH, MIN_INSYNC_TOO_LOW,
     PARTITION_UNAVAILABLE, PAYLOAD_ABOVE_TOPIC, REPLICATION_FACTOR, TOPIC_ABOVE_RELAY, TOPIC_HIDDEN,
     TOPIC_MISSING, TOPIC_UNUSABLE, UNCLEAN_ELECTION,
 };
@@ -15,12 +15,24 @@ use crate::relay::publisher::Publisher;
 use crate::relay::reason::{CLUSTER_AUTHORIZATION, UNKNOWN_TOPIC, remedy};
 use std::net::IpAddr;
 
+/// In the commands of remedies.
+const BROKER: &str = "--bootstrap-server BROKER";
+
 /// Checks the cluster and the topics of the outbox's events.
 pub(crate) async fn examine(
     settings: &config::Kafka,
     cluster: &KafkaCluster,
     topics: &[TopicInUse],
 ) -> Vec<Finding> {
+    let mut findings = find(settings, cluster, topics).await;
+    for finding in &mut findings {
+        finding.remedy =
+            finding.remedy.replace(BROKER, &format!("--bootstrap-server {}", settings.bootstrap_servers));
+    }
+    findings
+}
+
+async fn find(settings: &config::Kafka, cluster: &KafkaCluster, topics: &[TopicInUse]) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(unencrypted(settings));
     // Without permission to publish, the brokers still answer, and the topics show which permission is missing.
@@ -28,6 +40,9 @@ pub(crate) async fn examine(
     if let Some(failure) = probed.as_ref().filter(|failure| failure.reason != CLUSTER_AUTHORIZATION.word) {
         findings.push(unreachable(settings, failure));
         return findings;
+    }
+    if let Some(failure) = cluster.unusable_addresses().await {
+        findings.push(ADVERTISED.found(&settings.bootstrap_servers, failure.error, remedy(failure.reason)));
     }
     if settings.uses_tokens() {
         let problem = "the Kafka client library cannot read topic settings with token authentication";

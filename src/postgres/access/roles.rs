@@ -72,6 +72,11 @@ impl RelayRole {
         format!("{}_operator", self.0)
     }
 
+    /// Makes a role a member of the group of the operators.
+    pub(crate) fn operator_grant(&self, role: &str) -> String {
+        format!("GRANT {} TO {}", quote_identifier(&self.operator()), quote_identifier(role))
+    }
+
     /// The group for monitoring.
     pub fn monitor(&self) -> String {
         format!("{}_monitor", self.0)

@@ -3,6 +3,7 @@
 use crate::postgres::connection::handshake;
 use crate::postgres::connection::server_error::ServerError;
 use crate::postgres::connection::sqlstates;
+use crate::postgres::connection::transaction::note_changed_table;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::reason::NO_ACTION;
 use std::future::Future;
@@ -42,6 +43,9 @@ pub fn fault(doing: &'static str, error: tokio_postgres::Error) -> Fault {
 pub(crate) fn fault_at(place: &str, doing: &'static str, error: tokio_postgres::Error) -> Fault {
     let error = ServerError::from(error);
     let text = error.to_string();
+    if error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED) {
+        note_changed_table();
+    }
     let remedy = match error.code() {
         Some(code) => handshake::remedy_if_intercepted(&text)
             .or_else(|| sqlstates::entry(code.code()).map(|entry| entry.remedy.to_owned())),

@@ -71,7 +71,8 @@ pub const SQLSTATES: &[Sqlstate] = &[
     unavailable(
         "0A",
         "a standby rejected a write, or a table changed under a prepared statement",
-        "no action is needed: the relay reconnects. If this persists, check whether the URL points to the primary",
+        "no action is needed: the relay prepares its statements again. If this persists, check whether the URL points to the \
+         primary, and run RECONNECT on the console of PgBouncer if there is one",
     ),
     refused("0B", "a transaction could not start", REPORT),
     refused("0F", "an invalid locator", REPORT),

@@ -14,7 +14,9 @@ use crate::postgres::connection::session::{
 use crate::relay::failure::Fault;
 use deadpool_postgres::Object;
 use futures_util::{FutureExt, join};
-use std::time::Duration;
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, IsolationLevel, Row, Transaction};
 
@@ -181,11 +183,29 @@ impl ShortTransaction {
     }
 }
 
+/// When a table last changed under a prepared statement, in seconds since 1970; 0 if none has.
+static TABLE_CHANGED: AtomicU64 = AtomicU64::new(0);
+
+/// Notes that a table has changed under a prepared statement.
+pub(crate) fn note_changed_table() {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    TABLE_CHANGED.store(since.as_secs(), Ordering::Relaxed);
+}
+
+/// The text to prepare. A pooler such as PgBouncer keeps the statements of its own connections by their text, even if their
+/// plans are stale and the client reconnects. A comment makes it prepare them again.
+pub(crate) fn prepared_text(sql: &str) -> Cow<'_, str> {
+    match TABLE_CHANGED.load(Ordering::Relaxed) {
+        0 => Cow::Borrowed(sql),
+        at => Cow::Owned(format!("{sql} /* {at} */")),
+    }
+}
+
 /// Runs a prepared statement and COMMIT. Requests are sent in the order in which they are first polled, and a statement that
 /// is prepared already is found without waiting. So the first poll sends everything, after the BEGIN that was polled before.
 async fn query_and_commit(connection: &Object, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Error> {
     let transaction = OpenTransaction::new(connection);
-    let statement = match connection.prepare_cached(sql).await {
+    let statement = match connection.prepare_cached(&prepared_text(sql)).await {
         Ok(statement) => statement,
         Err(error) => return transaction.end("ROLLBACK").await.and(Err(error)),
     };

@@ -9,6 +9,7 @@ use crate::postgres::cycle::statements::Statements;
 use crate::relay::event::Event;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::outbox::{RejectedRow, Settled, Settlement};
+use crate::text::counted;
 use futures_util::join;
 use std::collections::HashSet;
 use tokio_postgres::types::{ToSql, Type};
@@ -180,7 +181,8 @@ impl Recorder<'_, '_> {
         let suppressed = rows.iter().filter(|row| !row.get::<_, bool>(1)).count();
         if suppressed > 0 {
             let message = format!(
-                "the server reported success, but did not change {suppressed} rows. Fix: {SUPPRESSED}"
+                "the server reported success, but did not change {}. Fix: {SUPPRESSED}",
+                counted(suppressed as u64, "row")
             );
             return Err(Fault { kind: FaultKind::Refused, doing: DOING, message });
         }

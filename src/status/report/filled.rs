@@ -56,9 +56,13 @@ impl Report {
                 recent: status.dead_letters.iter().map(|dead| dead.recent).sum(),
                 by_reason: status.dead_letters.iter().map(reason).collect(),
             },
+            vacuum_held_back_by: status
+                .vacuum
+                .as_ref()
+                .filter(|held| !is_claim(config, &relays, held))
+                .map(HeldBack::from),
             relays,
             reaper: Reaper::new(config, status),
-            vacuum_held_back_by: status.vacuum.as_ref().map(HeldBack::from),
             size: Size::from(&status.size),
         }
     }
@@ -214,6 +218,12 @@ impl Reaper {
             reaper.retention.saturating_add(late.max(reaper.interval.saturating_mul(REAPER_INTERVALS)));
         status.reaping.oldest_sent.filter(|age| *age > patience)
     }
+}
+
+/// Whether this is an ordinary claim of a relay.
+fn is_claim(config: &Config, relays: &Relays, held: &VacuumHolder) -> bool {
+    let longest = config.relay.flow_window + config.relay.publish_timeout;
+    held.application.as_ref() == Some(&relays.application_name) && held.age.is_none_or(|age| age < longest)
 }
 
 impl From<&VacuumHolder> for HeldBack {

@@ -129,7 +129,7 @@ fn without_a_relay_the_state_is_not_relaying_even_if_nothing_waits() {
         (state, why.as_str()),
         (OutboxState::NotRelaying, "no relay is connected as \"outbox-relay\"")
     );
-    assert_eq!(command.unwrap(), "systemctl status outbox-relay");
+    assert_eq!(command.unwrap(), "outbox-relay run --config relay.toml");
     let alone = OutboxStatus { relays: Vec::new(), ..waiting(1_234, SECOND) };
     assert!(judged(&alone, None, false).1.ends_with(", and 1,234 rows wait"));
     // Behind a pooler, connections prove nothing.

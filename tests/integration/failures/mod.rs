@@ -1,5 +1,6 @@
 //! Topics, brokers, connections and relays that fail.
 
+mod advertised;
 mod contended_holds;
 mod crashes;
 mod held_topics;

@@ -6,6 +6,7 @@ pub(crate) mod commands;
 mod dead_letters;
 pub(crate) mod doctor;
 mod init;
+mod newcomer;
 mod pauses;
 mod replay;
 mod status;

@@ -169,9 +169,9 @@ async fn reap_deletes_old_rows_of_installed_modules() {
     let lines = |verb: &str| {
         format!(
             "app.outbox: 0 rows {verb}, sent more than 1h ago\n\
-             app.processed_message: 250 rows {verb}, processed more than 30days ago\n\
-             app.idempotency_key: 250 rows {verb}, finished more than 1day ago\n\
-             app.idempotency_key: kept 2 unfinished requests that began more than 1day ago. Complete them in the \
+             app.processed_message: 250 rows {verb}, processed more than 30 days ago\n\
+             app.idempotency_key: 250 rows {verb}, finished more than 1 day ago\n\
+             app.idempotency_key: kept 2 unfinished requests that began more than 1 day ago. Complete them in the \
              application.\n\
              app.once_key: 250 rows {verb}, expired\n"
         )

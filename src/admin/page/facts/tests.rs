@@ -75,6 +75,19 @@ async fn page_does_not_wait_for_a_slow_server() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_returning_viewer_waits_for_a_new_reading() {
+    let (source, facts) = (FakeSource::default(), Facts::new());
+    source.takes.set(PATIENCE * 10);
+    while_reading(&source, &facts, async {
+        let first = facts.current().await.read;
+        sleep(CURRENT).await;
+        assert!(facts.current().await.read > first, "the old reading is not current");
+        assert_eq!(source.reads.get(), 2);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn failed_reading_keeps_the_last_result_and_is_not_repeated_for_each_viewer() {
     let (source, facts) = (FakeSource::default(), Facts::new());
     while_reading(&source, &facts, async {

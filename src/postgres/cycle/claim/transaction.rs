@@ -1,6 +1,6 @@
 //! The transaction of a claim. Dropping it rolls back.
 
-use crate::postgres::connection::transaction::OpenTransaction;
+use crate::postgres::connection::transaction::{OpenTransaction, prepared_text};
 use deadpool_postgres::{Object, Transaction};
 use tokio_postgres::{Client, Error, Statement};
 
@@ -30,9 +30,10 @@ impl ClaimTransaction<'_> {
     }
 
     pub(crate) async fn prepare_cached(&self, sql: &str) -> Result<Statement, Error> {
+        let sql = prepared_text(sql);
         match self {
-            ClaimTransaction::Library(transaction) => transaction.prepare_cached(sql).await,
-            ClaimTransaction::Manual(manual) => manual.connection.prepare_cached(sql).await,
+            ClaimTransaction::Library(transaction) => transaction.prepare_cached(&sql).await,
+            ClaimTransaction::Manual(manual) => manual.connection.prepare_cached(&sql).await,
         }
     }
 

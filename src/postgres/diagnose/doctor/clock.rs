@@ -4,6 +4,7 @@ use super::Context;
 use crate::doctor::Finding;
 use crate::doctor::codes::CLOCK_SKEW;
 use crate::relay::failure::Fault;
+use crate::text::span;
 use std::time::{Duration, SystemTime};
 
 const DOING: &str = "reading the server's clock";
@@ -22,7 +23,7 @@ pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Faul
         return Ok(Vec::new());
     }
     let direction = if skew > 0.0 { "ahead of" } else { "behind" };
-    let by = humantime::format_duration(Duration::from_millis((skew.abs() * 1_000.0) as u64));
+    let by = span(Duration::from_secs_f64(skew.abs()));
     let problem = format!("the clock of PostgreSQL is {by} {direction} the clock of this machine");
     let remedy = "check `timedatectl` or `chronyc tracking` on both machines, and synchronize them with NTP";
     Ok(vec![CLOCK_SKEW.found("PostgreSQL and this machine", problem, remedy)])

@@ -4,6 +4,7 @@ use super::Context;
 use crate::doctor::Finding;
 use crate::doctor::codes::{INDEX_INVALID, INDEX_UNUSED};
 use crate::relay::failure::Fault;
+use crate::text;
 use tokio_postgres::types::Type;
 
 const DOING: &str = "reading the indexes";
@@ -35,7 +36,7 @@ pub(super) async fn findings(context: &Context<'_>, pending_is_broken: bool) -> 
             let problem = format!("the index {name} is invalid");
             findings.push(INDEX_INVALID.found(place, problem, remedy));
         } else if valid && !needed && scans == 0 && changes >= ROWS_MIN {
-            let problem = format!("the index {name} ({bytes} bytes) was never used");
+            let problem = format!("the index {name} ({}) was never used", text::bytes(bytes));
             findings.push(INDEX_UNUSED.found(place, problem, remedy));
         }
     }

@@ -98,11 +98,8 @@ pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Faul
     let mut findings = on_schemas(context).await?;
     if context.role.is_superuser {
         // All other findings of the role would follow from this one.
-        let grants = relay_grants(context.table, "outbox_relay").replace('\n', " ");
-        let remedy = format!(
-            "CREATE ROLE outbox_relay LOGIN; {}; then connect as this role",
-            grants.trim_end_matches([' ', ';'])
-        );
+        let remedy = "connect as the relay's own role. If there is none, create it with the SQL from `outbox-relay migrate \
+                      --print-roles --config FILE`";
         findings.push(ROLE_SUPERUSER.found(place, "the role is a superuser", remedy));
         return Ok(findings);
     }

@@ -5,6 +5,7 @@ use crate::doctor::Finding;
 use crate::doctor::codes::{ROLE_TIMEOUT, UNIX_SOCKET};
 use crate::postgres::table::quote_identifier;
 use crate::relay::failure::Fault;
+use crate::text::span;
 use std::time::Duration;
 
 /// The values at the start of a session, in milliseconds, where 0 means no timeout. The relay's transactions override them.
@@ -59,7 +60,7 @@ pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Faul
         let database = quote_identifier(&context.role.database);
         findings.push(ROLE_TIMEOUT.found(
             format!("role {}", context.role.name),
-            format!("{name} is {}: {}", humantime::format_duration(timeout), ends(name)),
+            format!("{name} is {}: {}", span(timeout), ends(name)),
             format!("ALTER ROLE {role} IN DATABASE {database} SET {name} = 0;"),
         ));
     }

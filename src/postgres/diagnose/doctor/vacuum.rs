@@ -8,6 +8,7 @@ use crate::doctor::codes::{
 use crate::postgres::diagnose::holders::{HOLDERS, VacuumHolder, holder};
 use crate::postgres::table::quote_literal;
 use crate::relay::failure::Fault;
+use crate::text::span;
 use std::time::Duration;
 use tokio_postgres::types::Type;
 
@@ -87,10 +88,9 @@ pub(super) async fn holders(context: &Context<'_>) -> Result<Vec<Finding>, Fault
 }
 
 fn finding(held: &VacuumHolder) -> Finding {
-    let age = held.age.map(|age| Duration::from_secs(age.as_secs()));
-    let age = age.map(|age| format!("open for {}; ", humantime::format_duration(age))).unwrap_or_default();
+    let age = held.age.map(|age| format!("open for {}; ", span(age))).unwrap_or_default();
     let problem =
-        format!("{age}{} transactions have begun since it started to hold back vacuum", held.transactions);
+        format!("{age}transactions begun since it started to hold back vacuum: {}", held.transactions);
     let place = format!("{} {}", held.what, held.name);
     match (held.what.as_str(), held.pid) {
         ("prepared transaction", _) => {

@@ -115,7 +115,9 @@ async fn check_in(
     let relations = relations::read(client, table).await?;
     let wanted = union(&[CHECK_PRIVILEGES, privileges, &for_topic_column(privileges)]);
     let missing = relations::missing_privileges(client, table, &wanted).await?;
-    faults.extend(missing.faults(table, &server.role));
+    // Operators run a command with their own roles, while the configuration names the relay's.
+    let operators = if by == By::Command { relations::operators(client).await? } else { None };
+    faults.extend(missing.faults(table, &server.role, operators.as_deref()));
 
     let (mut complete, mut difference) = (false, None);
     if !missing.prevents_reading("{migration}") {

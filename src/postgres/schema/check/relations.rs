@@ -4,8 +4,8 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::fault::{SchemaFault, SchemaFaultKind};
-use crate::postgres::access::grants::{Privilege, schema_grant};
-use crate::postgres::table::TableName;
+use crate::postgres::access::grants::{CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, schema_grant};
+use crate::postgres::table::{TableName, quote_identifier};
 
 /// The tables that the relay needs, as placeholders. It also works without its recorded settings.
 const RELATIONS: [&str; 10] = [
@@ -172,6 +172,14 @@ WHERE CASE WHEN wanted.privilege = 'EXECUTE' THEN NOT has_function_privilege(p.o
                           AND NOT has_column_privilege(c.oid, a.attnum, wanted.privilege)) END
 ORDER BY wanted.at";
 
+/// The group of the operators, if the connected role is that of a relay.
+const OPERATORS: &str = "SELECT rolname::text FROM pg_roles WHERE rolname = current_user || '_operator'";
+
+pub(super) async fn operators(client: &Client) -> Result<Option<String>, tokio_postgres::Error> {
+    let rows = client.query_typed(OPERATORS, &[]).await?;
+    Ok(rows.first().map(|row| row.get(0)))
+}
+
 pub(super) struct MissingPrivileges {
     usage: bool,
     privileges: Vec<Privilege>,
@@ -210,13 +218,25 @@ impl MissingPrivileges {
         self.usage || self.privileges.iter().any(lacking)
     }
 
-    pub(super) fn faults(&self, table: &TableName, role: &str) -> Vec<SchemaFault> {
+    /// `operators` is the group of the operators if the role is the relay's, which never gets their privileges.
+    pub(super) fn faults(&self, table: &TableName, role: &str, operators: Option<&str>) -> Vec<SchemaFault> {
         let mut faults = Vec::new();
         if self.usage {
             let problem = format!("role {role} lacks USAGE on the schema");
             faults.push(SchemaFault::new(SchemaFaultKind::Grant, table, problem, schema_grant(table, role)));
         }
-        for privilege in &self.privileges {
+        let is_of_relay = |privilege: &Privilege| {
+            RELAY_PRIVILEGES.contains(privilege) || CHECK_PRIVILEGES.contains(privilege)
+        };
+        let (own, others): (Vec<Privilege>, _) = self
+            .privileges
+            .iter()
+            .copied()
+            .partition(|privilege| operators.is_none() || is_of_relay(privilege));
+        if let (Some(group), false) = (operators, others.is_empty()) {
+            faults.push(fault_of_relay(table, role, &others, group));
+        }
+        for privilege in own {
             let of_columns = match &privilege.column_names(table)[..] {
                 [] => String::new(),
                 [column] => format!("  on column {column}"),
@@ -233,4 +253,16 @@ impl MissingPrivileges {
         }
         faults
     }
+}
+
+fn fault_of_relay(table: &TableName, role: &str, lacking: &[Privilege], group: &str) -> SchemaFault {
+    let lacks = |privilege: &Privilege| format!("{} on {}", privilege.kind, table.render(privilege.on));
+    let lacking = lacking.iter().map(lacks).collect::<Vec<_>>().join(", ");
+    let problem = format!("role {role} is the relay's and lacks {lacking}, which only operators have");
+    let remedy = format!(
+        "run the command with your own role, for example alice: GRANT {} TO alice; then set \
+         OUTBOX_RELAY__POSTGRES__URL=postgres://alice@HOST/DATABASE",
+        quote_identifier(group)
+    );
+    SchemaFault::new(SchemaFaultKind::Grant, table, problem, remedy)
 }

@@ -1,6 +1,6 @@
 //! The everyday commands on a healthy outbox.
 
-use super::Setup;
+use super::{Setup, kafka};
 use super::admin::Running;
 use crate::support::database::run;
 use outbox_relay::postgres::access::grants::relay_grants;
@@ -85,9 +85,9 @@ async fn status_shows_what_waits_and_why() {
         "rejections_before_hold",
         "blocked keys  7; their events wait",
         "events.c  key key 1, row 1  invalid-headers since 20",
-        "fix: run `outbox-relay blocked-keys dead-letter`",
-        "and more; to list all, run: outbox-relay blocked-keys list",
-        "`outbox-relay dead-letters list`",
+        "fix: run `outbox-relay blocked-keys dead-letter --config ",
+        "and more; to list all, run: outbox-relay blocked-keys list --config ",
+        "`outbox-relay dead-letters list --config ",
     ] {
         assert!(text.succeeds().contains(part), "{part}: {text}");
     }
@@ -191,7 +191,8 @@ async fn check_config_reports_the_findings_of_doctor() {
         78,
         &[
             &format!("error          topic events.{kind}"),
-            &format!("kafka-topics.sh --bootstrap-server BROKER --create --topic events.{kind}"),
+            &format!("kafka-topics.sh --bootstrap-server {} --create --topic events.{kind}", kafka()),
+            &format!("run: outbox-relay doctor --config {}", setup.config().display()),
             "events.a b",
             "doctor         errors: 1, warnings: ",
         ],

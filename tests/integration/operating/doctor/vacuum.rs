@@ -40,7 +40,7 @@ async fn everything_that_holds_vacuum_back_for_long_is_found_and_ended() {
         .await;
     world.doctor().has_not("long-transaction");
     begin_many(&world.outbox.client).await;
-    let remedy = world.doctor().has("long-transaction", "transactions have begun since");
+    let remedy = world.doctor().has("long-transaction", "transactions begun since");
     world.fix(&remedy).await;
     wait_until("the report has ended", STALLED, async || report.is_closed()).await;
     world.doctor().has_not("long-transaction");
@@ -54,7 +54,7 @@ async fn everything_that_holds_vacuum_back_for_long_is_found_and_ended() {
     run(&reader, "SET application_name = 'a reader'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await;
     begin_many(&world.outbox.client).await;
     let doctor = world.doctor();
-    doctor.has("long-transaction", "transactions have begun since");
+    doctor.has("long-transaction", "transactions begun since");
     let found = doctor.json.to_string();
     let writer = "the night job of postgres, which has written to the outbox";
     assert!(found.contains(writer) && !found.contains("a reader"), "{found}");
@@ -63,7 +63,7 @@ async fn everything_that_holds_vacuum_back_for_long_is_found_and_ended() {
 
     world.sql("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'it''s forgotten'").await;
     begin_many(&world.outbox.client).await;
-    let remedy = world.doctor().has("prepared-transaction", "transactions have begun since");
+    let remedy = world.doctor().has("prepared-transaction", "transactions begun since");
     world.fix(&remedy).await;
     world.doctor().has_not("prepared-transaction");
     world.doctor().has_not("autovacuum-off");

@@ -74,6 +74,8 @@ async fn unusable_servers_are_refused() {
     let away = format!("postgres://postgres@{}/app", nowhere());
     of(&away, &brokers).fails(69, &["connecting to PostgreSQL", "Nothing was changed."]);
     of(&url, &nowhere()).fails(69, &["no broker reachable"]);
+    let missing = url.replace(world.database.name(), "no_such_database");
+    of(&missing, &brokers).fails(69, &["does not exist", "createdb", "--database", "Nothing was changed."]);
     let replicas = world.init(&["--topic", &world.topic, "--replication-factor", "99"]);
     replicas.fails(78, &["Kafka refused a topic", "--replication-factor"]);
 
