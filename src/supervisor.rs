@@ -37,6 +37,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
+/// Each look costs PostgreSQL about 0.1 ms.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// A flow reads every few milliseconds, so for rarer rows it would cost more than claims.
 const FLOW_GAP: Duration = Duration::from_millis(30);
 /// Recording this many rows takes about as long as one read of a flow.
@@ -406,6 +408,7 @@ pub fn limits(config: &Config) -> Limits {
         flow_gap: FLOW_GAP,
         flow_records: FLOW_RECORDS,
         poll_interval: config.relay.poll_interval,
+        look_every: LOOK_EVERY,
         on_rejected: config.outbox.on_rejected,
         rejections_before_hold: config.outbox.rejections_before_hold,
     }

@@ -22,8 +22,10 @@ pub struct Limits {
     /// A flow records this many acknowledged rows as sent at once before it settles. A settlement of all rows of its window
     /// would take many times as long as a read, and new rows would wait for it.
     pub flow_records: usize,
-    /// The longest time between two checks for new rows while there is nothing to publish.
+    /// The time between two looks for new rows while there is nothing to publish.
     pub poll_interval: Duration,
+    /// The same while events arrive, unless `poll_interval` is shorter.
+    pub look_every: Duration,
     /// What happens to a rejected row.
     pub on_rejected: OnRejected,
     /// After a topic has refused this many consecutive rows, each sent alone, the next refused row holds the topic.

@@ -150,8 +150,9 @@ impl Slot {
             flow_window: self.world.plan.flow_window,
             flow_gap: plan.flow_gap,
             flow_records: FLOW_RECORDS,
-            // With the shorter one, the server waits for rows.
             poll_interval: Duration::from_millis(if plan.relays < 3 { 40 } else { 250 }),
+            // Longer than that of a relay, so that batches have several rows.
+            look_every: Duration::from_millis(40),
             on_rejected: if plan.blocks_keys { OnRejected::BlockKey } else { OnRejected::DeadLetter },
             rejections_before_hold: if self.world.breaks(Sabotage::NeverHeld) {
                 u32::MAX

@@ -40,7 +40,7 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
 ) {
     let window = relay.settings.limits().flow_window;
     let may_flow = relay.narrowing.allows_all() && !relay.rows.settling_is_refused();
-    if window.is_zero() || !relay.board.arrives_often() || !may_flow || !batch.is_complete(&claimed.lanes) {
+    if window.is_zero() || !may_flow || !batch.is_complete(&claimed.lanes) {
         return;
     }
     let Some(mut search) = claimed.planned.search.take() else { return };

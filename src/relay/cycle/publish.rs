@@ -13,7 +13,11 @@ use crate::relay::lanes::marks::Marks;
 use crate::relay::outbox::{Claim, ReadEnd};
 use crate::relay::publisher::Publisher;
 use crate::relay::rows::batch::Batch;
-use tokio::time::{Instant, timeout_at};
+use std::time::Duration;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// After this time without all reports, a partition may be silent.
+const PROMPT: Duration = Duration::from_millis(50);
 
 /// Reads and publishes the rows of the claim. A fault is stored in `claimed`.
 pub(super) async fn publish<C: Claim, P: Publisher>(
@@ -57,7 +61,11 @@ async fn read_and_send<C: Claim, P: Publisher>(
     }
     if claimed.fault.is_none() {
         fail_point::reach("rows-sent").await;
-        flow::flow(relay, session, claimed, batch).await;
+        // A claim for rare rows ends without a flow, unless a silent partition would stop the other rows of its lanes.
+        let prompt = timeout(PROMPT, session.finish(batch));
+        if relay.board.arrives_often() || claimed.keep_during(relay, prompt).await.is_err() {
+            flow::flow(relay, session, claimed, batch).await;
+        }
         let (deadline, overdue) = (claimed.deadline, claimed.overdue);
         fail_point::reach("waiting-for-reports").await;
         // Wait once for all reports, because each wait restarts the time until the next `SELECT 1`.

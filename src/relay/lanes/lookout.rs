@@ -6,13 +6,12 @@
 
 use crate::relay::lanes::marks::Marks;
 use crate::relay::lanes::seen::SeenIds;
+use crate::relay::settings::Limits;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// The longest time without a scan.
 pub(crate) const SCAN_EVERY: Duration = Duration::from_millis(500);
-/// The time between two looks while events arrive, unless `poll_interval` is shorter.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// After this time without a new row, the scout looks every `poll_interval`.
 const ARRIVING_FOR: Duration = Duration::from_secs(10);
 /// The maximum number of gaps to look into. Each is one index probe per look.
@@ -84,7 +83,8 @@ impl Lookout {
     }
 
     /// What to look for, and when. `None` if the scout has to scan.
-    pub(crate) fn next(&self, poll_interval: Duration) -> Option<(Look, Duration)> {
+    pub(crate) fn next(&self, limits: &Limits) -> Option<(Look, Duration)> {
+        let Limits { poll_interval, look_every, .. } = *limits;
         let now = Instant::now();
         let yields = self.not_before.is_some_and(|at| at > now);
         if yields || self.basis.is_none() || self.scanned_at + SCAN_EVERY.max(poll_interval) <= now {
@@ -92,7 +92,7 @@ impl Lookout {
         }
         let (above, gaps) = self.known.clone()?;
         let arriving = self.found_at.elapsed() < ARRIVING_FOR;
-        let every = if arriving { poll_interval.min(LOOK_EVERY) } else { poll_interval };
+        let every = if arriving { poll_interval.min(look_every) } else { poll_interval };
         Some((Look { above, gaps }, every))
     }
 
@@ -125,9 +125,15 @@ impl Lookout {
 mod tests {
     use super::*;
     use crate::relay::outbox::ServerId;
+    use crate::relay::publisher::fixture;
     use tokio::time::advance;
 
     const EVERY: Duration = Duration::from_millis(20);
+    const OFTEN: Duration = Duration::from_millis(5);
+
+    fn limits(poll_interval: Duration) -> Limits {
+        Limits { poll_interval, look_every: OFTEN, ..fixture::limits() }
+    }
 
     /// Marks after these ids were read, with the fence at the first one.
     fn marks(ids: &[i64]) -> Marks {
@@ -143,24 +149,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn it_looks_for_what_is_unknown_before_an_empty_scan() {
         let (mut lookout, mut marks) = (Lookout::new(), marks(&[5, 8]));
-        assert_eq!(lookout.next(EVERY), None, "before the first scan");
+        assert_eq!(lookout.next(&limits(EVERY)), None, "before the first scan");
         lookout.scans(&mut marks);
-        assert_eq!(lookout.next(EVERY), None, "during a scan");
+        assert_eq!(lookout.next(&limits(EVERY)), None, "during a scan");
         lookout.found_nothing(3);
-        let (look, every) = lookout.next(EVERY).unwrap();
-        assert_eq!((&look, every), (&Look { above: Some(8), gaps: vec![6, 7] }, LOOK_EVERY));
+        let (look, every) = lookout.next(&limits(EVERY)).unwrap();
+        assert_eq!((&look, every), (&Look { above: Some(8), gaps: vec![6, 7] }, OFTEN));
         assert!(!lookout.looked(&look, 3, &[]));
         assert!(lookout.looked(&look, 3, &[10, 9, 7]));
-        assert_eq!(lookout.next(EVERY).unwrap().0, Look { above: Some(10), gaps: vec![6] });
+        assert_eq!(lookout.next(&limits(EVERY)).unwrap().0, Look { above: Some(10), gaps: vec![6] });
         assert!(lookout.looked(&look, 3, &[13]));
-        assert_eq!(lookout.next(EVERY).unwrap().0, Look { above: Some(13), gaps: vec![6, 11, 12] });
+        assert_eq!(lookout.next(&limits(EVERY)).unwrap().0, Look { above: Some(13), gaps: vec![6, 11, 12] });
         advance(SCAN_EVERY).await;
-        assert_eq!(lookout.next(EVERY), None, "a scan finds what no look can find");
+        assert_eq!(lookout.next(&limits(EVERY)), None, "a scan finds what no look can find");
         lookout.scans(&mut marks);
         lookout.found_nothing(3);
-        assert_eq!(lookout.next(EVERY).unwrap().0.above, Some(13), "the marks do not know it");
+        assert_eq!(lookout.next(&limits(EVERY)).unwrap().0.above, Some(13), "the marks do not know it");
         assert!(!lookout.looked(&look, 4, &[14]), "a hold has ended");
-        assert_eq!(lookout.next(EVERY), None);
+        assert_eq!(lookout.next(&limits(EVERY)), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -168,10 +174,10 @@ mod tests {
         let mut lookout = Lookout::new();
         lookout.scans(&mut Marks::new());
         lookout.found_nothing(0);
-        let (look, _) = lookout.next(EVERY).unwrap();
+        let (look, _) = lookout.next(&limits(EVERY)).unwrap();
         assert_eq!(look, Look { above: None, gaps: Vec::new() });
         assert!(!lookout.looked(&look, 0, &[20, 19]), "they may have been sent long ago");
-        assert_eq!(lookout.next(EVERY).unwrap().0.above, Some(20));
+        assert_eq!(lookout.next(&limits(EVERY)).unwrap().0.above, Some(20));
     }
 
     #[tokio::test(start_paused = true)]
@@ -180,10 +186,10 @@ mod tests {
         let every = |lookout: &mut Lookout, poll_interval| {
             lookout.scans(&mut marks(&[5]));
             lookout.found_nothing(0);
-            lookout.next(poll_interval).unwrap().1
+            lookout.next(&limits(poll_interval)).unwrap().1
         };
-        assert_eq!(every(&mut lookout, EVERY), LOOK_EVERY);
-        assert_eq!(every(&mut lookout, LOOK_EVERY / 5), LOOK_EVERY / 5);
+        assert_eq!(every(&mut lookout, EVERY), OFTEN);
+        assert_eq!(every(&mut lookout, OFTEN / 5), OFTEN / 5);
         advance(ARRIVING_FOR).await;
         assert_eq!(every(&mut lookout, EVERY), EVERY);
         let hour = Duration::from_secs(3_600);
@@ -196,11 +202,11 @@ mod tests {
         let mut scanned = |lookout: &mut Lookout| {
             lookout.scans(&mut marks);
             lookout.found_nothing(0);
-            lookout.next(EVERY).is_some()
+            lookout.next(&limits(EVERY)).is_some()
         };
         assert!(scanned(&mut lookout));
         lookout.doubts();
-        assert_eq!(lookout.next(EVERY), None);
+        assert_eq!(lookout.next(&limits(EVERY)), None);
         assert!(scanned(&mut lookout));
         lookout.yields();
         assert!(!scanned(&mut lookout));

@@ -190,7 +190,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     async fn round(&mut self) -> Result<Work, Fault> {
         self.note_board();
         let now = Instant::now();
-        let look = self.lookout.next(self.relay.settings.limits().poll_interval).filter(|_| !self.drains);
+        let look = self.lookout.next(&self.relay.settings.limits()).filter(|_| !self.drains);
         if now >= self.fence_at {
             let every = if look.is_some() { FENCE_RARELY } else { FENCE_EVERY };
             self.fence_at = now + every;
@@ -369,7 +369,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let poll_interval = self.relay.settings.limits().poll_interval;
         let progress = self.relay.board.take_progress();
         self.note_board();
-        let look_every = self.lookout.next(poll_interval).filter(|_| !self.drains).map(|(_, every)| every);
+        let look_every = self.lookout.next(&self.relay.settings.limits()).filter(|_| !self.drains).map(|(_, every)| every);
         self.interval = if progress || all_taken || look_every.is_some() {
             POLL_FIRST
         } else {

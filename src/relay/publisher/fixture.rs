@@ -56,6 +56,7 @@ pub(crate) fn limits() -> Limits {
         flow_gap: Duration::from_millis(30),
         flow_records: 64,
         poll_interval: Duration::from_secs(1),
+        look_every: Duration::from_millis(5),
         on_rejected: OnRejected::default(),
         rejections_before_hold: 10,
     }
