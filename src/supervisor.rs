@@ -8,11 +8,11 @@ use crate::postgres::connection::fault::ANSWER_TIMEOUT;
 use crate::postgres::connection::password_command;
 use crate::postgres::cycle::claim::PostgresOutbox;
 use crate::postgres::cycle::holds::PostgresHolds;
+use crate::postgres::cycle::measurements;
 use crate::postgres::cycle::reap::PostgresReaper;
 use crate::postgres::cycle::reap::modules::{ModulesReaper, Reapers};
 use crate::postgres::cycle::scout::PostgresScoutQueries;
 use crate::postgres::cycle::statements::Statements;
-use crate::postgres::cycle::measurements;
 use crate::postgres::schema::check::{self, CheckError, Facts, SchemaFaultKind};
 use crate::relay::Relay;
 use crate::relay::cycle::worker;
@@ -314,7 +314,8 @@ impl<'a> Start<'a> {
         let probing = prober::keep_holds(Rc::clone(&self.relay), self.holds(), self.outbox());
         tasks.spawn_local(named("the prober for held topics", probing));
         let (statements, table) = (Rc::clone(&self.statements), self.config.outbox.table.clone());
-        let measuring = measurements::keep_measuring(Rc::clone(&self.relay), self.database.clone(), statements, table);
+        let measuring =
+            measurements::keep_measuring(Rc::clone(&self.relay), self.database.clone(), statements, table);
         tasks.spawn_local(named("the measurements", measuring));
     }
 

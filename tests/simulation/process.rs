@@ -129,7 +129,8 @@ impl Process {
         if steps > 0 {
             return self.doom.set(Some((steps - 1, doom)));
         }
-        let frozen_again = self.was_frozen.get() && matches!(doom, Doom::Frozen(time) if time <= SURE_TO_KEEP);
+        let frozen_again =
+            self.was_frozen.get() && matches!(doom, Doom::Frozen(time) if time <= SURE_TO_KEEP);
         if frozen_again && self.frozen_until.get() + CONTACT_AGAIN > Instant::now() {
             return;
         }

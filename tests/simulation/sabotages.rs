@@ -270,8 +270,13 @@ fn a_row_that_is_rejected_with_its_batch() {
 
 #[test]
 fn a_topic_that_is_never_held_for_its_rejected_rows() {
-    let kinds = &[Disaster::EventsInvalid];
-    let plan = |seed| Plan { relays: 1, rejections_before_hold: 2, disasters: 2, kinds, ..Plan::busy(seed) };
+    let plan = |seed| Plan {
+        relays: 1,
+        rejections_before_hold: 2,
+        disasters: 2,
+        kinds: &[Disaster::EventsInvalid],
+        ..Plan::busy(seed)
+    };
     must_be_caught(Sabotage::NeverHeld, plan, 100, MANY_REJECTED);
 }
 

@@ -111,7 +111,8 @@ impl Cluster {
         // The controller answers before the broker has the change.
         wait_until(&format!("{topic} is altered"), STALLED, async || {
             let topic = [ResourceSpecifier::Topic(topic)];
-            let described = self.admin().describe_configs(&topic, &options()).await.unwrap().remove(0).unwrap();
+            let described =
+                self.admin().describe_configs(&topic, &options()).await.unwrap().remove(0).unwrap();
             settings.iter().all(|(name, value)| {
                 described.get(name).is_some_and(|entry| entry.value.as_deref() == Some(*value))
             })

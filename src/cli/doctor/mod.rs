@@ -81,7 +81,12 @@ pub(super) async fn examine(
     let mut examined = examined.map_err(one_shot::fault)?;
     for topic in topics {
         if !examined.topics.iter().any(|used| used.topic == *topic) {
-            examined.topics.push(TopicInUse { topic: topic.clone(), has_events: true, waiting: 0, largest_bytes: 0 });
+            examined.topics.push(TopicInUse {
+                topic: topic.clone(),
+                has_events: true,
+                waiting: 0,
+                largest_bytes: 0,
+            });
         }
     }
     let mut findings = examined.findings;

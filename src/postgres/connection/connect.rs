@@ -203,7 +203,8 @@ impl ServerVersion {
     /// For example `17.2 (Debian 17.2-1)` or `18beta1`.
     fn set(&self, reported: Option<&str>) {
         let reported = reported.unwrap_or_default();
-        let mut numbers = reported.split(|other: char| !other.is_ascii_digit()).map(|digits| digits.parse().unwrap_or(0));
+        let mut numbers =
+            reported.split(|other: char| !other.is_ascii_digit()).map(|digits| digits.parse().unwrap_or(0));
         let (major, minor): (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         // A beta has no minor version.
         let minor = if reported.starts_with(&format!("{major}.")) { minor } else { 0 };

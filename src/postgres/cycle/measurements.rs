@@ -57,11 +57,9 @@ pub(crate) async fn keep_measuring<P>(
     let outage = outage.described("failing", "working again");
     let mut due = [Instant::now(); 3];
     loop {
-        for (kind, every) in [
-            (Kind::Backlog, BACKLOG_EVERY),
-            (Kind::Oldest, BACKLOG_EVERY),
-            (Kind::Tables, TABLES_EVERY),
-        ] {
+        for (kind, every) in
+            [(Kind::Backlog, BACKLOG_EVERY), (Kind::Oldest, BACKLOG_EVERY), (Kind::Tables, TABLES_EVERY)]
+        {
             let begun = Instant::now();
             if begun < due[kind as usize] {
                 continue;

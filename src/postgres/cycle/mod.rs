@@ -3,8 +3,8 @@
 pub mod claim;
 pub mod event;
 pub mod holds;
+pub(crate) mod measurements;
 pub mod reap;
 pub mod scout;
 pub(crate) mod settle;
 pub mod statements;
-pub(crate) mod measurements;

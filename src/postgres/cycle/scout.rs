@@ -8,8 +8,8 @@ use crate::postgres::cycle::statements::Statements;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::lanes::fence::Writer;
-use crate::relay::lanes::marks::MarksSnapshot;
 use crate::relay::lanes::lookout::Look;
+use crate::relay::lanes::marks::MarksSnapshot;
 use crate::relay::lanes::scout::{Looked, Scan, ScoutQueries};
 use crate::relay::outbox::ServerId;
 use deadpool_postgres::Object;
@@ -96,8 +96,7 @@ impl ScoutQueries for PostgresScoutQueries {
         let statements = Rc::clone(&self.statements);
         let above = look.above.unwrap_or(i64::MIN);
         let most = Looked::ROWS_MAX as i64;
-        let params: Params<'_> =
-            &[(&above, Type::INT8), (&look.gaps, Type::INT8_ARRAY), (&most, Type::INT8)];
+        let params: Params<'_> = &[(&above, Type::INT8), (&look.gaps, Type::INT8_ARRAY), (&most, Type::INT8)];
         let (connection, rows) = self.query(DOING, &statements.look, params).await?;
         looked(connection, &rows).map_err(|error| fault(DOING, error))
     }

@@ -62,8 +62,11 @@ async fn read_and_send<C: Claim, P: Publisher>(
     if claimed.fault.is_none() {
         fail_point::reach("rows-sent").await;
         // A claim for rare rows ends without a flow, unless a silent partition would stop the other rows of its lanes.
-        let prompt = timeout(PROMPT, session.finish(batch));
-        if relay.board.arrives_often() || claimed.keep_during(relay, prompt).await.is_err() {
+        let flows = relay.board.arrives_often() || {
+            let prompt = timeout(PROMPT, session.finish(batch));
+            claimed.keep_during(relay, prompt).await.is_err()
+        };
+        if flows {
             flow::flow(relay, session, claimed, batch).await;
         }
         let (deadline, overdue) = (claimed.deadline, claimed.overdue);

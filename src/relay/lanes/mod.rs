@@ -5,9 +5,9 @@
 
 pub(crate) mod board;
 pub mod fence;
+pub mod lookout;
 pub mod marks;
 pub(crate) mod scan_order;
 pub mod scout;
 pub mod seen;
-pub mod lookout;
 pub(crate) mod width;

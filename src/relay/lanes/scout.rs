@@ -10,9 +10,9 @@ use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::outage::Outage;
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::fence::Writer;
+use crate::relay::lanes::lookout::{Look, Lookout};
 use crate::relay::lanes::marks::{MarksSnapshot, Swept};
 use crate::relay::lanes::scan_order::ScanOrder;
-use crate::relay::lanes::lookout::{Look, Lookout};
 use crate::relay::lanes::width::Width;
 use crate::relay::outbox::ServerId;
 use crate::relay::publisher::Publisher;
@@ -369,7 +369,8 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let poll_interval = self.relay.settings.limits().poll_interval;
         let progress = self.relay.board.take_progress();
         self.note_board();
-        let look_every = self.lookout.next(&self.relay.settings.limits()).filter(|_| !self.drains).map(|(_, every)| every);
+        let look_every =
+            self.lookout.next(&self.relay.settings.limits()).filter(|_| !self.drains).map(|(_, every)| every);
         self.interval = if progress || all_taken || look_every.is_some() {
             POLL_FIRST
         } else {

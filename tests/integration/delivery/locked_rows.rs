@@ -125,7 +125,8 @@ async fn single_events_of_other_lanes_do_not_wait_for_a_locked_row() {
     let mut relay = outbox.start_relay().await;
     let mut others = Vec::new();
     for key in &keys {
-        let same_lane = "SELECT count(*) FROM app.outbox WHERE hashtext(aggregate_id) & 63 = hashtext($1) & 63";
+        let same_lane =
+            "SELECT count(*) FROM app.outbox WHERE hashtext(aggregate_id) & 63 = hashtext($1) & 63";
         let same: i64 = outbox.client.query_one(same_lane, &[key]).await.unwrap().get(0);
         if same == 0 {
             others.push(key.clone());

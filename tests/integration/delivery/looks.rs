@@ -53,7 +53,11 @@ async fn look_finds_new_rows_and_filled_gaps_with_the_lanes_of_those_that_are_un
         run(&outbox.client, INSERT).await;
         let late = outbox.database.connect().await;
         run(&late, &format!("BEGIN; {INSERT}")).await;
-        run(&outbox.client, &format!("{INSERT}; {INSERT}; UPDATE app.outbox SET sent_at = now() WHERE id = 3")).await;
+        run(
+            &outbox.client,
+            &format!("{INSERT}; {INSERT}; UPDATE app.outbox SET sent_at = now() WHERE id = 3"),
+        )
+        .await;
         let lane: i32 = outbox.client.query_one("SELECT hashtext('1') & 63", &[]).await.unwrap().get(0);
         let lane = Lane::new(lane.into());
         let looked = queries.look(&above(0, &[])).await.unwrap();

@@ -78,7 +78,8 @@ async fn no_statement_is_compiled_or_needs_a_disabled_path() {
          FROM generate_series(1, 1000) AS n",
     )
     .await;
-    let mut relay = outbox.relay().set("reaper", "retention", "1s").set("reaper", "interval", "1s").start().await;
+    let mut relay =
+        outbox.relay().set("reaper", "retention", "1s").set("reaper", "interval", "1s").start().await;
     wait_until("sent rows are reaped and a topic is held", STALLED, async || {
         let sent = "SELECT count(*) FROM app.outbox WHERE aggregate_type = 'order'";
         outbox.count(sent).await == 0 && !outbox.holds().await.is_empty()
@@ -121,8 +122,11 @@ async fn sessions_of_an_idle_relay_need_little_of_a_core() {
     let server = PostgresServer::start(&[]).await;
     let outbox = Outbox::create_on(&server, "idle", 3).await;
     let relay = outbox.start_relay().await;
-    run(&outbox.client, "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'x')")
-        .await;
+    run(
+        &outbox.client,
+        "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'x')",
+    )
+    .await;
     outbox.wait_until_drained(STALLED).await;
     let sql = "SELECT array_agg(pid) FROM pg_stat_activity WHERE usename = $1";
     let pids: Vec<i32> = outbox.client.query_one(sql, &[&outbox.roles.relay()]).await.unwrap().get(0);

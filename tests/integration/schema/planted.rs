@@ -229,7 +229,8 @@ async fn view_that_replaces_a_table_of_a_running_relay_runs_nothing() {
     outbox.wait_until_drained(STALLED).await;
     let (evil, evils) = outbox.database.connect_as_new_role().await;
     run(&outbox.client, &format!("ALTER SCHEMA app OWNER TO {evil}")).await;
-    let plant = "CREATE FUNCTION app.evil() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'evil code ran'; END $$;
+    let plant =
+        "CREATE FUNCTION app.evil() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'evil code ran'; END $$;
                  CREATE TABLE app.former AS SELECT * FROM app.outbox_pause WITH NO DATA";
     run(&outbox.client, "GRANT SELECT ON app.outbox_pause TO PUBLIC").await;
     run(&evils, plant).await;

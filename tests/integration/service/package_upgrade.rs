@@ -42,8 +42,7 @@ async fn package_restarts_only_relays_that_the_new_version_would_not_stop() {
     let restart = format!("try-restart {UNIT}\n");
     assert_eq!(upgrade(&relay).1, restart);
 
-    run(&outbox.client, "DELETE FROM app.outbox_migration WHERE number = 6")
-        .await;
+    run(&outbox.client, "DELETE FROM app.outbox_migration WHERE number = 6").await;
     let (ended, asked) = upgrade(&relay);
     assert_eq!(asked, "", "{ended}");
     let command = format!("systemctl restart {UNIT}");

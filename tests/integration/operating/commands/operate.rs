@@ -1,7 +1,7 @@
 //! The everyday commands on a healthy outbox.
 
-use super::{Setup, kafka};
 use super::admin::Running;
+use super::{Setup, kafka};
 use crate::support::database::run;
 use outbox_relay::postgres::access::grants::relay_grants;
 use serde_json::Value;
@@ -159,7 +159,7 @@ async fn reap_skips_locked_rows_and_needs_only_the_printed_grants() {
     let (role, _) = setup.database.connect_as_new_role().await;
     run(&setup.client, &relay_grants(&"app.outbox".parse().unwrap(), &role)).await;
     setup.sql(&format!("ALTER ROLE {role} SET default_transaction_read_only = on")).await;
-    setup.configure(&setup.database.url().replace("postgres@", &format!("{role}@")), &super::kafka());
+    setup.configure(&setup.database.url().replace("postgres@", &format!("{role}@")), &kafka());
     setup.sql("BEGIN; SELECT FROM app.outbox WHERE id BETWEEN 251 AND 260 FOR UPDATE").await;
     assert!(setup.relay(&["reap"]).succeeds().contains(": 110 rows deleted"));
     setup.sql("COMMIT").await;

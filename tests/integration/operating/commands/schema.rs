@@ -152,4 +152,3 @@ async fn schema_is_valid_although_the_database_quotes_all_identifiers() {
     setup.relay(&["status"]).succeeds();
     setup.relay(&["migrate", "--status"]).succeeds();
 }
-
