@@ -14,7 +14,7 @@ use crate::support::wait::{STALLED, wait_until};
 
 /// A name that does not exist, as long as the broker's address.
 const UNKNOWN: &str = "k.invalid";
-/// A connection that is not accepted by then waits for good.
+/// A connection that is not accepted by then waits forever.
 const ACCEPTED_WITHIN: Duration = Duration::from_millis(500);
 
 /// Each command names the address and where it comes from. `run` does not report that Kafka is available, until it is.
