@@ -2,7 +2,12 @@
 
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, Rejection};
+use std::collections::HashSet;
 use std::time::Duration;
+
+/// From this number on, topics are compared with the list of all topics before each one is looked up. Looking up thousands of
+/// missing topics one by one takes seconds, and the client keeps asking for each of them.
+pub(crate) const LISTED_FROM: usize = 64;
 
 /// The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
@@ -34,6 +39,16 @@ pub trait Publisher {
 pub trait Producer {
     /// The number of partitions of the topic, from this producer's own metadata. Several lookups may run at once.
     async fn lookup(&self, topic: &str) -> Result<u32, Failure>;
+
+    /// The names of all topics of the cluster, in one request. `None` if they are not available.
+    async fn list_topics(&self) -> Option<HashSet<String>> {
+        None
+    }
+
+    /// Whether this producer has looked up so many missing topics that it should be replaced.
+    fn is_worn(&self) -> bool {
+        false
+    }
 
     /// The current leader of each partition of the topic, or `None` for a partition without a leader.
     async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure>;

@@ -188,6 +188,11 @@ reasons! {
         "no action is needed unless this persists. In that case, check the broker logs";
 }
 
+/// The error of a topic that the list of all topics does not have.
+pub(crate) fn not_listed(topic: &str) -> String {
+    format!("topic {topic} is not among the topics that the relay's Kafka user can describe")
+}
+
 /// The reason with this word; `None` for a word of another version.
 pub(crate) fn reason(word: &str) -> Option<&'static Reason> {
     REASONS.iter().copied().find(|reason| reason.word == word)

@@ -20,6 +20,7 @@ pub(crate) struct Report {
     pub(crate) rates: Option<Rates>,
     pub(crate) latency: Option<Latency>,
     pub(crate) held_topics: Vec<Held>,
+    pub(crate) held_topics_total: i64,
     pub(crate) blocked_keys: BlockedKeys,
     pub(crate) paused: Vec<Paused>,
     pub(crate) dead_letters: DeadLetters,

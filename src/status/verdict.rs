@@ -100,7 +100,7 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         return with_command(OutboxState::NotRelaying, why, "outbox-relay doctor");
     }
     if let Some(held) = status.held.first() {
-        let topics = counted(status.held.len() as u64, "topic");
+        let topics = counted(status.held_topics.unsigned_abs(), "topic");
         let keys = if status.blocked_keys > 0 {
             format!(" and {} blocked", counted(status.blocked_keys.unsigned_abs(), "key"))
         } else {

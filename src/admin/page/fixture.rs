@@ -160,6 +160,7 @@ pub(super) fn report() -> Report {
             latest_sent_age_seconds: Some(0.1),
         }),
         held_topics: Vec::new(),
+        held_topics_total: 0,
         blocked_keys: BlockedKeys { keys: 0, at_least: false, oldest: Vec::new() },
         paused: Vec::new(),
         dead_letters: DeadLetters { rows: 0, at_least: false, recent: 0, by_reason: Vec::new() },
@@ -315,7 +316,7 @@ fn held_topic() -> Scene {
     let why = "1 topic held (events.invoice: unknown-topic), but other events continue; see below";
     let verdict = verdict(OutboxState::Behind, why, Some("outbox-relay doctor"));
     let held = held("events.invoice", "the topic does not exist on any of the brokers");
-    Scene::of(Report { verdict, held_topics: vec![held], ..report() })
+    Scene::of(Report { verdict, held_topics: vec![held], held_topics_total: 1, ..report() })
 }
 
 fn paused() -> Scene {
@@ -333,6 +334,7 @@ fn everything() -> Scene {
     let mut report =
         Report { verdict: verdict(OutboxState::Behind, &why, Some("outbox-relay doctor")), ..report() };
     report.held_topics = vec![held(HOSTILE, HOSTILE), held(&long, &"long error ".repeat(80))];
+    report.held_topics_total = 2;
     report.blocked_keys = BlockedKeys {
         keys: 12,
         at_least: false,

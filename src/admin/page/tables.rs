@@ -112,7 +112,7 @@ fn held(report: &Report) -> Table {
     let mut table = Table {
         id: "held-topics",
         title: "Held topics",
-        about: String::new(),
+        about: oldest_of(report.held_topics.len(), report.held_topics_total),
         empty: "No topic is held.",
         columns: &["Topic", "Reason", "Since", "Next probe"],
         rows: Vec::new(),
@@ -139,21 +139,18 @@ fn counted_probes(probes: i32) -> String {
     counted(u64::from(probes.unsigned_abs()), "probe")
 }
 
+/// What a table shows, if it does not show everything.
+fn oldest_of(shown: usize, all: i64) -> String {
+    let all = all.unsigned_abs() as usize;
+    if all > shown { format!("Showing the oldest {shown} of {}.", thousands(all)) } else { String::new() }
+}
+
 fn blocked(report: &Report, shows_keys: bool) -> Table {
     let blocked = &report.blocked_keys;
-    let left_out = blocked.keys - blocked.oldest.len() as i64;
     let mut table = Table {
         id: "blocked-keys",
         title: "Blocked keys",
-        about: if left_out > 0 {
-            format!(
-                "Showing the oldest {} of {}.",
-                blocked.oldest.len(),
-                thousands(blocked.keys.unsigned_abs() as usize)
-            )
-        } else {
-            String::new()
-        },
+        about: oldest_of(blocked.oldest.len(), blocked.keys),
         empty: "No key is blocked.",
         columns: &["Key", "Topic", "Reason", "Row", "Since"],
         rows: Vec::new(),

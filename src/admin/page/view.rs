@@ -209,7 +209,7 @@ fn figures(shown: &Shown<'_>, report: Option<&Report>) -> Vec<Figure> {
         },
         count("Pauses", report.map_or(paused, |report| report.paused.len() as i64), false, "by operators"),
     ];
-    let held = report.map_or(stats.held_topics.get(), |report| report.held_topics.len() as i64);
+    let held = report.map_or(stats.held_topics.get(), |report| report.held_topics_total);
     figures.push(count("Held topics", held, false, "their events wait"));
     let (blocked, more) = report.map_or((stats.blocked_keys.get(), false), |report| {
         (report.blocked_keys.keys, report.blocked_keys.at_least)

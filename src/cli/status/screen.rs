@@ -146,7 +146,7 @@ impl Report {
         writeln!(
             f,
             "held topics   {}; their events wait, but other topics continue",
-            self.held_topics.len()
+            thousands(self.held_topics_total.unsigned_abs() as usize)
         )?;
         for held in &self.held_topics {
             let topic = in_line(&held.topic, TOPIC_SHOWN);
@@ -159,6 +159,10 @@ impl Report {
                 held.next_probe
             )?;
             writeln!(f, "      fix: {}", commands(held.remedy))?;
+        }
+        let more = self.held_topics_total.unsigned_abs() as usize - self.held_topics.len();
+        if more > 0 {
+            writeln!(f, "  and {} more", thousands(more))?;
         }
         Ok(())
     }

@@ -7,13 +7,14 @@ use crate::kafka::publishing::limits::TopicLimits;
 use crate::kafka::publishing::polled::PolledProducer;
 use crate::kafka::publishing::record;
 use crate::relay::event::Event;
-use crate::relay::failure::Failure;
+use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
 use crate::relay::reason::{NO_ANSWER, SILENT_CONNECTION, SMALLER_BATCHES, TAKEN_BACK};
-use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::{Metadata, MetadataBroker};
 use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig};
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,10 @@ use std::time::Duration;
 pub(in crate::kafka) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the brokers may take to answer the prober.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(1_500);
+
+/// librdkafka remembers each missing topic for as long as a producer exists, and asks for all of them every second, in
+/// quadratic time. A producer that has looked up so many is replaced.
+const MISSING_MAX: usize = 256;
 
 /// One idempotent producer with its own polling thread.
 pub struct KafkaProducer {
@@ -31,6 +36,8 @@ pub struct KafkaProducer {
     headers: Rc<[HeaderTemplate]>,
     /// The topic that any producer of the cluster looked up last.
     topic: Rc<RefCell<Option<String>>>,
+    /// The missing topics that this producer has looked up.
+    missing: RefCell<HashSet<String>>,
 }
 
 impl KafkaProducer {
@@ -42,7 +49,8 @@ impl KafkaProducer {
         headers: Rc<[HeaderTemplate]>,
         topic: Rc<RefCell<Option<String>>>,
     ) -> KafkaProducer {
-        KafkaProducer { producer, reports, limits, batch_bytes, headers, topic }
+        let missing = RefCell::default();
+        KafkaProducer { producer, reports, limits, batch_bytes, headers, topic, missing }
     }
 
     #[cfg(test)]
@@ -56,6 +64,14 @@ impl KafkaProducer {
 
     fn cause(&self) -> Option<Failure> {
         cause(&self.producer, &self.reports)
+    }
+
+    async fn metadata(&self, topic: &str, within: Duration) -> Result<TopicMetadata, Failure> {
+        let found = metadata(&self.producer, topic, within).await;
+        if found.as_ref().is_err_and(|failure| failure.kind == FailureKind::Topic) {
+            self.missing.borrow_mut().insert(topic.to_owned());
+        }
+        found
     }
 }
 
@@ -71,7 +87,8 @@ pub(in crate::kafka) fn cause(producer: &PolledProducer, reports: &Reports) -> O
 
 impl Producer for KafkaProducer {
     async fn lookup(&self, topic: &str) -> Result<u32, Failure> {
-        let found = metadata(&self.producer, topic, METADATA_TIMEOUT)
+        let found = self
+            .metadata(topic, METADATA_TIMEOUT)
             .await
             .map_err(|failure| self.cause().unwrap_or_else(|| connection_silent(failure)))?;
         self.topic.replace(Some(topic.to_owned()));
@@ -86,8 +103,21 @@ impl Producer for KafkaProducer {
         Ok(found.leaders.len() as u32)
     }
 
+    async fn list_topics(&self) -> Option<HashSet<String>> {
+        let client = self.producer.share();
+        let list = move || {
+            let listed = client.client().fetch_metadata(None, METADATA_TIMEOUT)?;
+            Ok::<_, KafkaError>(listed.topics().iter().map(|topic| topic.name().to_owned()).collect())
+        };
+        tokio::task::spawn_blocking(list).await.ok()?.ok()
+    }
+
+    fn is_worn(&self) -> bool {
+        self.missing.borrow().len() > MISSING_MAX
+    }
+
     async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
-        match metadata(&self.producer, topic, PROBE_TIMEOUT).await {
+        match self.metadata(topic, PROBE_TIMEOUT).await {
             Ok(found) => Ok(found.leaders),
             Err(failure) => Err(self.reports.refused().unwrap_or(failure)),
         }

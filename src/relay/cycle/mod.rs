@@ -138,4 +138,4 @@ async fn judge_suspects<C: Claim, P: Publisher>(
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::relay) mod tests;

@@ -49,6 +49,7 @@ const TOPICS_KEPT: usize = 4_096;
 pub struct Session<P> {
     producer: P,
     topics: Vec<Topic>,
+    topics_by_name: HashMap<String, usize>,
     /// Where rows go, by what their topic depends on.
     routes: HashMap<Vec<u8>, Route>,
     /// Where each row of the current batch goes, as far as it is known.
@@ -113,6 +114,7 @@ impl<P: Producer> Session<P> {
             counts,
             producer,
             topics: Vec::new(),
+            topics_by_name: HashMap::new(),
             routes: HashMap::new(),
             destinations: Vec::new(),
             deferred: Vec::new(),
@@ -161,6 +163,11 @@ impl<P: Producer> Session<P> {
     /// What the Kafka client last reported by itself, if it is at most this old.
     pub(crate) fn last_error(&self, max_age: Duration) -> Option<String> {
         self.producer.last_error(max_age)
+    }
+
+    /// Whether the producer should be replaced between two batches.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.producer.is_worn()
     }
 
     /// Why the session is closed, if it is.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 #[derive(Default)]
-pub(super) struct Answering {
+pub(in crate::relay) struct Answering {
     probes: Cell<u32>,
 }
 
@@ -40,7 +40,7 @@ impl Publisher for Answering {
 }
 
 /// A relay with small limits.
-pub(super) fn relay_with<P: Publisher>(publisher: P) -> Relay<P> {
+pub(in crate::relay) fn relay_with<P: Publisher>(publisher: P) -> Relay<P> {
     let second = Duration::from_secs(1);
     let limits = Limits { publish_timeout: second, takeover_timeout: second, ..fixture::limits() };
     let template = "events.{aggregate_type}".parse().unwrap();

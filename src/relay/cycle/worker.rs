@@ -136,10 +136,11 @@ impl<P: Publisher> Worker<'_, P> {
         false
     }
 
-    /// Whether the settings or secrets have changed since the session was opened, or its connections may be silent.
+    /// Whether the settings or secrets have changed since the session was opened, it is worn, or its connections may be silent.
     /// Otherwise a row that was not acknowledged could be delayed by one worker after the other.
     fn is_outdated(&self, session: &Session<P::Producer>) -> bool {
         self.renewals != self.relay.settings.renewals()
+            || session.is_worn()
             || self.relay.health.may_be_silent(session.answered_at())
     }
 

@@ -361,4 +361,4 @@ async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> 
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -24,10 +24,10 @@ use crate::relay::holds::prober::{Due, Failed, Holds, log_released};
 use crate::relay::holds::results::ProbeResults;
 use crate::relay::lane::LANES;
 use crate::relay::outbox::Outbox;
-use crate::relay::publisher::{Producer, Publisher};
-use crate::relay::reason::{INVALID_TOPIC_NAME, NO_ANSWER};
+use crate::relay::publisher::{LISTED_FROM, Producer, Publisher};
+use crate::relay::reason::{INVALID_TOPIC_NAME, NO_ANSWER, UNKNOWN_TOPIC, not_listed};
 use pg_outbox::topic::check_topic;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -40,8 +40,17 @@ const LATE_MAX: usize = 4;
 const ANSWER_WITHIN: Duration = Duration::from_secs(8);
 /// How often the lease of a topic with a late ack is renewed.
 const RENEW_LEASES_EVERY: Duration = Duration::from_secs(2);
-/// The minimum time between two releases that make all other topics due.
+/// The minimum time between two releases that make all other topics due, and what each held topic adds to it.
 const MAKE_DUE_EVERY: Duration = Duration::from_secs(2);
+const MAKE_DUE_PER_TOPIC: Duration = Duration::from_millis(2);
+/// Topics per round while so many are held that they are compared with the list of all topics.
+const LISTED_TOPICS_MAX: usize = 1_024;
+/// The minimum time between two lists, and how much longer than the request itself it is: the answer has all topics of the
+/// cluster.
+const LIST_EVERY: Duration = Duration::from_secs(2);
+const LIST_SHARE: u32 = 50;
+/// How long a topic is left out of the search for events after that search has timed out. It walks all rows that wait.
+const SLOW_FOR: Duration = Duration::from_secs(600);
 
 /// The probes of one relay.
 pub(crate) struct Probes<'a, P: Publisher, H, O: Outbox> {
@@ -61,6 +70,11 @@ pub(crate) struct Probes<'a, P: Publisher, H, O: Outbox> {
     make_all_due: bool,
     /// How many more topics to probe one at a time, because Postgres could not read the rows of several together.
     alone: usize,
+    /// Topics for which Postgres found no event in time, and until when they are not searched for.
+    slow: HashMap<String, Instant>,
+    /// The topics of the cluster, if so many are held that each round begins with a list of them.
+    listed: Option<HashSet<String>>,
+    list_at: Instant,
 }
 
 impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
@@ -77,6 +91,9 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             made_due_at: None,
             make_all_due: false,
             alone: 0,
+            slow: HashMap::new(),
+            listed: None,
+            list_at: Instant::now(),
         }
     }
 
@@ -103,22 +120,25 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             self.holds.retry_soon(&named(&self.unfinished)).await?;
             self.unfinished.clear();
         }
+        self.listed = None;
         loop {
             self.take_in_late().await?;
             if relay.stats.held_topics.get() == 0 {
                 if let Some(producer) = self.producer.take() {
                     producer.abandon();
                 }
+                self.slow.clear();
                 return Ok(());
             }
             if std::mem::take(&mut self.make_all_due) {
                 self.holds.make_due().await?;
             }
-            let topics_max = if self.alone > 0 { 1 } else { TOPICS_MAX };
-            self.alone = self.alone.saturating_sub(1);
-            if self.late.len() >= LATE_MAX {
+            if self.late.len() >= LATE_MAX || !self.may_probe().await {
                 return Ok(());
             }
+            let together = if self.listed.is_some() { LISTED_TOPICS_MAX } else { TOPICS_MAX };
+            let topics_max = if self.alone > 0 { 1 } else { together };
+            self.alone = self.alone.saturating_sub(1);
             let due = self.holds.due(topics_max).await?;
             if due.is_empty() || !relay.gate.is_open() {
                 self.unfinished.extend(due.into_iter().map(|due| due.topic));
@@ -132,6 +152,21 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         }
     }
 
+    /// Lists the topics of the cluster if many are held. Returns false if the last list was made a moment ago.
+    async fn may_probe(&mut self) -> bool {
+        let is_listed = self.listed.is_some() || self.relay.stats.held_topics.get() < LISTED_FROM as i64;
+        if is_listed || Instant::now() < self.list_at {
+            return is_listed;
+        }
+        // If there is no producer, the probes fail for the same cause.
+        let Ok(producer) = self.producer().await else { return true };
+        let begun = Instant::now();
+        self.listed = producer.list_topics().await;
+        self.producer = Some(producer);
+        self.list_at = Instant::now() + LIST_EVERY.max(LIST_SHARE * begun.elapsed());
+        true
+    }
+
     /// Records the results of a round in the database.
     async fn conclude(&mut self, found: ProbeResults) -> Result<(), Fault> {
         let relay = self.relay;
@@ -142,7 +177,10 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
                 log_released(topic, relay.holds.reported.ends(topic));
             }
             // The fix may have helped other topics too.
-            if self.made_due_at.is_none_or(|at| at.elapsed() >= MAKE_DUE_EVERY) {
+            self.list_at = Instant::now();
+            let held = u32::try_from(relay.stats.held_topics.get()).unwrap_or_default();
+            let every = MAKE_DUE_EVERY + MAKE_DUE_PER_TOPIC.saturating_mul(held);
+            if self.made_due_at.is_none_or(|at| at.elapsed() >= every) {
                 self.made_due_at = Some(Instant::now());
                 self.make_all_due = true;
             }
@@ -169,6 +207,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     fn finished(&mut self, topics: &[String]) {
+        let topics: HashSet<&String> = topics.iter().collect();
         self.unfinished.retain(|topic| !topics.contains(topic));
     }
 
@@ -177,7 +216,8 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let in_flight: HashSet<&str> = self.late.iter().flat_map(Flight::topics).collect();
         due.retain(|due| !in_flight.contains(due.topic.as_str()));
         self.unfinished.retain(|topic| !in_flight.contains(topic.as_str()));
-        let due = self.of_valid_names(due, found).await?;
+        let mut due = self.of_valid_names(due, found).await?;
+        self.leave_out(&mut due, found);
         if due.is_empty() {
             return Ok(());
         }
@@ -190,7 +230,15 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         };
         let known = leaders(&producer, due, found).await;
         let asked: Vec<Due> = known.iter().map(|(due, _)| due.clone()).collect();
-        let witnesses = if asked.is_empty() { Vec::new() } else { self.holds.witnesses(&asked).await? };
+        let searched = if asked.is_empty() { Ok(Vec::new()) } else { self.holds.witnesses(&asked).await };
+        let witnesses = match searched {
+            Err(fault) if matches!(fault.kind, FaultKind::TimedOut | FaultKind::Data) => {
+                self.producer = Some(producer);
+                self.cannot_search(asked, &fault, found);
+                return Ok(());
+            }
+            found => found?,
+        };
         let mut candidates = Vec::new();
         for ((due, leaders), witness) in known.into_iter().zip(witnesses) {
             match witness {
@@ -236,6 +284,39 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         Ok(valid)
     }
 
+    /// Removes the topics that need no probe now: missing ones, those that are not searched for, and those beyond a claim.
+    fn leave_out(&mut self, due: &mut Vec<Due>, found: &mut ProbeResults) {
+        let now = Instant::now();
+        self.slow.retain(|_, until| *until > now);
+        due.retain(|Due { topic, .. }| {
+            let is_missing = self.listed.as_ref().is_some_and(|listed| !listed.contains(topic));
+            if is_missing {
+                found.fails.push((topic.clone(), UNKNOWN_TOPIC.failure(not_listed(topic))));
+            } else if self.slow.contains_key(topic) {
+                found.fails.push((topic.clone(), Failure::unknown(NO_EVENT_FOUND)));
+            }
+            !is_missing && !self.slow.contains_key(topic)
+        });
+        let rest = due.split_off(due.len().min(TOPICS_MAX));
+        found.unknown.extend(rest.into_iter().map(|due| due.topic));
+    }
+
+    /// Handles a search for events that has failed. Several topics are searched for one at a time. A single one is left out
+    /// for a while, because each search takes until its timeout.
+    fn cannot_search(&mut self, due: Vec<Due>, fault: &Fault, found: &mut ProbeResults) {
+        match <[Due; 1]>::try_from(due) {
+            Ok([Due { topic, .. }]) => {
+                tracing::debug!(topic, "no event to probe the topic with: {fault}");
+                found.fails.push((topic.clone(), Failure::unknown(NO_EVENT_FOUND)));
+                self.slow.insert(topic, Instant::now() + SLOW_FOR);
+            }
+            Err(due) => {
+                self.alone = due.len();
+                found.unknown.extend(due.into_iter().map(|due| due.topic));
+            }
+        }
+    }
+
     /// Handles rows that Postgres cannot read. Several topics are probed one at a time. A single topic is released, because
     /// only a worker's claim can decide about an unreadable row.
     fn cannot_read(
@@ -257,13 +338,13 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         }
     }
 
-    /// The producer of the last round, or a new one if that one failed or the settings changed.
+    /// The producer of the last round, or a new one if that one failed, is worn, or the settings changed.
     async fn producer(&mut self) -> Result<P::Producer, Failure> {
         let relay = self.relay;
         let renewals = relay.settings.renewals();
         let renewed = std::mem::replace(&mut self.renewals, renewals) != renewals;
         match self.producer.take() {
-            Some(producer) if !renewed && !producer.has_failed() => Ok(producer),
+            Some(producer) if !renewed && !producer.has_failed() && !producer.is_worn() => Ok(producer),
             Some(producer) => {
                 producer.abandon();
                 relay.publisher.open_for_probes().await
@@ -332,6 +413,8 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 }
 
+const NO_EVENT_FOUND: &str = "PostgreSQL found no event of the topic in time to probe it with";
+
 fn named(topics: &[String]) -> Vec<&str> {
     topics.iter().map(String::as_str).collect()
 }
@@ -339,3 +422,6 @@ fn named(topics: &[String]) -> Vec<&str> {
 fn no_answer(within: Duration) -> Failure {
     NO_ANSWER.failure(format!("the leader has acknowledged no probe for {within:?}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use crate::relay::Relay;
 use crate::relay::backoff::Backoff;
 use crate::relay::failure::{Failure, Fault, FaultKind};
 use crate::relay::health::outage::{Outage, PROBER};
+use crate::relay::health::stats::TOPICS_NAMED_MAX;
 use crate::relay::holds::pauses::{Counts, Pause, ReportedPauses};
 use crate::relay::holds::probe::Probes;
 use crate::relay::lane::Lane;
@@ -24,6 +25,8 @@ const CLUSTER_PROBES_MOST: usize = 6;
 const QUIET: Duration = Duration::from_secs(15);
 const QUIET_CHECK_EVERY: Duration = Duration::from_secs(1);
 const HOLDS_EVERY: Duration = Duration::from_millis(500);
+/// How long a sample of many held topics is kept if the set of holds does not change.
+const NAMED_FOR: Duration = Duration::from_secs(10);
 const ADVICE: &str = "Events of topics that are not held are still published. If this persists, run `outbox-relay \
      check-config --connect`";
 
@@ -174,18 +177,22 @@ fn advice(failure: &Failure) -> String {
 pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
     let outage = Outage::new("metrics of held topics, blocked keys and pauses", "backlog_not_measured")
         .described("outdated", "up to date again");
-    let mut reported = ReportedPauses::default();
+    let mut reported = Reported::default();
     loop {
         note(&outage, refresh(&relay, &mut holds, &mut reported).await);
         sleep(HOLDS_EVERY).await;
     }
 }
 
-async fn refresh<P, H: Holds>(
-    relay: &Relay<P>,
-    holds: &mut H,
-    reported: &mut ReportedPauses,
-) -> Result<(), Fault> {
+/// What the log and the metrics name.
+#[derive(Default)]
+struct Reported {
+    pauses: ReportedPauses,
+    /// The version of the set of holds of which topics were named, and when.
+    topics: Option<(i64, Instant)>,
+}
+
+async fn refresh<P, H: Holds>(relay: &Relay<P>, holds: &mut H, reported: &mut Reported) -> Result<(), Fault> {
     let asked = Instant::now();
     let waiting = holds.count().await?;
     relay.stats.held_topics.set(waiting.topics);
@@ -196,16 +203,36 @@ async fn refresh<P, H: Holds>(
     let Counts { everything, topics, keys } = waiting.paused;
     relay.stats.count_pauses(everything, topics, keys);
     relay.rows.note_empty_holds(waiting.is_empty().then_some(waiting.hold_version));
+    // The server sorts all holds for the sample. If they do not change, the reasons change seldom.
+    let is_named = |(version, at): (i64, Instant)| {
+        waiting.topics > TOPICS_NAMED_MAX as i64
+            && version == waiting.hold_version
+            && at.elapsed() < NAMED_FOR
+    };
+    if !reported.topics.is_some_and(is_named) {
+        reported.topics = Some((waiting.hold_version, asked));
+        name_held(relay, holds, &waiting, asked).await?;
+    }
+    if reported.pauses.is_older_than(waiting.hold_version) {
+        let pauses = if waiting.paused.total() == 0 { Vec::new() } else { holds.pauses().await? };
+        reported.pauses.update(waiting.hold_version, &pauses);
+    }
+    Ok(())
+}
+
+/// Names the held topics in the metrics, and logs those that another relay or an operator has released.
+async fn name_held<P, H: Holds>(
+    relay: &Relay<P>,
+    holds: &mut H,
+    waiting: &Waiting,
+    asked: Instant,
+) -> Result<(), Fault> {
     let held = if waiting.topics == 0 { Vec::new() } else { holds.held().await? };
     relay.stats.name_held(&held);
     if held.len() as i64 == waiting.topics {
         for (topic, lasted) in relay.holds.reported.left(asked, &held) {
             log_released(&topic, Some(lasted));
         }
-    }
-    if reported.is_older_than(waiting.hold_version) {
-        let pauses = if waiting.paused.total() == 0 { Vec::new() } else { holds.pauses().await? };
-        reported.update(waiting.hold_version, &pauses);
     }
     Ok(())
 }

@@ -43,6 +43,7 @@ impl Report {
             backlog: Backlog::new(status),
             rates,
             latency: status.sent.as_ref().map(Latency::from),
+            held_topics_total: status.held_topics,
             held_topics: status.held.iter().map(Held::from).collect(),
             blocked_keys: BlockedKeys {
                 keys: status.blocked_keys,

@@ -21,6 +21,7 @@ fn at_rest() -> OutboxStatus {
         backlog_rows: 0,
         oldest: None,
         first: FirstUnsent::default(),
+        held_topics: 0,
         held: Vec::new(),
         dead_letters: Vec::new(),
         blocked_keys: 0,
@@ -167,10 +168,9 @@ fn held_topics_and_blocked_keys_are_behind_although_others_continue() {
         next_probe: now,
         probes: 1,
     };
-    let held = OutboxStatus { held: vec![topic], blocked_keys: 2, ..at_rest() };
+    let held = OutboxStatus { held_topics: 5_000, held: vec![topic], blocked_keys: 2, ..at_rest() };
     let (state, why, _) = judged(&held, None, false);
-    let expected =
-        "1 topic held (events.order: unknown-topic) and 2 keys blocked, but other events continue; see below";
+    let expected = "5000 topics held (events.order: unknown-topic) and 2 keys blocked, but other events continue; see below";
     assert_eq!((state, why.as_str()), (OutboxState::Behind, expected));
     let blocked = OutboxStatus { held: Vec::new(), ..held };
     let (state, why, command) = judged(&blocked, None, false);

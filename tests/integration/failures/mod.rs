@@ -6,6 +6,7 @@ mod crashes;
 mod held_topics;
 mod kafka_outage;
 mod log_lines;
+mod many_topics;
 mod probes;
 mod takeover;
 mod watchdog;

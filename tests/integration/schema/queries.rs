@@ -60,7 +60,7 @@ async fn statements_read_the_column_topic_only_if_it_is_configured() {
         relay.command(&["migrate", "--print-queries"]).succeeds().to_owned()
     };
     let plain = print(outbox.relay());
-    assert!(!plain.contains("o.topic") && plain.contains("o.aggregate_type <> ALL (ARRAY("), "{plain}");
+    assert!(!plain.contains("o.topic") && plain.contains("left(o.aggregate_type, 300)"), "{plain}");
     run(&outbox.client, "ALTER TABLE app.outbox ADD COLUMN topic text").await;
     assert_eq!(print(outbox.relay()), plain);
     for (on_sent, topic) in [("mark", "events.{aggregate_type}"), ("delete", "{event_type}"), ("mark", "all")]

@@ -42,12 +42,8 @@ impl Target<'_> {
     /// one. What is cut is too long for a topic anyway.
     fn topic_with(self, column: impl Fn(Column) -> String) -> String {
         let template = &self.topics.template;
-        let (prefix, suffix) = (quote_literal(template.prefix()), quote_literal(template.suffix()));
         if self.topics.is_constant() {
-            return prefix;
-        }
-        if self.topics.is_by_aggregate_type() {
-            return format!("{prefix} || {} || {suffix}", column(Column::AggregateType));
+            return quote_literal(template.prefix());
         }
         let part = |part: &TopicPart| match part {
             TopicPart::Text(text) => quote_literal(text),
@@ -183,33 +179,17 @@ impl Target<'_> {
         )
     }
 
-    /// The topic is neither held nor paused. The server computes the array once; NOT EXISTS for each row costs five times as
-    /// much. If the topic depends only on the aggregate type, the template is inverted, so that rows need no topic.
+    /// The topic is neither held nor paused: one index probe for each row, however many topics are held, and none if there
+    /// are no holds and no pauses of topics. The server evaluates the NOT EXISTS without the row once. OFFSET 0 keeps it from
+    /// reading all holds for a read of one row.
     pub(super) fn not_held(self) -> String {
         let (hold, pause) = (self.table.hold(), self.table.pause());
-        let (prefix, suffix) = (self.topics.template.prefix(), self.topics.template.suffix());
-        let topics = format!(
-            "(
-            SELECT topic FROM {hold} UNION ALL SELECT topic FROM {pause} WHERE topic IS NOT NULL AND aggregate_id IS NULL
-        ) AS waiting"
-        );
-        if self.topics.is_constant() {
-            let topic = self.topic();
-            return format!("NOT EXISTS (SELECT 1 FROM {topics} WHERE topic = {topic})");
-        }
-        if !self.topics.is_by_aggregate_type() {
-            let topic = self.topic();
-            return format!("({topic}) <> ALL (ARRAY(\n        SELECT topic FROM {topics}))");
-        }
-        let suffix_length = suffix.chars().count();
-        let around = prefix.chars().count() + suffix_length;
-        let from = prefix.chars().count() + 1;
-        let (prefix, suffix) = (quote_literal(prefix), quote_literal(suffix));
+        let topic = self.topic();
         format!(
-            "o.aggregate_type <> ALL (ARRAY(
-        SELECT substr(topic, {from}, greatest(length(topic) - {around}, 0))
-        FROM {topics}
-        WHERE length(topic) >= {around} AND starts_with(topic, {prefix}) AND right(topic, {suffix_length}) = {suffix}))"
+            "(NOT EXISTS (SELECT FROM {hold})
+    OR NOT EXISTS (SELECT FROM {hold} b WHERE b.topic = {topic} OFFSET 0))
+    AND (NOT EXISTS (SELECT FROM {pause} WHERE topic IS NOT NULL AND aggregate_id IS NULL)
+    OR NOT EXISTS (SELECT FROM {pause} b WHERE b.aggregate_id IS NULL AND b.topic = {topic} OFFSET 0))"
         )
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct OutboxStatus {
     /// The age of the oldest unsent row, whether or not it can be sent now.
     pub oldest: Option<Duration>,
     pub first: FirstUnsent,
+    /// The number of held topics.
+    pub held_topics: i64,
     /// The longest held first, at most 100.
     pub held: Vec<HeldTopic>,
     /// The number of dead letters that were not requeued, by reason, among the latest [`DEAD_LETTERS_COUNTED_MAX`].
@@ -126,6 +128,7 @@ impl PostgresStatus {
             backlog_rows: backlog.get(0),
             oldest: seconds(oldest.get(0)),
             first,
+            held_topics: held.first().map_or(0, |row| row.get(6)),
             held: held.iter().map(HeldTopic::from).collect(),
             dead_letters: dead.iter().map(RejectedEvents::from).collect(),
             blocked_keys: blocked.first().map_or(0, |row| row.get(5)),

@@ -18,7 +18,11 @@ pub(crate) const PAUSES_LISTED_MAX: i64 = 100;
 /// The number of unsent rows per lane that [`FirstUnsent`] and [`LaneStatus`] cover.
 pub(crate) const FIRST_ROWS_A_LANE: i64 = 100;
 
-pub(super) const HELD: &str = "SELECT topic, reason, left(error, 2000), held_at, probe_at, probes FROM {hold} ORDER BY held_at, topic LIMIT 100";
+pub(super) const HELD: &str = "
+SELECT topic, reason, left(error, 2000), held_at, probe_at, probes, (SELECT count(*) FROM {hold})
+FROM {hold}
+ORDER BY held_at, topic
+LIMIT 100";
 
 pub(super) const DEAD_LETTERS: &str = "
 SELECT reason, count(*), count(*) FILTER (WHERE rejected_at > now() - interval '10 minutes')

@@ -4,7 +4,8 @@ use super::{Priming, Session, TOPICS_KEPT, Topic, TopicState};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::partition::LOOK_UP_EVERY;
-use crate::relay::publisher::Producer;
+use crate::relay::publisher::{LISTED_FROM, Producer};
+use crate::relay::reason::{UNKNOWN_TOPIC, not_listed};
 use crate::relay::rows::batch::Batch;
 use crate::relay::topic::{self, TopicRules};
 use futures_util::{StreamExt, stream};
@@ -44,6 +45,18 @@ impl<P: Producer> Session<P> {
         }
         unknown.sort_unstable();
         unknown.dedup(); // several types may share a topic
+        if unknown.len() >= LISTED_FROM
+            && let Some(listed) = self.producer.list_topics().await
+        {
+            unknown.retain(|topic| {
+                let topic = &mut self.topics[*topic];
+                let exists = listed.contains(&topic.name);
+                if !exists {
+                    topic.state = TopicState::Held(UNKNOWN_TOPIC.rejection(not_listed(&topic.name)));
+                }
+                exists
+            });
+        }
         let found = {
             let (producer, topics) = (&self.producer, &self.topics);
             let lookup = async |topic: usize| (topic, producer.lookup(&topics[topic].name).await);
@@ -110,6 +123,8 @@ impl<P: Producer> Session<P> {
         if kept.len() < self.topics.len() {
             let mut topics: Vec<Option<Topic>> = self.topics.drain(..).map(Some).collect();
             self.topics.extend(kept.into_iter().filter_map(|at| topics[at].take()));
+            let named = self.topics.iter().enumerate().map(|(at, topic)| (topic.name.clone(), at));
+            self.topics_by_name = named.collect();
         }
         let topics = &self.topics;
         self.routes.retain(|_, Route { topic, invalid }| {
@@ -127,12 +142,11 @@ impl<P: Producer> Session<P> {
             Ok(name) => (name, None),
             Err((name, rejection)) => (name, Some(rejection)),
         };
-        let known = self.topics.iter().position(|topic| topic.name == name);
-        let topic = known.unwrap_or_else(|| {
+        let topic = *self.topics_by_name.entry(name.clone()).or_insert(self.topics.len());
+        if topic == self.topics.len() {
             let used_at = self.now;
             self.topics.push(Topic { name, state: TopicState::Unknown, used_at, looked_up_at: None });
-            self.topics.len() - 1
-        });
+        }
         Route { topic, invalid }
     }
 }

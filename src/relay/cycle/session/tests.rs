@@ -8,6 +8,7 @@ use crate::relay::partition::LOOK_UP_EVERY;
 use crate::relay::publisher::DeliveryReport;
 use crate::relay::reason::{INVALID_HEADERS, STUCK};
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use uuid::Uuid;
 
 mod many_types;
@@ -24,6 +25,10 @@ pub(in crate::relay) struct LateReporter {
     keeps: Option<u32>,
     /// It refuses the rows with these indexes before they are sent.
     refuses: Vec<u32>,
+    /// The topics of the cluster, if it lists them.
+    listed: Option<HashSet<String>>,
+    lists: Rc<Cell<u32>>,
+    lookups: Rc<Cell<u32>>,
 }
 
 impl LateReporter {
@@ -31,12 +36,28 @@ impl LateReporter {
     pub(in crate::relay) fn all_but(index: u32) -> LateReporter {
         LateReporter { keeps: Some(index), answers: Cell::new(true), ..LateReporter::default() }
     }
+
+    /// Lists these topics of the cluster.
+    pub(in crate::relay) fn listing(topics: &[&str]) -> LateReporter {
+        let listed = topics.iter().map(|topic| (*topic).to_owned()).collect();
+        LateReporter { listed: Some(listed), ..LateReporter::default() }
+    }
+
+    /// How many times it listed topics and looked up a topic.
+    pub(in crate::relay) fn requests(&self) -> (Rc<Cell<u32>>, Rc<Cell<u32>>) {
+        (Rc::clone(&self.lists), Rc::clone(&self.lookups))
+    }
 }
 
 impl Producer for LateReporter {
     async fn lookup(&self, topic: &str) -> Result<u32, Failure> {
+        self.lookups.set(self.lookups.get() + 1);
         let missing = || Failure { kind: FailureKind::Topic, reason: "unknown-topic", error: String::new() };
         if topic == "events.missing" { Err(missing()) } else { Ok(self.partitions.get().unwrap_or(1)) }
+    }
+    async fn list_topics(&self) -> Option<HashSet<String>> {
+        self.lists.set(self.lists.get() + 1);
+        self.listed.clone()
     }
     async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
         Ok(vec![Some(0); self.lookup(topic).await? as usize])

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use tokio::time::advance;
 
 /// The ids of the unsent rows, and of those that a settlement records.
-struct Table {
-    unsent: Vec<i64>,
-    free: HashSet<i64>,
+pub(in crate::relay::holds) struct Table {
+    pub(in crate::relay::holds) unsent: Vec<i64>,
+    pub(in crate::relay::holds) free: HashSet<i64>,
 }
 
-struct TableClaim {
+pub(in crate::relay::holds) struct TableClaim {
     lanes: Vec<Lane>,
     unsent: Vec<i64>,
     free: HashSet<i64>,

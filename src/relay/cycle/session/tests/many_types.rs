@@ -93,3 +93,20 @@ async fn a_missing_topic_is_forgotten_after_its_batch() {
     let topics = [0, 1].map(|index| session.topic(session.destination(index).unwrap()).to_owned());
     assert_eq!(topics, ["events.order", "events.silent"]);
 }
+
+#[tokio::test]
+async fn thousands_of_missing_topics_are_compared_with_one_list() {
+    const TYPES: i64 = 5_000;
+    let producer = LateReporter::listing(&["events.type-0", "events.other"]);
+    let (listed, looked_up) = producer.requests();
+    let mut session = Session::new(producer, Rc::default());
+    let mut batch = Batch::default();
+    batch.rows_mut().extend((0..TYPES).map(|id| OfType(id, format!("type-{id}"))));
+    batch.appended(ReadEnd::Complete);
+    session.begin(&Refusals::new());
+    session.send(&"events.{aggregate_type}".parse().unwrap(), &mut batch, 0).await;
+    assert_eq!((listed.get(), looked_up.get()), (1, 1), "lists and look-ups");
+    let held = session.held(&batch);
+    assert_eq!(held.len() as i64, TYPES - 1);
+    assert!(held.iter().all(|held| held.why.reason == "unknown-topic" && held.topic != "events.type-0"));
+}
