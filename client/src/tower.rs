@@ -199,7 +199,7 @@ type Stores = dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync;
 /// # #[cfg(feature = "deadpool-postgres")] mod example {
 /// # use pg_outbox::tower::IdempotencyLayer;
 /// # fn example(layer: IdempotencyLayer<deadpool_postgres::Pool>) -> IdempotencyLayer<deadpool_postgres::Pool> {
-/// use http::{HeaderName, StatusCode};
+/// use http::{HeaderName, HeaderValue, StatusCode};
 /// use pg_outbox::idempotency::Idempotency;
 ///
 /// layer
@@ -208,6 +208,7 @@ type Stores = dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync;
 ///     .body_limit(64 * 1024)
 ///     .keep_body() // for `Idempotency::abandoned`
 ///     .store_if(|status, _| status != StatusCode::FORBIDDEN) // also stores 404 and 409
+///     .challenge(HeaderValue::from_static("Basic realm=\"shop\""))
 ///     .replay_header(HeaderName::from_static("x-replayed"))
 ///     .documentation("https://shop.example/docs/idempotency")
 ///     .observer(|_, outcome| println!("{outcome:?}"))
