@@ -136,7 +136,7 @@ async fn an_outage_of_the_scout_ends_when_its_fence_works_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_scout_without_work_looks_and_rarely_scans() {
-    for (poll_interval, looks, scans) in [(20, 480..=520, 15..=25), (100, 95..=105, 15..=25)] {
+    for (poll_interval, looks, scans) in [(20, 480..=520, 15..=25), (100, 75..=85, 15..=25)] {
         let limits = Limits { poll_interval: Duration::from_millis(poll_interval), ..fixture::limits() };
         let (relay, server) = (Rc::new(relay(limits)), Server::default());
         // An idle worker.
