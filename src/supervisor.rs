@@ -228,7 +228,7 @@ pub async fn run(
     relay.ends();
     match (finished, until) {
         (Err(_), _) => End::TooLate,
-        (Ok(()), Until::Requested) => match relay.rows.acknowledged.borrow().len() {
+        (Ok(()), Until::Requested) => match start.unrecorded().await {
             0 => End::Requested,
             rows => End::Unrecorded(rows),
         },
@@ -332,6 +332,21 @@ impl<'a> Start<'a> {
             tasks.spawn_local(named("the reaper", reaping));
         }
         set_pace
+    }
+
+    /// How many rows are acknowledged but unsent. Another relay may have settled those of a claim that was lost.
+    async fn unrecorded(&self) -> usize {
+        let (ids, event_ids) = self.relay.rows.acknowledged.borrow().ids();
+        if ids.is_empty() {
+            return 0;
+        }
+        match self.holds().count_unsent(&ids, &event_ids).await {
+            Ok(unsent) => unsent,
+            Err(fault) => {
+                tracing::debug!("{fault}");
+                ids.len()
+            }
+        }
     }
 
     fn outbox(&self) -> PostgresOutbox {

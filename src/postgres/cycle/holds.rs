@@ -4,7 +4,7 @@ use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::{Params, ShortTransaction};
 use crate::postgres::cycle::statements::Statements;
 use crate::postgres::cycle::statements::probes::{
-    COUNT, DUE, HELD, MAKE_DUE, PAUSES, POSTPONE, RELEASE_HOLDS, RENEW_LEASES, RETRY_SOON,
+    COUNT, DUE, HELD, MAKE_DUE, PAUSES, POSTPONE, RELEASE_HOLDS, RENEW_LEASES, RETRY_SOON, UNSENT,
 };
 use crate::postgres::cycle::statements::query::Template;
 use crate::postgres::table::TableName;
@@ -19,6 +19,7 @@ use std::rc::Rc;
 use std::time::SystemTime;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
 
 /// The prober's access to the holds. It connects on first use, and keeps no connection.
 pub struct PostgresHolds {
@@ -51,6 +52,13 @@ impl PostgresHolds {
 
     async fn query(&self, doing: &'static str, sql: Template, params: Params<'_>) -> Result<Vec<Row>, Fault> {
         self.transaction.query(doing, &self.table.render(sql.sql), params).await
+    }
+
+    /// How many of these rows are unsent.
+    pub(crate) async fn count_unsent(&self, ids: &[i64], event_ids: &[Uuid]) -> Result<usize, Fault> {
+        let params: Params<'_> = &[(&ids, Type::INT8_ARRAY), (&event_ids, Type::UUID_ARRAY)];
+        let rows = self.query("checking which events are recorded as sent", UNSENT, params).await?;
+        Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0)) as usize)
     }
 
     fn forget_postponed(&mut self, topics: &[&str]) {

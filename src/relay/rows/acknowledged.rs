@@ -97,6 +97,11 @@ impl Acknowledged {
         self.len
     }
 
+    /// The ids and event ids of the rows.
+    pub fn ids(&self) -> (Vec<i64>, Vec<Uuid>) {
+        self.lanes.iter().flatten().map(|(id, entry)| (*id, entry.event_id)).unzip()
+    }
+
     /// The number of rows of this lane.
     pub(crate) fn count(&self, lane: Lane) -> usize {
         self.lanes[lane.index()].len()

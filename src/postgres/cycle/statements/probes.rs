@@ -47,8 +47,8 @@ CROSS JOIN LATERAL (
 }
 
 /// The statements about holds that depend only on the names of the tables.
-pub(super) const HOLDS: [Template; 9] =
-    [COUNT, HELD, PAUSES, DUE, RELEASE_HOLDS, POSTPONE, RETRY_SOON, RENEW_LEASES, MAKE_DUE];
+pub(super) const HOLDS: [Template; 10] =
+    [COUNT, HELD, PAUSES, DUE, RELEASE_HOLDS, POSTPONE, RETRY_SOON, RENEW_LEASES, MAKE_DUE, UNSENT];
 
 /// Assigns due topics to this relay for the lease. If the relay dies, another one takes over when the lease ends. Skips
 /// paused topics, because a probe sends a row.
@@ -139,6 +139,17 @@ FROM (SELECT max(version) AS version FROM {hold_version} WHERE singleton) AS v,
      (SELECT count(*) - count(topic) - count(aggregate_id) AS everything, count(topic) AS topics,
              count(aggregate_id) AS keys
       FROM {pause}) AS p",
+};
+
+/// When a relay stops, to find out what it could not record.
+pub(crate) const UNSENT: Template = Template {
+    name: "unsent",
+    purpose: "counts those of these rows that are unsent",
+    params: &["the ids", "the event ids"],
+    sql: "
+SELECT count(*)
+FROM unnest($1::bigint[], $2::uuid[]) AS a(id, event_id)
+JOIN {outbox} o ON o.{id_column} = a.id AND o.{event_id_column} = a.event_id AND o.{sent_at_column} IS NULL",
 };
 
 pub(crate) const HELD: Template = Template {

@@ -5,7 +5,7 @@ use super::schema::Schema;
 use crate::doctor::Finding;
 use crate::doctor::codes::CLAIM_PLAN;
 use crate::postgres::connection::fault::{answer, fault};
-use crate::postgres::connection::session::{begin, plain_settings};
+use crate::postgres::connection::session::{PLAIN_NAMES, begin, plain_settings};
 use crate::postgres::cycle::statements::Statements;
 use crate::postgres::table::TableName;
 use crate::relay::failure::Fault;
@@ -69,7 +69,8 @@ async fn explain(context: &Context<'_>, sql: &str, types: &str, arguments: &str)
 
 /// A prepared statement outlives its transaction, so it must be deallocated.
 async fn plan(client: &Client, sql: &str, types: &str, arguments: &str) -> Result<Value, Error> {
-    client.batch_execute(&begin("READ ONLY", &plain_settings())).await?;
+    let settings = format!("{}; {PLAIN_NAMES}", plain_settings());
+    client.batch_execute(&begin("READ ONLY", &settings)).await?;
     client.batch_execute(&format!("PREPARE outbox_relay_doctor ({types}) AS {sql}")).await?;
     let explain = format!("EXPLAIN (FORMAT JSON) EXECUTE outbox_relay_doctor ({arguments})");
     let explained = client.simple_query(&explain).await;

@@ -82,7 +82,7 @@ async fn status_shows_what_waits_and_why() {
         "no such topic",
         "create the topic",
         "min.insync.replicas",
-        "rejections_before_hold",
+        "Topics that reject everything",
         "blocked keys  7; their events wait",
         "events.c  key key 1, row 1  invalid-headers since 20",
         "fix: run `outbox-relay blocked-keys dead-letter --config ",

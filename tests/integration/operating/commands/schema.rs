@@ -28,7 +28,7 @@ fn all_fail(setup: &Setup, said: &[&str]) {
 #[tokio::test]
 async fn missing_schema_is_reported_with_the_command_that_creates_it() {
     let setup = Setup::empty("schema_missing").await;
-    all_fail(&setup, &["app.outbox", "does not exist", "run `outbox-relay migrate --config FILE`"]);
+    all_fail(&setup, &["app.outbox", "does not exist", "run `outbox-relay migrate --config "]);
     setup.drop(&[]).await;
 }
 

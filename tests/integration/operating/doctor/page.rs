@@ -28,6 +28,8 @@ fn every_code_is_covered_by_a_test() {
         "operating/doctor.rs",
         "operating/commands/schema.rs",
         "rows/topic_column.rs",
+        "rows/waves.rs",
+        "failures/advertised.rs",
         "service/clusters.rs",
         "../faults/kafka_partitions.rs",
     ];

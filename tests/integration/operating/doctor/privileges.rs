@@ -49,23 +49,11 @@ async fn excess_privileges_are_found_and_revoked() {
     world.drop().await;
 }
 
-/// The remedy creates a role with a fixed name, which may exist because of a parallel run, so the test uses another
-/// name.
 #[tokio::test]
-async fn superuser_is_found_and_the_proposed_role_suffices() {
+async fn superuser_is_found() {
     let world = World::new("doctor_superuser").await;
     let superuser = world.outbox.relay().set("postgres", "url", world.outbox.database.url());
     let remedy = Found::by(&superuser).has("role-superuser", "is a superuser");
-    let proposed = format!("{}_proposed", world.role);
-    let remedy = remedy.replace("outbox_relay", &proposed);
-    for statement in remedy.split_inclusive(';').filter(|part| part.ends_with(';')) {
-        run(&world.outbox.client, statement).await;
-    }
-    world.sql(EVENT).await;
-    let url = world.outbox.database.url().replacen("postgres@", &format!("{proposed}@"), 1);
-    let found = Found::by(&superuser.set("postgres", "url", url));
-    // The only finding is that the topic of the event does not exist.
-    assert_eq!(found.codes(), ["topic-missing"], "{:#}", found.json);
-    run(&world.outbox.client, &format!("DROP OWNED BY {proposed}; DROP ROLE {proposed}")).await;
+    assert!(remedy.contains("migrate --print-roles"), "{remedy}");
     world.drop().await;
 }
