@@ -125,6 +125,7 @@ impl Metrics {
         register(into, BROKER_SECONDS, stats.client.broker_seconds.clone());
         register(into, IN_FLIGHT, stats.client.in_flight.clone());
         register(into, WAITING, stats.client.waiting.clone());
+        register(into, THROTTLE, stats.client.throttle_seconds.clone());
         register(into, QUEUED, stats.client.queued.clone());
         register(into, QUEUED_BYTES, stats.client.queued_bytes.clone());
         register(into, SENT_BYTES, stats.client.sent_bytes.clone());

@@ -272,6 +272,9 @@ catalogue! {
         WAITING = Gauge "outbox_relay_kafka_requests_waiting" [],
             "Requests waiting to be sent to a broker",
             "above 0 for minutes: a broker or the network cannot keep up";
+        THROTTLE = Gauge "outbox_relay_kafka_throttle_seconds" [],
+            "Longest delay of a request by a quota of the brokers, in the client's last report",
+            "above 0: the brokers limit the relay's rate";
         QUEUED = Gauge "outbox_relay_kafka_queued_records" [],
             "Unacknowledged records in the Kafka client",
             "";

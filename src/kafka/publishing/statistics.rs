@@ -10,6 +10,7 @@ use serde::Deserialize;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// The statistics of all producers of a cluster.
 pub(in crate::kafka) struct Statistics {
@@ -32,6 +33,7 @@ struct Latest {
     queued_bytes: i64,
     in_flight: i64,
     waiting: i64,
+    throttle_ms: u64,
     /// By broker ID.
     p99_seconds: HashMap<i64, f64>,
 }
@@ -59,6 +61,14 @@ struct Broker {
     connects: u64,
     disconnects: u64,
     rtt: RoundTrips,
+    #[serde(default)]
+    throttle: Throttle,
+}
+
+/// The delays in milliseconds that the broker has imposed since the previous report.
+#[derive(Default, Deserialize)]
+struct Throttle {
+    max: u64,
 }
 
 /// Round-trip times of the requests answered since the previous report, in microseconds.
@@ -102,6 +112,8 @@ impl Statistics {
         client.queued_bytes.set(sum(|latest| latest.queued_bytes));
         client.in_flight.set(sum(|latest| latest.in_flight));
         client.waiting.set(sum(|latest| latest.waiting));
+        let throttle = live.values().map(|latest| latest.throttle_ms).max().unwrap_or_default();
+        client.throttle_seconds.set(throttle as f64 / 1e3);
         let mut slowest: HashMap<i64, f64> = HashMap::new();
         for (broker, seconds) in live.values().flat_map(|latest| &latest.p99_seconds) {
             let slower = slowest.entry(*broker).or_default();
@@ -124,7 +136,11 @@ impl Watched {
             }
         };
         let mut live = self.statistics.live.lock().unwrap_or_else(PoisonError::into_inner);
-        live.entry(self.number).or_default().update(&report, &self.statistics.stats.client);
+        let latest = live.entry(self.number).or_default();
+        latest.update(&report, &self.statistics.stats.client);
+        if latest.throttle_ms > 0 {
+            self.statistics.stats.notes.throttled(Duration::from_millis(latest.throttle_ms));
+        }
         self.statistics.set_gauges(&live);
     }
 }
@@ -139,6 +155,7 @@ impl Latest {
             metric(client).inc_by(now - now.min(*before));
             *before = now;
         }
+        self.throttle_ms = brokers().map(|broker| broker.throttle.max).max().unwrap_or_default();
         self.queued = report.msg_cnt;
         self.queued_bytes = report.msg_size;
         self.in_flight = brokers().map(|broker| broker.waitresp_cnt).sum();

@@ -13,6 +13,12 @@ use crate::relay::reason::{OTHER_RECORD_REFUSED, RECORD_TOO_LARGE, REJECTS_EVERY
 use crate::relay::rows::Fate;
 use crate::relay::rows::batch::Batch;
 use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// After this time, the remaining suspects are left to later claims, because other rows of the lanes wait meanwhile. A search
+/// for a refused row ends first, so each claim makes progress.
+const JUDGE_FOR: Duration = Duration::from_millis(500);
 
 /// Judges the suspects of a batch, one partition after the other. Returns the failure that ended this early, if any.
 pub(crate) async fn judge<E: Event, P: Publisher>(
@@ -20,9 +26,15 @@ pub(crate) async fn judge<E: Event, P: Publisher>(
     session: &mut Session<P::Producer>,
     batch: &mut Batch<E>,
 ) -> Option<Failure> {
+    let until = Instant::now() + JUDGE_FOR;
     for (destination, suspects) in suspects(session, batch) {
-        if let Next::Stop(failure) = judge_destination(relay, session, batch, destination, &suspects).await {
+        let judged =
+            judge_destination(relay, session, batch, destination, (suspects.as_slice(), until)).await;
+        if let Next::Stop(failure) = judged {
             return Some(failure);
+        }
+        if Instant::now() >= until {
+            break;
         }
     }
     None
@@ -56,13 +68,14 @@ enum Next {
     Stop(Failure),
 }
 
-/// Halves the group that is published at once until it is accepted or is a single row.
+/// Halves the group that is published at once until it is accepted or is a single row. Ends after a refused row once the time
+/// is up.
 async fn judge_destination<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     batch: &mut Batch<E>,
     destination: Destination,
-    suspects: &[usize],
+    (suspects, until): (&[usize], Instant),
 ) -> Next {
     let topic = session.topic(destination).to_owned();
     let mut rest: Vec<usize> = suspects.to_vec();
@@ -94,6 +107,9 @@ async fn judge_destination<E: Event, P: Publisher>(
                 }
                 batch.rejected(first, &topic, failure.into());
                 rest.remove(0);
+                if Instant::now() >= until {
+                    return Next::Destination;
+                }
             }
             FailureKind::Topic => {
                 session.hold(destination, failure.into());

@@ -156,6 +156,7 @@ pub(super) fn reported<E: Event, P: Publisher>(
     if acknowledged {
         relay.health.kafka_acknowledged();
     }
+    relay.settings.published(relay.stats.notes.throttle().is_some(), session.publishing());
     let first_sent = session.publishing().filter(|_| acknowledged).map(|lasted| Instant::now() - lasted);
     if first_sent.is_some_and(|at| relay.gate.acknowledged(at)) {
         relay.health.kafka_works();

@@ -125,7 +125,7 @@ pub(super) async fn wait_for_reports<E: Event, P: Publisher>(
         // Rows that were sent just now have had no time to be reported.
         check_at = check_at.max(Instant::now() + OVERDUE_AFTER);
     }
-    while check_at < deadline {
+    while check_at < latest(relay, session, deadline) {
         let probe_at = probe_at(relay, session, &overdue);
         if timeout_at(check_at.min(probe_at), session.finish(batch)).await.is_ok() {
             return;
@@ -142,14 +142,22 @@ pub(super) async fn wait_for_reports<E: Event, P: Publisher>(
             check_at = overdue.silent_since + patience(relay);
             continue;
         }
-        if closes_stuck(relay, session, batch, &overdue, deadline).await {
+        let is_throttled = relay.stats.notes.throttle().is_some();
+        if !is_throttled && closes_stuck(relay, session, batch, &overdue, deadline).await {
             return;
         }
         check_at = Instant::now() + STUCK_CHECK_EVERY;
     }
-    if timeout_at(deadline, session.finish(batch)).await.is_err() {
+    if timeout_at(latest(relay, session, deadline), session.finish(batch)).await.is_err() {
         session.close(not_acknowledged(relay, session));
     }
+}
+
+/// When the last report must have arrived. A broker that enforces a quota answers no further request of a connection while it
+/// delays the relay, so there each report restarts the time.
+fn latest<P: Publisher>(relay: &Relay<P>, session: &Session<P::Producer>, deadline: Instant) -> Instant {
+    let extended = session.reported_at().map(|at| at + relay.settings.limits().publish_timeout);
+    extended.filter(|_| relay.stats.notes.throttle().is_some()).map_or(deadline, |at| at.max(deadline))
 }
 
 /// When the relay probes Kafka if no report arrives until then.

@@ -8,5 +8,6 @@ mod kafka_outage;
 mod log_lines;
 mod many_topics;
 mod probes;
+mod quotas;
 mod takeover;
 mod watchdog;

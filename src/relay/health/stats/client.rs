@@ -37,6 +37,8 @@ pub struct ClientStats {
     pub queued: Gauge,
     /// Their size in bytes.
     pub queued_bytes: Gauge,
+    /// How long a broker has delayed a request because of a quota, at most.
+    pub throttle_seconds: Gauge<f64, AtomicU64>,
     /// The recent 99th percentile of a broker's round-trip time in seconds.
     pub broker_seconds: PerLabel<Gauge<f64, AtomicU64>>,
     /// The label of a broker is its number.
@@ -60,6 +62,7 @@ impl Default for ClientStats {
             waiting: Gauge::default(),
             queued: Gauge::default(),
             queued_bytes: Gauge::default(),
+            throttle_seconds: Gauge::default(),
             broker_seconds: PerLabel::default(),
             brokers: Named::new("broker", BROKERS_NAMED_MAX),
         }

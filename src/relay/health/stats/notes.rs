@@ -8,11 +8,15 @@ use tokio::time::Instant;
 /// How long a change of the number of partitions is shown, and how many of them are.
 const CHANGES_SHOWN_FOR: Duration = Duration::from_secs(3_600);
 const CHANGES_SHOWN: usize = 3;
+/// How long a quota counts after its last report. The client reports once in ten seconds, and a request may be delayed for longer.
+const THROTTLED_FOR: Duration = Duration::from_secs(60);
 
 /// The notes of one process.
 #[derive(Default)]
 pub(crate) struct Notes {
     changes: Mutex<VecDeque<(Instant, String)>>,
+    /// When the brokers last delayed requests because of a quota, and for how long.
+    throttled: Mutex<Option<(Instant, Duration)>>,
 }
 
 impl Notes {
@@ -24,9 +28,23 @@ impl Notes {
         changes.push_front((Instant::now(), text));
     }
 
+    /// Records that a broker has delayed requests for this long, because of a quota.
+    pub(crate) fn throttled(&self, delay: Duration) {
+        *self.throttled.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), delay));
+    }
+
+    /// For how long a broker has delayed requests recently, because of a quota.
+    pub(crate) fn throttle(&self) -> Option<Duration> {
+        let throttled = *self.throttled.lock().unwrap_or_else(PoisonError::into_inner);
+        throttled.filter(|(at, _)| at.elapsed() < THROTTLED_FOR).map(|(_, delay)| delay)
+    }
+
     /// "ready", and the notes on the same line.
     pub(crate) fn ready(&self) -> String {
         let mut text = "ready".to_owned();
+        if let Some(delay) = self.throttle() {
+            text += &format!("; throttled by a quota of the brokers, for up to {delay:.1?} per request");
+        }
         for (at, change) in &*self.changes.lock().unwrap_or_else(PoisonError::into_inner) {
             let age = at.elapsed();
             if age < CHANGES_SHOWN_FOR {
@@ -55,5 +73,14 @@ mod tests {
         assert!(notes.ready().starts_with(latest), "{}", notes.ready());
         advance(CHANGES_SHOWN_FOR).await;
         assert_eq!(notes.ready(), "ready");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quota_is_shown_until_a_minute_after_its_last_report() {
+        let notes = Notes::default();
+        notes.throttled(Duration::from_millis(9_800));
+        assert_eq!(notes.ready(), "ready; throttled by a quota of the brokers, for up to 9.8s per request");
+        advance(THROTTLED_FOR).await;
+        assert_eq!((notes.throttle(), notes.ready().as_str()), (None, "ready"));
     }
 }
