@@ -10,7 +10,7 @@ use crate::postgres::access::grants::CONFIRM_PRIVILEGES;
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;
 use crate::postgres::schema::identity::{self, Identity};
-use crate::relay::failure::FaultKind;
+use crate::relay::failure::{Fault, FaultKind};
 
 use clap::Args;
 
@@ -53,16 +53,16 @@ impl Confirm {
         let (database, table) = (one_shot::database(config)?, &config.outbox.table);
         let facts = one_shot::allowed(config, &database, CONFIRM_PRIVILEGES).await?;
         let found = self.found(config, &database).await?;
-        let before = match identity::recorded(&ShortTransaction::reading(database.clone()), table).await {
+        let failed = |fault: Fault| match facts.difference {
             // An older schema has no columns for them.
-            Err(fault) if fault.kind == FaultKind::Refused && facts.difference.is_some() => {
-                return Err(Failed::Configuration(anyhow::anyhow!(
-                    "Nothing was confirmed: {fault}. Apply the pending migrations, then run this command again"
-                )));
-            }
-            before => before.map_err(one_shot::fault)?,
+            Some(_) if fault.kind != FaultKind::Unavailable => Failed::Configuration(anyhow::anyhow!(
+                "Nothing was confirmed: {fault}. Apply the pending migrations, then run this command again"
+            )),
+            _ => one_shot::fault(fault),
         };
-        if !identity::confirm(&database, table, &found).await.map_err(one_shot::fault)? {
+        let recorded = identity::recorded(&ShortTransaction::reading(database.clone()), table).await;
+        let before = recorded.map_err(failed)?;
+        if !identity::confirm(&database, table, &found).await.map_err(failed)? {
             return Err(Failed::Failure(anyhow::anyhow!(
                 "Nothing has to be confirmed: no relay has recorded its settings in {} yet. The first relay records \
                  its clusters when it starts.",

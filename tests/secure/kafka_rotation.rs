@@ -7,6 +7,7 @@ use crate::postgres::verdict;
 use crate::support::certificates::authority;
 use crate::support::outbox::Outbox;
 use crate::support::relay::Relay;
+use crate::support::topics;
 use crate::support::wait::STALLED;
 
 /// One relay logs in with a password, the other one with a certificate. The broker restarts with another authority,
@@ -26,7 +27,7 @@ async fn kafka_certificates_and_passwords_are_rotated_under_running_relays() {
 
     let password = "SCRAM-SHA-512=[password=a new password]";
     let user = ["--alter", "--add-config", password, "--entity-type", "users", "--entity-name", "relay"];
-    secured.kafka.run_tool("kafka.admin.ConfigCommand", &user).await;
+    secured.kafka.run_tool(topics::config_command(), &user).await;
     secured.outbox.wait_until_settled(200, STALLED).await; // existing connections stay open
     let next = authority("the next authority");
     secured.files.put("broker.pem", next.server(&["localhost"]).store_pem());

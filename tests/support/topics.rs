@@ -19,6 +19,16 @@ pub fn bootstrap() -> String {
     })
 }
 
+/// The class of `kafka-configs.sh`, which Kafka 4.4 has moved.
+pub fn config_command() -> &'static str {
+    let library = std::env::var("OUTBOX_RELAY_TEST_KAFKA_LIB").unwrap();
+    let before = ["4.0.", "4.1.", "4.2.", "4.3."].map(|version| format!("kafka-tools-{version}"));
+    let is_before = |name: &str| before.iter().any(|prefix| name.starts_with(prefix));
+    let mut files = std::fs::read_dir(library).unwrap().map(|entry| entry.unwrap().file_name());
+    let moved = !files.any(|name| is_before(&name.to_string_lossy()));
+    if moved { "org.apache.kafka.tools.ConfigCommand" } else { "kafka.admin.ConfigCommand" }
+}
+
 /// Creates a topic on the shared cluster with these settings, and waits until it has its partitions.
 pub async fn create(topic: &str, partitions: i32, settings: &[(&str, &str)]) {
     Cluster::shared().create(topic, partitions, settings).await;

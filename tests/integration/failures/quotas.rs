@@ -14,7 +14,7 @@ const ROWS: i64 = 2_000;
 fn set_quota(client: &str) {
     let library = std::env::var("OUTBOX_RELAY_TEST_KAFKA_LIB").unwrap();
     let output = Command::new("java")
-        .args(["-cp", &format!("{library}/*"), "kafka.admin.ConfigCommand", "--bootstrap-server"])
+        .args(["-cp", &format!("{library}/*"), topics::config_command(), "--bootstrap-server"])
         .args([&topics::bootstrap(), "--alter", "--entity-type", "clients", "--entity-name", client])
         .args(["--add-config", &format!("producer_byte_rate={BYTES_PER_SECOND}")])
         .output()

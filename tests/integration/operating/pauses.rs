@@ -202,7 +202,7 @@ async fn status_and_history_show_who_paused_what_and_why() {
         &format!("  topic events.order  by {by} since 20"),
         ": consumers are broken\n",
         "  key a-customer of order  by ",
-        "fix: when the reason no longer applies, run `outbox-relay resume`",
+        "fix: when the reason no longer applies, run `outbox-relay resume --config ",
     ] {
         assert!(text.succeeds().contains(part), "{part}: {text}");
     }

@@ -97,7 +97,10 @@ async fn readme_commands_publish_the_event_that_they_insert() {
     records.sort_by_key(|record| record.timestamp_ms);
     let contents: Vec<_> =
         records.iter().map(|record| (record.key.as_deref(), record.value.as_deref())).collect();
-    assert_eq!(contents, [(Some(&b"1"[..]), None), (Some(b"42"), Some(&br#"{"total": 12}"#[..]))]);
+    assert_eq!(
+        contents,
+        [(Some(&b"1"[..]), Some(&b"{}"[..])), (Some(b"42"), Some(&br#"{"total": 12}"#[..]))]
+    );
     world.end().await;
 }
 

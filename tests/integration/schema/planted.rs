@@ -203,7 +203,6 @@ async fn superuser_changes_no_row_of_an_outbox_that_runs_code_of_another_role() 
         "outbox",
         &[
             &["dead-letters", "requeue", "--all", "--yes"],
-            &["blocked-keys", "retry", "--all", "--yes"],
             &["replay", "--all", "--yes"],
             &["reap"],
             &["run", "--once"],

@@ -159,12 +159,12 @@ async fn requeue_ends_even_if_the_events_are_refused_immediately() {
          SELECT 'order', n::text, 'x', '[]' FROM generate_series(1, 1000) AS n",
     )
     .await;
-    let _relay = outbox.start_relay().await;
+    let relay = outbox.relay().set("outbox", "rejections_before_hold", 10_000).start().await;
     outbox.wait_until_drained(STALLED).await;
     let done = outbox.operator().command(&["dead-letters", "requeue", "--all"]);
     assert_eq!(done.succeeds(), "app.outbox: 1000 dead letters requeued\n");
     outbox.wait_until_drained(STALLED).await;
     assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 2000);
-    drop(_relay);
+    drop(relay);
     outbox.drop().await;
 }

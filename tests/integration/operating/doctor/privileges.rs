@@ -1,7 +1,6 @@
 //! Privileges that the role lacks, and privileges that it does not need.
 
-use super::{EVENT, Found, World};
-use crate::support::database::run;
+use super::{Found, World};
 
 #[tokio::test]
 async fn missing_privilege_is_found_together_with_what_it_hides() {
