@@ -38,7 +38,7 @@ use tokio::time::timeout;
 use tokio_postgres::Client;
 
 /// Each look costs PostgreSQL about 0.1 ms.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A flow reads every few milliseconds, so for rarer rows it would cost more than claims.
 const FLOW_GAP: Duration = Duration::from_millis(30);
 /// Recording this many rows takes about as long as one read of a flow.

@@ -195,7 +195,7 @@ settings! {
              published. Each worker needs\nabout twice this much memory.";
         poll_interval: Duration, Span(ms(1), secs(HOUR)), Default("20ms"), Now,
             "Time between two checks for new events while there is nothing to publish. While events arrive, it is \
-             at most 5 ms.";
+             at most 10 ms.";
         flow_window: Duration, Span(ms(0), secs(10)), Default("250ms"), Now,
             "How long a worker keeps reading new events in one transaction while there is no backlog. A longer \
              window reduces\nthe load on PostgreSQL, but a crash redelivers up to one window of events per worker. \"0s\" disables it.";

@@ -83,6 +83,16 @@ pub fn plain_settings() -> String {
     )
 }
 
+/// The settings of a look for new rows. Most find nothing, so each setting counts.
+pub(crate) fn look_settings() -> String {
+    format!(
+        "SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; SET LOCAL enable_seqscan = off; \
+         SET LOCAL plan_cache_mode = force_generic_plan",
+        statement = STATEMENT_TIMEOUT.as_millis(),
+        lock = LOCK_TIMEOUT.as_millis(),
+    )
+}
+
 /// How long the reaper waits for another session's lock. Then it skips the locked rows.
 const REAPER_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 

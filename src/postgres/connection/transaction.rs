@@ -8,8 +8,8 @@
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::fault::{answer, fault};
 use crate::postgres::connection::session::{
-    FIRST, PLAIN_NAMES, begin, check_settings, operator_settings, plain_settings, reaper_settings,
-    settings_since,
+    FIRST, PLAIN_NAMES, begin, check_settings, look_settings, operator_settings, plain_settings,
+    reaper_settings, settings_since,
 };
 use crate::relay::failure::Fault;
 use deadpool_postgres::Object;
@@ -114,6 +114,11 @@ impl ShortTransaction {
     pub(crate) fn recording(database: Database) -> ShortTransaction {
         let settings = format!("{}; SET LOCAL synchronous_commit = local", plain_settings());
         ShortTransaction::new(database, "READ WRITE", &settings)
+    }
+
+    /// For looks for new rows.
+    pub(crate) fn looking(database: Database) -> ShortTransaction {
+        ShortTransaction::new(database, "READ WRITE", &look_settings())
     }
 
     /// For the reaper.

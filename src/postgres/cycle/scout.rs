@@ -20,6 +20,7 @@ use tokio_postgres::types::{ToSql, Type};
 /// The scout's access to the outbox. It connects on first use.
 pub struct PostgresScoutQueries {
     transaction: ShortTransaction,
+    looking: ShortTransaction,
     statements: Rc<Statements>,
     /// The quoted name of the table, whose locks identify the writers.
     table: String,
@@ -31,8 +32,9 @@ impl PostgresScoutQueries {
     pub fn new(database: Database, statements: Rc<Statements>, table: String) -> PostgresScoutQueries {
         // READ WRITE, although it only reads, so that a standby rejects it. On a demoted server, the scout would see neither
         // new rows nor writers.
-        let transaction = ShortTransaction::writing(database);
-        PostgresScoutQueries { transaction, statements, table, connection: None }
+        let transaction = ShortTransaction::writing(database.clone());
+        let looking = ShortTransaction::looking(database);
+        PostgresScoutQueries { transaction, looking, statements, table, connection: None }
     }
 
     /// Runs a query. Also returns the serial number of the connection.
@@ -97,8 +99,11 @@ impl ScoutQueries for PostgresScoutQueries {
         let above = look.above.unwrap_or(i64::MIN);
         let most = Looked::ROWS_MAX as i64;
         let params: Params<'_> = &[(&above, Type::INT8), (&look.gaps, Type::INT8_ARRAY), (&most, Type::INT8)];
-        let (connection, rows) = self.query(DOING, &statements.look, params).await?;
-        looked(connection, &rows).map_err(|error| fault(DOING, error))
+        let connection = self.connected().await?;
+        let number = serial(&connection);
+        let (connection, rows) = self.looking.query_on(connection, DOING, &statements.look, params).await;
+        self.connection = connection;
+        looked(number, &rows?).map_err(|error| fault(DOING, error))
     }
 }
 
