@@ -29,7 +29,7 @@ async fn is_named(test: &str, host: &str, port: u16, act: &str) {
 
     let configured = || outbox.relay().set("kafka", "bootstrap_servers", bootstrap.clone());
     configured().command(&["check-config", "--connect"]).fails(69, &[&problem, remedy]);
-    configured().command(&["doctor"]).fails(1, &[&problem, remedy]);
+    configured().command(&["doctor"]).fails(1, &["advertised-address", &problem, remedy]);
     let folder = tempfile::tempdir().unwrap();
     let init = Ended::of(
         binary(&["init", "--dry-run", "--role", &format!("{test}_role"), "--brokers", &bootstrap])
