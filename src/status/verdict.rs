@@ -66,13 +66,7 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         |state, why, command: &str| Verdict { state, why, command: Some(format!("{command}{config}")) };
     if status.relays.is_empty() && !pooled {
         let why = format!("no relay is connected as {relay_name:?}{}", waiting(status));
-        // The service has the default configuration.
-        let of_service = config.is_empty() || config.contains(DEFAULT_FILE);
-        let command = if of_service {
-            "systemctl status outbox-relay".to_owned()
-        } else {
-            format!("outbox-relay run{config}")
-        };
+        let command = start(config);
         return Verdict { state: OutboxState::NotRelaying, why, command: Some(command) };
     }
     if let Some(pause) = status.paused.iter().find(|pause| pause.scope == Scope::Everything) {
@@ -135,6 +129,15 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         return with_command(OutboxState::Behind, why, "outbox-relay doctor");
     }
     healthy(status, config)
+}
+
+/// The command that starts a relay, or shows why the service does not run. The service has the default configuration.
+fn start(config: &str) -> String {
+    if config.is_empty() || config.contains(DEFAULT_FILE) {
+        "systemctl status outbox-relay".to_owned()
+    } else {
+        format!("outbox-relay run{config}")
+    }
 }
 
 /// Many recent rejections, and the most frequent reason.

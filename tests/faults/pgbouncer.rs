@@ -82,7 +82,7 @@ async fn relays_behind_pgbouncer_publish_after_the_type_of_a_column_has_changed(
     match pgbouncer::installed() {
         Some((_, version)) if pgbouncer::prepares(version) => changed_columns().await,
         installed => {
-            println!("SKIPPED: {installed:?} does not support prepared statements, 1.21 and newer do")
+            println!("SKIPPED: {installed:?} does not support prepared statements, 1.21 and newer do");
         }
     }
 }

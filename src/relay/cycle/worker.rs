@@ -13,6 +13,7 @@ use crate::relay::lane::Lane;
 use crate::relay::lanes::board::MoreWork;
 use crate::relay::outbox::Outbox;
 use crate::relay::publisher::Publisher;
+use crate::relay::reason::SMALLER_BATCHES;
 use crate::relay::rows::coverage::Coverage;
 use std::rc::Rc;
 use std::time::Duration;
@@ -357,6 +358,8 @@ fn failed<P>(relay: &Relay<P>, failure: &Failure, sent: usize, attempts: u32) {
     let closes = match failure.kind {
         FailureKind::Cluster => true,
         FailureKind::Unknown => sent == 0,
+        // The relay learns how large requests may be, which takes several sessions.
+        FailureKind::Session if failure.reason == SMALLER_BATCHES.word => false,
         FailureKind::Session => sent == 0 && attempts >= SESSIONS_IN_A_ROW,
         FailureKind::Row | FailureKind::Topic => false,
     };

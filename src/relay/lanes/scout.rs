@@ -224,31 +224,37 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         }
         let epoch = self.relay.marks.borrow().epoch();
         let looked = self.queries.look(look).await?;
+        match self.new_lanes(look, epoch, &looked) {
+            Some(lanes) => self.relay.board.add_new(lanes),
+            None => return self.scan().await,
+        }
+        Ok(Work::Possible)
+    }
+
+    /// The lanes of the new rows that a look has found. `None` if only a scan knows which lanes have work: rows may wait for a
+    /// hold, or be older than those that a look returns at most.
+    fn new_lanes(&mut self, look: &Look, epoch: u64, looked: &Looked) -> Option<Vec<Lane>> {
         let mut marks = self.relay.marks.borrow_mut();
         marks.note_server(looked.server);
-        let ids: Vec<i64> = looked.rows.iter().map(|(id, _)| *id).collect();
-        let unseen = marks.unseen(&ids);
         if marks.epoch() != epoch {
             self.lookout.forget();
-            return Ok(Work::Possible);
+            return None;
         }
+        let ids: Vec<i64> = looked.rows.iter().map(|(id, _)| *id).collect();
+        let unseen = marks.unseen(&ids);
         if !self.lookout.looked(look, looked.basis, &ids) || unseen.is_empty() {
-            return Ok(Work::Possible);
+            return Some(Vec::new());
         }
-        let new = looked.rows.iter().filter(|(id, _)| unseen.contains(id));
-        let unsent: Vec<(i64, Lane)> = new.filter_map(|(id, lane)| Some((*id, (*lane)?))).collect();
-        // Rows may wait for a hold, or be older than those that a look returns at most. A scan knows.
         let is_certain = looked.rows.len() < Looked::ROWS_MAX
             && self.relay.rows.holds_seen(looked.hold_version).nothing_held;
         if !is_certain {
-            drop(marks);
-            return self.scan().await;
+            return None;
         }
+        let new = looked.rows.iter().filter(|(id, _)| unseen.contains(id));
+        let unsent: Vec<(i64, Lane)> = new.filter_map(|(id, lane)| Some((*id, (*lane)?))).collect();
         marks.note_seen(epoch, &unseen);
         marks.note_ids(epoch, unsent.iter().map(|(id, _)| *id));
-        drop(marks);
-        self.relay.board.add_new(unsent.into_iter().map(|(_, lane)| lane));
-        Ok(Work::Possible)
+        Some(unsent.into_iter().map(|(_, lane)| lane).collect())
     }
 
     /// Scans the lanes that are neither on the board nor with a worker.

@@ -212,8 +212,10 @@ async fn superuser_changes_no_row_of_an_outbox_that_runs_code_of_another_role() 
     run(&world.evils, "CREATE TABLE public.events AS SELECT 1::bigint AS id; \
                        CREATE TRIGGER t BEFORE UPDATE ON public.events FOR EACH ROW EXECUTE FUNCTION public.evil_trigger()")
         .await;
-    let adopt = ["migrate", "--adopt", "public.events", "--apply", "--existing-rows", "sent"];
-    world.command(&adopt).fails(78, &["evil_trigger", &world.evil, "as a superuser"]);
+    let mut adopt = binary(&["migrate", "--adopt", "public.events", "--apply", "--existing-rows", "sent"]);
+    adopt.arg("--config").arg(world.folder.path().join("relay.toml"));
+    adopt.env("OUTBOX_RELAY__OUTBOX__TABLE", "public.events");
+    Ended::of(&mut adopt).fails(78, &["evil_trigger", &world.evil, "as a superuser"]);
     world.drop().await;
 }
 

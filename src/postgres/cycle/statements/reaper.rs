@@ -20,7 +20,7 @@ pub(crate) const REAP: Template = Template {
     params: RANGE,
     sql: "
 WITH turn AS MATERIALIZED (
-    SELECT FROM {reaper} FOR UPDATE SKIP LOCKED
+    SELECT FROM {reaper} WHERE singleton FOR UPDATE SKIP LOCKED
 ), reaped AS (
     DELETE FROM {outbox}
     WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
@@ -39,7 +39,7 @@ pub(crate) const REAP_AROUND_LOCKS: Template = Template {
     params: RANGE,
     sql: "
 WITH turn AS MATERIALIZED (
-    SELECT FROM {reaper} FOR UPDATE SKIP LOCKED
+    SELECT FROM {reaper} WHERE singleton FOR UPDATE SKIP LOCKED
 ), locked AS MATERIALIZED (
     SELECT ctid AS place
     FROM {outbox}
