@@ -4,6 +4,7 @@ use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, TraceContextExt};
 
 use crate::event::Event;
+use crate::event::HeaderValue;
 
 const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
