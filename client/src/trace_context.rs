@@ -3,8 +3,7 @@
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, TraceContextExt};
 
-use crate::event::Event;
-use crate::event::HeaderValue;
+use crate::event::{Event, HeaderValue};
 
 const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
