@@ -187,7 +187,7 @@ async fn outbox_of_an_application_role_is_used_by_a_superuser_until_its_tables_r
     world.drop().await;
 }
 
-/// Its owner may have triggers on it, which run as whoever changes a row.
+/// Its owner may have triggers on it. They run with the rights of the role that changes a row.
 #[tokio::test]
 async fn superuser_changes_no_row_of_an_outbox_that_runs_code_of_another_role() {
     let world = World::new("planted_outbox").await;
