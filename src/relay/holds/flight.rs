@@ -15,6 +15,7 @@ use crate::relay::outbox::{Claim, Outbox, ReadEnd, ReadRequest, RowSelection, Se
 use crate::relay::partition;
 use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
 use crate::relay::reason::REJECTS_EVERYTHING;
+use crate::relay::rows::acknowledged::UNKNOWN_HOLDS;
 use crate::relay::topic;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -240,7 +241,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         self.absorb();
         let mut acknowledged = Vec::new();
         for probe in self.probes.extract_if(.., |probe| probe.is_acknowledged()) {
-            relay.rows.acknowledged.borrow_mut().keep(std::iter::once(&probe.row), -1);
+            relay.rows.acknowledged.borrow_mut().keep(std::iter::once(&probe.row), UNKNOWN_HOLDS);
             relay.rows.end_probing(&probe.row);
             acknowledged.push((probe.due.topic, probe.row));
         }
@@ -347,7 +348,7 @@ async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> 
         sent.iter().partition(|row| settled.as_ref().is_ok_and(|settled| is_recorded(settled, **row)));
     let count = recorded.len();
     acknowledged.settled(recorded.into_iter());
-    acknowledged.keep(others.into_iter(), -1);
+    acknowledged.keep(others.into_iter(), UNKNOWN_HOLDS);
     drop(acknowledged);
     if settled.is_ok() {
         relay.stats.published.inc_by(count as u64);

@@ -15,6 +15,10 @@ use crate::relay::rows::coverage::Coverage;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
+/// The version of a set of holds that nobody has read: of a read that failed, or of a row that a probe published. It is equal to
+/// none, not even to itself.
+pub const UNKNOWN_HOLDS: i64 = -1;
+
 /// Acknowledged rows whose settlement is not confirmed.
 pub struct Acknowledged {
     lanes: Vec<HashMap<i64, Entry>>,
@@ -33,7 +37,7 @@ struct Entry {
 /// The set of holds under which a claim read rows.
 #[derive(Clone, Copy, Debug)]
 pub struct HoldsSeen {
-    /// The version of the set.
+    /// The version of the set, or [`UNKNOWN_HOLDS`].
     pub hold_version: i64,
     /// Whether the set is known to be empty.
     pub nothing_held: bool,
@@ -77,13 +81,14 @@ impl Acknowledged {
         if self.len == 0 {
             return;
         }
+        let known = seen.hold_version != UNKNOWN_HOLDS;
         let read: HashSet<i64> = rows.iter().map(Event::id).collect();
         for coverage in coverage {
             if let Some(covers_to) = coverage.covers_to() {
                 let lane = &mut self.lanes[coverage.lane.index()];
                 let before = lane.len();
                 lane.retain(|id, entry| {
-                    let shows = seen.nothing_held || entry.hold_version == seen.hold_version;
+                    let shows = seen.nothing_held || known && entry.hold_version == seen.hold_version;
                     entry.hidden |= *id <= covers_to;
                     *id > covers_to || !(shows || read.contains(id))
                 });
@@ -139,8 +144,12 @@ mod tests {
     use crate::relay::event::fixture::Row;
 
     fn after_claim(read: &[Row], seen: HoldsSeen) -> Acknowledged {
+        after_claim_of(3, read, seen)
+    }
+
+    fn after_claim_of(kept_under: i64, read: &[Row], seen: HoldsSeen) -> Acknowledged {
         let mut acknowledged = Acknowledged::new();
-        acknowledged.keep([Row(1), Row(2)].iter(), 3);
+        acknowledged.keep([Row(1), Row(2)].iter(), kept_under);
         let whole = Coverage {
             lane: Row(1).lane(),
             last_read: Some(9),
@@ -165,5 +174,11 @@ mod tests {
         assert!(acknowledged.contains(&Row(2)));
         assert_eq!(acknowledged.lanes().count(), 0);
         assert!(!acknowledged.has_any_of(&[Row(2).lane()]));
+    }
+
+    #[test]
+    fn two_failed_reads_do_not_show_that_nothing_new_is_held() {
+        let seen = HoldsSeen { hold_version: UNKNOWN_HOLDS, nothing_held: false };
+        assert!(after_claim_of(UNKNOWN_HOLDS, &[Row(1)], seen).contains(&Row(2)));
     }
 }

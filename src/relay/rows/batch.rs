@@ -5,6 +5,7 @@ use crate::relay::event::Event;
 use crate::relay::failure::Rejection;
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::outbox::{ReadEnd, RejectedRow};
+use crate::relay::rows::acknowledged::UNKNOWN_HOLDS;
 use crate::relay::rows::coverage::Coverage;
 use crate::relay::rows::fate::Fate;
 use std::collections::{HashMap, HashSet};
@@ -42,7 +43,7 @@ impl<E: Event> Batch<E> {
             blocked_keys: HashMap::new(),
             bytes: 0,
             recovered: 0,
-            hold_version: -1,
+            hold_version: UNKNOWN_HOLDS,
             basis: -1,
             shares: Vec::new(),
             end: ReadEnd::More,
@@ -101,7 +102,7 @@ impl<E: Event> Batch<E> {
         self.basis = basis;
     }
 
-    /// The set of holds in the read's snapshot; -1 if nothing was read.
+    /// The set of holds in the read's snapshot; [`UNKNOWN_HOLDS`] if no read has succeeded.
     pub(crate) fn hold_version(&self) -> i64 {
         self.hold_version
     }

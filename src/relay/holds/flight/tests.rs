@@ -78,7 +78,7 @@ async fn late(unsent: &[i64], free: &[i64]) -> (bool, bool) {
     let template = "events.{aggregate_type}".parse().unwrap();
     let marks = Rc::new(RefCell::new(Marks::new()));
     let relay = Relay::new((), template, fixture::limits(), marks, Arc::new(Stats::new()));
-    relay.rows.acknowledged.borrow_mut().keep(std::iter::once(&Row(1)), -1);
+    relay.rows.acknowledged.borrow_mut().keep(std::iter::once(&Row(1)), UNKNOWN_HOLDS);
     let mut table = Table { unsent: unsent.to_vec(), free: free.iter().copied().collect() };
     let mut found = ProbeResults::default();
     let acknowledged = vec![("events.order".to_owned(), Row(1))];
