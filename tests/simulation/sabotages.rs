@@ -224,7 +224,7 @@ fn settling_before_the_acknowledgement() {
 
 #[test]
 fn recognizing_a_row_by_its_id_alone() {
-    must_be_caught(Sabotage::RecognizedByIdAlone, failovers, 120, SETTLED);
+    must_be_caught(Sabotage::RecognizedByIdAlone, failovers, 330, SETTLED);
 }
 
 #[test]
