@@ -201,7 +201,7 @@ pub async fn run(
     let (mut cycle, mut background) = (Tasks::new(), Tasks::new());
     start.workers(&mut cycle);
     let drained = start.scout(&mut cycle, until);
-    start.probers(&mut background);
+    start.probers(&mut cycle, &mut background);
     let set_pace = start.reaper(&mut background, until);
 
     let mut stop = pin!(stop);
@@ -306,13 +306,14 @@ impl<'a> Start<'a> {
         drained
     }
 
-    fn probers(&self, tasks: &mut Tasks) {
+    /// A stop waits for the rows that the prober for held topics has sent.
+    fn probers(&self, cycle: &mut Tasks, tasks: &mut Tasks) {
         let gate = prober::keep_gate(Rc::clone(&self.relay), fastrand::Rng::new());
         tasks.spawn_local(named("the Kafka prober", gate));
         let watching = prober::watch_holds(Rc::clone(&self.relay), self.holds());
         tasks.spawn_local(named("the hold watcher", watching));
         let probing = prober::keep_holds(Rc::clone(&self.relay), self.holds(), self.outbox());
-        tasks.spawn_local(named("the prober for held topics", probing));
+        cycle.spawn_local(named("the prober for held topics", probing));
         let (statements, table) = (Rc::clone(&self.statements), self.config.outbox.table.clone());
         let measuring =
             measurements::keep_measuring(Rc::clone(&self.relay), self.database.clone(), statements, table);

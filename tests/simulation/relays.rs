@@ -184,11 +184,7 @@ impl Slot {
         working.spawn_local(process.task(scout.scout()));
         background.spawn_local(process.task(prober::keep_gate(Rc::clone(&relay), world.fork())));
         background.spawn_local(process.task(prober::watch_holds(Rc::clone(&relay), connection())));
-        background.spawn_local(process.task(prober::keep_holds(
-            Rc::clone(&relay),
-            connection(),
-            connection(),
-        )));
+        working.spawn_local(process.task(prober::keep_holds(Rc::clone(&relay), connection(), connection())));
         if plan.retention.is_some() {
             // The model has its own retention.
             let pace = Pace {

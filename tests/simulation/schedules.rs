@@ -130,6 +130,18 @@ fn stopping_a_relay_causes_no_duplicates() {
     none_is_duplicated(|seed| strikes(seed, &[Disaster::Stop]));
 }
 
+/// Acks of probes arrive when their lanes are free again.
+#[test]
+fn stopping_a_relay_that_probes_held_topics_causes_no_duplicates() {
+    none_is_duplicated(|seed| Plan {
+        relays: 1,
+        holds_by_hand: 4,
+        brokers_slow: Duration::from_millis(300),
+        disasters: 8,
+        ..strikes(seed, &[Disaster::Stop])
+    });
+}
+
 #[test]
 fn changing_limits_at_runtime_causes_no_duplicates() {
     none_is_duplicated(|seed| Plan {

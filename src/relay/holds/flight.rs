@@ -93,11 +93,6 @@ impl<P: Producer, E: Event> Flight<P, E> {
         self.producer
     }
 
-    /// Records that its acks are late, so that claims that read its rows wait for them.
-    pub(crate) fn is_late<Q>(&self, relay: &Relay<Q>) {
-        self.probes.iter().for_each(|probe| relay.rows.begin_probing(&probe.row));
-    }
-
     /// Stops waiting. Rows in flight may still be stored.
     pub(crate) fn abandon<Q>(self, relay: &Relay<Q>) {
         self.probes.iter().for_each(|probe| relay.rows.end_probing(&probe.row));
@@ -162,7 +157,9 @@ impl<P: Producer, E: Event> Flight<P, E> {
             }
         }
         self.wait_for_reports(first).await;
+        // Before the lanes are free, so that claims that read these rows wait for their acks.
         for probe in self.probes.iter().filter(|probe| probe.index >= first && probe.outcome.is_none()) {
+            relay.rows.begin_probing(&probe.row);
             lane_rests[probe.row.lane().index()] = Some(Instant::now() + LANE_RESTS);
         }
         let is_ours = |probe: &mut Probe<E>| probe.index >= first && probe.is_acknowledged();

@@ -29,7 +29,7 @@ use crate::relay::reason::{INVALID_TOPIC_NAME, NO_ANSWER, UNKNOWN_TOPIC, not_lis
 use pg_outbox::topic::check_topic;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// Topics per round. One claim locks the lanes of all of them.
 const TOPICS_MAX: usize = 64;
@@ -38,6 +38,8 @@ const LATE_MAX: usize = 4;
 /// How long a producer may be silent once `LATE_MAX` producers wait for late acks. Otherwise `publish_timeout` applies. Slow
 /// brokers still send acks from time to time: a producer that gives up too early causes duplicates.
 const ANSWER_WITHIN: Duration = Duration::from_secs(8);
+/// How often a relay that stops looks for late acks.
+const LATE_EVERY: Duration = Duration::from_millis(50);
 /// How often the lease of a topic with a late ack is renewed.
 const RENEW_LEASES_EVERY: Duration = Duration::from_secs(2);
 /// The minimum time between two releases that make all other topics due, and what each held topic adds to it.
@@ -133,7 +135,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             if std::mem::take(&mut self.make_all_due) {
                 self.holds.make_due().await?;
             }
-            if self.late.len() >= LATE_MAX || !self.may_probe().await {
+            if self.late.len() >= LATE_MAX || relay.board.is_stopped() || !self.may_probe().await {
                 return Ok(());
             }
             let together = if self.listed.is_some() { LISTED_TOPICS_MAX } else { TOPICS_MAX };
@@ -150,6 +152,15 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             self.conclude(found).await?;
             probed?;
         }
+    }
+
+    /// Waits for late acks and records them, so that another relay does not publish their rows again.
+    pub(crate) async fn end(&mut self) -> Result<(), Fault> {
+        while !self.late.is_empty() && self.relay.gate.is_open() {
+            sleep(LATE_EVERY).await;
+            self.take_in_late().await?;
+        }
+        Ok(())
     }
 
     /// Lists the topics of the cluster if many are held. Returns false if the last list was made a moment ago.
@@ -370,7 +381,6 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             return Ok(());
         }
         let topics: Vec<String> = flight.topics().map(str::to_owned).collect();
-        flight.is_late(relay);
         self.finished(&topics);
         self.late.push(flight);
         self.holds.renew_leases(&named(&topics)).await

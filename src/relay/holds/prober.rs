@@ -248,20 +248,30 @@ fn note(outage: &Outage, done: Result<(), Fault>) {
     }
 }
 
-/// Probes held topics when they are due. [`watch_holds`] finds out whether there are any.
+/// Probes held topics when they are due, until the relay stops. [`watch_holds`] finds out whether there are any.
 pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, holds: H, outbox: O) {
     let outage = Outage::new("probes of held topics", "probes_failed").described("failing", "working again");
     let mut probes = Probes::new(&relay, holds, outbox);
-    loop {
-        if !relay.gate.is_open() {
+    while !relay.board.is_stopped() {
+        if relay.gate.is_open() {
+            fail_point::reach("probing-holds").await;
+            note(&outage, probes.round().await);
+        } else {
             probes.give_up();
-            relay.gate.opened().await;
+            tokio::select! {
+                biased;
+                () = relay.board.stopped() => return,
+                () = relay.gate.opened() => {}
+            }
             probes.make_due();
         }
-        fail_point::reach("probing-holds").await;
-        note(&outage, probes.round().await);
-        sleep(HOLDS_EVERY).await;
+        tokio::select! {
+            biased;
+            () = relay.board.stopped() => {}
+            () = sleep(HOLDS_EVERY) => {}
+        }
     }
+    note(&outage, probes.end().await);
 }
 
 pub(crate) fn log_released(topic: &str, lasted: Option<Duration>) {
