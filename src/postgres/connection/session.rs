@@ -83,13 +83,15 @@ pub fn plain_settings() -> String {
     )
 }
 
-/// The settings of a look for new rows. Most find nothing, so each setting counts.
+/// How long a relay that is frozen may keep the transaction of its looks open, whose lock makes a change of the table wait.
+const LOOK_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The settings of looks for new rows.
 pub(crate) fn look_settings() -> String {
     format!(
-        "SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; SET LOCAL enable_seqscan = off; \
-         SET LOCAL plan_cache_mode = force_generic_plan",
-        statement = STATEMENT_TIMEOUT.as_millis(),
-        lock = LOCK_TIMEOUT.as_millis(),
+        "{plain}; SET LOCAL idle_in_transaction_session_timeout = {idle}",
+        plain = plain_settings(),
+        idle = LOOK_IDLE_TIMEOUT.as_millis(),
     )
 }
 

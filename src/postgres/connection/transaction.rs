@@ -85,6 +85,16 @@ pub(crate) async fn open<'a>(
 /// Parameters with their types, so that the statement need not be prepared.
 pub(crate) type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
+/// Whether a statement begins the transaction in which it runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begins {
+    Now,
+    /// It ends the transaction that is open before.
+    Again,
+    /// One is open.
+    NotAgain,
+}
+
 /// Runs transactions of one statement.
 pub(crate) struct ShortTransaction {
     database: Database,
@@ -163,6 +173,39 @@ impl ShortTransaction {
         usable(connection, rows)
     }
 
+    /// Runs a statement in a transaction that stays open. If it fails, the connection cannot be used any more.
+    pub(crate) async fn query_and_stay(
+        &self,
+        connection: &Object,
+        begins: Begins,
+        doing: &'static str,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Fault> {
+        let begin = async {
+            match begins {
+                Begins::NotAgain => Ok(()),
+                Begins::Now => connection.batch_execute(&self.begin()).await,
+                Begins::Again => connection.batch_execute(&format!("COMMIT; {}", self.begin())).await,
+            }
+        };
+        let query = async {
+            if !self.database.prepares() {
+                return connection.query_typed(sql, params).await;
+            }
+            let statement = connection.prepare_cached(&prepared_text(sql)).await?;
+            connection.query(&statement, &values(params)).await
+        };
+        let (begun, rows) = answer(doing, async { Ok(join!(begin, query)) }).await?;
+        begun.and(rows).map_err(|error| fault(doing, error))
+    }
+
+    fn begin(&self) -> String {
+        self.database.count_transaction();
+        let since = settings_since(self.database.server_version_num());
+        begin(self.access, &(since + &self.settings))
+    }
+
     async fn run(
         &self,
         connection: &Object,
@@ -170,9 +213,7 @@ impl ShortTransaction {
         sql: &str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, Fault> {
-        self.database.count_transaction();
-        let since = settings_since(self.database.server_version_num());
-        let begin = begin(self.access, &(since + &self.settings));
+        let begin = self.begin();
         let begin = connection.batch_execute(&begin);
         let query = async {
             if self.database.prepares() {
@@ -215,9 +256,13 @@ async fn query_and_commit(connection: &Object, sql: &str, params: Params<'_>) ->
         Err(error) => return transaction.end("ROLLBACK").await.and(Err(error)),
     };
     transaction.has_ended();
-    let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
+    let values = values(params);
     let (rows, committed) = join!(connection.query(&statement, &values), connection.batch_execute("COMMIT"));
     rows.and_then(|rows| committed.map(|()| rows))
+}
+
+fn values<'a>(params: Params<'a>) -> Vec<&'a (dyn ToSql + Sync)> {
+    params.iter().map(|(value, _)| *value).collect()
 }
 
 /// The connection, if it can still be used. After other errors, an answer may still be outstanding. A statement timeout is the

@@ -1,8 +1,9 @@
-//! The scout's connection. Each query is one transaction and one round trip.
+//! The scout's connection. Each query is one round trip. Looks share a transaction, because beginning one with its settings
+//! costs more than a look. In READ COMMITTED each look has its own snapshot, and none is kept between them.
 
 use crate::postgres::connection::connect::{Database, serial};
-use crate::postgres::connection::fault::fault;
-use crate::postgres::connection::transaction::{Params, ShortTransaction};
+use crate::postgres::connection::fault::{answer, fault};
+use crate::postgres::connection::transaction::{Begins, Params, ShortTransaction};
 use crate::postgres::cycle::claim::reading::excepted;
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::failure::Fault;
@@ -14,8 +15,12 @@ use crate::relay::lanes::scout::{Looked, Scan, ScoutQueries};
 use crate::relay::outbox::ServerId;
 use deadpool_postgres::Object;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
+
+/// How long looks share a transaction. It has a lock that makes a change of the table wait.
+const SHARED_FOR: Duration = Duration::from_millis(90);
 
 /// The scout's access to the outbox. It connects on first use.
 pub struct PostgresScoutQueries {
@@ -25,6 +30,8 @@ pub struct PostgresScoutQueries {
     /// The quoted name of the table, whose locks identify the writers.
     table: String,
     connection: Option<Object>,
+    /// When the transaction began that looks have left open.
+    open_since: Option<Instant>,
 }
 
 impl PostgresScoutQueries {
@@ -34,7 +41,7 @@ impl PostgresScoutQueries {
         // new rows nor writers.
         let transaction = ShortTransaction::writing(database.clone());
         let looking = ShortTransaction::looking(database);
-        PostgresScoutQueries { transaction, looking, statements, table, connection: None }
+        PostgresScoutQueries { transaction, looking, statements, table, connection: None, open_since: None }
     }
 
     /// Runs a query. Also returns the serial number of the connection.
@@ -44,6 +51,7 @@ impl PostgresScoutQueries {
         sql: &str,
         params: Params<'_>,
     ) -> Result<(u64, Vec<Row>), Fault> {
+        self.rest().await?;
         let connection = self.connected().await?;
         let serial = serial(&connection);
         let (connection, rows) = self.transaction.query_on(connection, doing, sql, params).await;
@@ -54,7 +62,24 @@ impl PostgresScoutQueries {
     async fn connected(&mut self) -> Result<Object, Fault> {
         match self.connection.take() {
             Some(connection) if !connection.is_closed() => Ok(connection),
-            _ => self.transaction.connect().await,
+            _ => {
+                self.open_since = None;
+                self.transaction.connect().await
+            }
+        }
+    }
+
+    /// Closes the connection instead of returning it, because its transaction may be open.
+    fn close(&mut self) {
+        self.open_since = None;
+        drop(self.connection.take().map(Object::take));
+    }
+}
+
+impl Drop for PostgresScoutQueries {
+    fn drop(&mut self) {
+        if self.open_since.is_some() {
+            self.close();
         }
     }
 }
@@ -100,10 +125,36 @@ impl ScoutQueries for PostgresScoutQueries {
         let most = Looked::ROWS_MAX as i64;
         let params: Params<'_> = &[(&above, Type::INT8), (&look.gaps, Type::INT8_ARRAY), (&most, Type::INT8)];
         let connection = self.connected().await?;
-        let number = serial(&connection);
-        let (connection, rows) = self.looking.query_on(connection, DOING, &statements.look, params).await;
-        self.connection = connection;
+        let (number, connection) = (serial(&connection), self.connection.insert(connection));
+        let begins = match self.open_since {
+            None => Begins::Now,
+            Some(at) if at.elapsed() < SHARED_FOR => Begins::NotAgain,
+            Some(_) => Begins::Again,
+        };
+        if begins != Begins::NotAgain {
+            self.open_since = Some(Instant::now());
+        }
+        let rows = self.looking.query_and_stay(connection, begins, DOING, &statements.look, params).await;
+        if rows.is_err() {
+            self.close();
+        }
         looked(number, &rows?).map_err(|error| fault(DOING, error))
+    }
+
+    async fn rest(&mut self) -> Result<(), Fault> {
+        const DOING: &str = "ending the transaction of looks";
+        let Some(connection) = self.connection.as_ref().filter(|_| self.open_since.is_some()) else {
+            return Ok(());
+        };
+        let ended = answer(DOING, async { Ok(connection.batch_execute("COMMIT").await) }).await;
+        match ended.and_then(|ended| ended.map_err(|error| fault(DOING, error))) {
+            Ok(()) => self.open_since = None,
+            Err(fault) => {
+                self.close();
+                return Err(fault);
+            }
+        }
+        Ok(())
     }
 }
 

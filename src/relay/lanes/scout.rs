@@ -30,6 +30,8 @@ const FENCE_EVERY: Duration = Duration::from_millis(100);
 const FENCE_RARELY: Duration = Duration::from_millis(500);
 /// Listing the locks of a server that has very many takes at most this share of the time, as its reciprocal.
 const FENCE_SHARE: u32 = 20;
+/// Between looks that are further apart, the server keeps no transaction open.
+const REST_ABOVE: Duration = Duration::from_millis(50);
 /// Feeds the watchdog while the scout waits for a long `poll_interval`.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
@@ -51,6 +53,10 @@ pub trait ScoutQueries {
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault>;
     /// Looks for the newest rows that `look` describes.
     async fn look(&mut self, look: &Look) -> Result<Looked, Fault>;
+    /// Keeps nothing open on the server until the next query.
+    async fn rest(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
 }
 
 /// The result of a scan.
@@ -127,6 +133,8 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             self.relay.health.rejections.report_over();
             fail_point::reach("scouting").await;
             if !self.relay.gate.is_open() {
+                // If this fails, so does the next query, which reports it.
+                _ = self.queries.rest().await;
                 self.wait_for_gate().await;
                 continue;
             }
@@ -384,6 +392,10 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         };
         let pause = look_every.unwrap_or(self.interval);
         let begun = Instant::now();
+        let waits_for_worker = all_taken || !self.relay.board.has_free_worker();
+        if waits_for_worker || look_every.is_none_or(|every| every > REST_ABOVE) {
+            self.queries.rest().await?;
+        }
         // While every worker is busy, or a flow has all lanes, there is no need to scan, but the fence continues.
         tokio::select! {
             biased;
@@ -392,7 +404,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                 self.relay.board.some_lane_free().await;
                 sleep_until(begun + pause).await;
             } => {}
-            () = sleep(FENCE_EVERY), if all_taken || !self.relay.board.has_free_worker() => {}
+            () = sleep(FENCE_EVERY), if waits_for_worker => {}
             () = self.relay.board.doubted(), if look_every.is_some() => {}
             () = self.relay.board.stopped() => {}
             () = self.beat() => {}
