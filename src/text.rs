@@ -40,12 +40,14 @@ pub fn thousands(number: usize) -> String {
     text
 }
 
-/// Whether a terminal or a browser may execute the character, or show what follows in another place: control characters, and
-/// those that change the direction of text or break lines.
+/// Whether a terminal or a browser may execute the character, show what follows in another place, or show nothing: control
+/// characters, those that change the direction of text or break lines, and invisible ones. Joiners are parts of words and emoji.
 fn controls(c: char) -> bool {
     let changes_direction =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() || changes_direction || matches!(c, '\u{2028}' | '\u{2029}')
+    let is_invisible = matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{206a}'..='\u{206f}' | '\u{feff}'
+        | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}');
+    c.is_control() || changes_direction || is_invisible || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 /// Makes a whole text or JSON safe for a terminal: escapes all control characters except line breaks and tabs. In JSON, they
@@ -57,7 +59,12 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if is_escaped(c) { shown += &format!("\\u{:04x}", u32::from(c)) } else { shown.push(c) }
+        if is_escaped(c) {
+            // As in JSON, which has no other form for characters above U+FFFF.
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| shown += &format!("\\u{unit:04x}"));
+        } else {
+            shown.push(c);
+        }
     }
     Cow::Owned(shown)
 }
@@ -202,12 +209,14 @@ mod tests {
             r"\u009b2J\u202e\u2066\u200f\u061c\u000d\u007f"
         );
         assert_eq!(printable("a\tb\nä 漢 e\u{301} 👩\u{200d}👧"), "a\tb\nä 漢 e\u{301} 👩\u{200d}👧");
-        let json = serde_json::to_string(&[osc, c1, bidi]).unwrap();
+        let invisible = "\u{ad}\u{feff}\u{200b}\u{e0041}";
+        assert_eq!(printable(invisible), r"\u00ad\ufeff\u200b\udb40\udc41");
+        let json = serde_json::to_string(&[osc, c1, bidi, invisible]).unwrap();
         let printed = printable(&json);
         assert!(printed.is_ascii(), "{printed}");
         assert_eq!(
             serde_json::from_str::<Vec<String>>(&printed).unwrap(),
-            [osc, c1, bidi],
+            [osc, c1, bidi, invisible],
             "the same values"
         );
         assert_eq!(printable_bytes(b"a\xff\x1bb\xc2"), r"a\xff\u001bb\xc2");

@@ -28,7 +28,7 @@ A running relay does this by itself, unless [reaper] enabled = false. This comma
 past retention, once, in batches of [reaper] batch_size. Each batch has its own transaction and skips locked rows. \
 Unsent \
 rows are never deleted. The command also deletes old rows of the inbox, idempotency and once modules. Unfinished \
-requests of the idempotency module are kept and reported. You can interrupt the command safely.
+requests of the idempotency module that have a committed phase, or are younger than 30 days, are kept and reported. You can interrupt the command safely.
 
 Examples:
   outbox-relay reap --config config.toml --dry-run

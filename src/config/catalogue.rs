@@ -227,8 +227,8 @@ settings! {
             "How long the inbox module, if installed, remembers processed events. Keep it above the retention\nof \
              the topics plus the longest replay.";
         idempotency_retention: Duration, Span(secs(MODULE_RETENTION_LEAST), secs(3660 * DAY)), Default("1d"), Now,
-            "How long the idempotency module, if installed, keeps finished requests. Older unfinished requests \
-             are\nkept and reported.";
+            "How long the idempotency module, if installed, keeps finished requests. Unfinished ones \
+             without\na committed phase are deleted after 30 days, or later if this is longer; others are kept and reported.";
     }
 
     section "admin" Admin at |config| Some(&config.admin),

@@ -31,7 +31,7 @@ const DERIVED: [(&str, &str); 17] = [
 
 /// Fixed names, which a schema has at most once: the tables and functions of the optional modules. The placeholder is the
 /// name.
-const MODULE_NAMES: [&str; 24] = [
+pub(crate) const MODULE_NAMES: [&str; 24] = [
     "pg_outbox_migration",
     "processed_message",
     "inbox_service",

@@ -77,6 +77,7 @@ pub const PROTECTED: &[(&str, &str)] = &[
     ("sasl.oauthbearer.assertion.private.key.file", GRANT),
     ("sasl.oauthbearer.assertion.private.key.passphrase", GRANT),
     ("sasl.oauthbearer.assertion.private.key.pem", GRANT),
+    ("topic.blacklist", TOPICS),
     ("sasl.kerberos.keytab", KERBEROS),
     ("sasl.kerberos.kinit.cmd", KERBEROS),
     ("sasl.kerberos.min.time.before.relogin", KERBEROS),
@@ -92,6 +93,7 @@ const DEADLINE: &str = "a timeout in the producer can leave gaps; set [relay] pu
 const TRANSACTIONS: &str = "the relay does not use Kafka transactions";
 const QUEUE: &str =
     "the queue is sized so that it is never full; set [relay] batch_size and batch_bytes instead";
+const TOPICS: &str = "events of these topics would never be sent; use `outbox-relay pause --topic` instead";
 const BROKERS: &str = "set [kafka] bootstrap_servers instead";
 const TOKENS: &str = "the relay fetches tokens itself; set token_url, client_id, client_secret_file and scope in [kafka.oauth] instead";
 const TOKEN_AUTHORITIES: &str = "the relay fetches tokens itself; set [kafka.oauth] ca_location instead";

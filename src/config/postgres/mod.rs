@@ -97,6 +97,11 @@ impl Postgres {
             let help = "for example postgres://user@host/database, or host=/run/postgresql for a socket";
             problems.push(Problem::new("[postgres] url has no host", help));
         }
+        // The rest of a password with an unescaped `@`. Errors and DNS queries would show it.
+        if config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(name) if name.contains('@'))) {
+            let help = "percent-encode special characters in the password, @ as %40";
+            return Err(vec![Problem::new("[postgres] url has a host that contains @", help)]);
+        }
         if let Some(password) = password {
             config.password(password.expose());
         }

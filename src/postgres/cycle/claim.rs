@@ -18,7 +18,7 @@ use crate::postgres::cycle::claim::transaction::ClaimTransaction;
 use crate::postgres::cycle::event::{OutboxRow, column};
 use crate::postgres::cycle::settle;
 use crate::postgres::cycle::statements::Statements;
-use crate::postgres::schema::check;
+use crate::postgres::schema::{check, identity};
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
@@ -75,7 +75,14 @@ impl PostgresOutbox {
         }
         let connection = match self.connection.take() {
             Some(connection) if !connection.is_closed() => connection,
-            _ => self.database.get().await?,
+            _ => {
+                let connection = self.database.get().await?;
+                if let Err(fault) = self.require_recorded_cluster(&connection).await {
+                    drop(Object::take(connection)); // an answer may still be outstanding
+                    return Err(fault);
+                }
+                connection
+            }
         };
         if self.recheck_payload_type {
             if let Err(fault) = self.check_payload_type(&connection).await {
@@ -86,6 +93,14 @@ impl PostgresOutbox {
         }
         self.connection = Some(connection);
         Ok(())
+    }
+
+    /// A new connection may lead to a copy, whose rows the original publishes. The process ends soon after.
+    async fn require_recorded_cluster(&self, connection: &Object) -> Result<(), Fault> {
+        if identity::is_recorded(connection, self.statements.table()).await? {
+            return Ok(());
+        }
+        Err(unavailable("claiming events", "this is another PostgreSQL cluster than the recorded one"))
     }
 
     /// The statements depend on the type of the payload column, which can change while the relay runs.

@@ -12,11 +12,11 @@ use crate::relay::outbox::{RejectedRow, Settled, Settlement};
 use crate::text::counted;
 use futures_util::join;
 use std::collections::HashSet;
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 const DOING: &str = "settling a batch";
-const SUPPRESSED: &str =
-    "drop the trigger on the outbox that suppresses updates or deletes (`outbox-relay doctor` names it)";
+const SUPPRESSED: &str = "drop the trigger on the outbox that suppresses or undoes updates or deletes (`outbox-relay doctor` names it)";
 
 /// Records the outcome with one statement per kind, and commits.
 pub(crate) async fn settle(
@@ -41,7 +41,7 @@ pub(crate) async fn settle(
         let rows = if settlement.skip_locked {
             recorded.insert(recorder.recorded(sent.sql, &sent.values()).await?).len()
         } else {
-            recorder.execute(sent.sql, &sent.values()).await? as usize
+            recorder.count(&sent).await? as usize
         };
         all &= rows == settlement.sent.len();
     }
@@ -82,7 +82,7 @@ pub(crate) async fn record_sent(
     sent: &[&OutboxRow],
 ) -> Result<bool, Fault> {
     let rows = SentRows::new(statements, sent, false);
-    let recorded = Recorder { transaction, prepares }.execute(rows.sql, &rows.values()).await?;
+    let recorded = Recorder { transaction, prepares }.count(&rows).await?;
     Ok(recorded == sent.len() as u64)
 }
 
@@ -116,6 +116,11 @@ impl<'a> SentRows<'a> {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "for `map`")]
+fn counted_rows(row: Row) -> u64 {
+    row.get::<_, i64>(0).unsigned_abs()
+}
+
 struct Recorder<'a, 'b> {
     transaction: &'a ClaimTransaction<'b>,
     prepares: bool,
@@ -139,11 +144,21 @@ impl Recorder<'_, '_> {
             let statement = answer(DOING, self.transaction.prepare_cached(sent.sql)).await?;
             fail_point::reach("before-commit").await;
             let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|(value, _)| *value).collect();
-            let record = client.execute(&statement, &values);
+            let record = async {
+                match sent.ctids {
+                    Some(_) => client.execute(&statement, &values).await,
+                    None => client.query_one(&statement, &values).await.map(counted_rows),
+                }
+            };
             answer(DOING, async { Ok(join!(record, commit)) }).await?
         } else {
             fail_point::reach("before-commit").await;
-            let record = client.execute_typed(sent.sql, &values);
+            let record = async {
+                match sent.ctids {
+                    Some(_) => client.execute_typed(sent.sql, &values).await,
+                    None => client.query_typed_one(sent.sql, &values).await.map(counted_rows),
+                }
+            };
             answer(DOING, async { Ok(join!(record, commit)) }).await?
         };
         let recorded = recorded.and_then(|rows| committed.map(|()| rows));
@@ -187,6 +202,20 @@ impl Recorder<'_, '_> {
             return Err(Fault { kind: FaultKind::Refused, doing: DOING, message });
         }
         Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// Records acknowledged rows, and returns how many were recorded. A mark returns the number, a delete changes as many rows.
+    async fn count(&self, sent: &SentRows<'_>) -> Result<u64, Fault> {
+        let (values, client) = (sent.values(), self.transaction.client());
+        if sent.ctids.is_some() {
+            return self.execute(sent.sql, &values).await;
+        }
+        if !self.prepares {
+            return answer(DOING, client.query_typed_one(sent.sql, &values)).await.map(counted_rows);
+        }
+        let statement = answer(DOING, self.transaction.prepare_cached(sent.sql)).await?;
+        let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|(value, _)| *value).collect();
+        answer(DOING, client.query_one(&statement, &values)).await.map(counted_rows)
     }
 
     async fn execute(&self, sql: &str, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<u64, Fault> {

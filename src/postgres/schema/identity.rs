@@ -4,13 +4,14 @@
 //! system identifier. A standby and a physical copy have the same one.
 
 use crate::postgres::connection::connect::Database;
-use crate::postgres::connection::transaction::{Params, ShortTransaction};
+use crate::postgres::connection::fault::answer;
+use crate::postgres::connection::transaction::{Params, ShortTransaction, examine};
 use crate::postgres::table::TableName;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::text::in_line;
 use std::fmt;
-use tokio_postgres::Row;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
 
 const READING: &str = "reading the recorded clusters";
 const RECORDING: &str = "recording the clusters";
@@ -107,6 +108,19 @@ impl fmt::Display for Mismatch {
 pub(crate) async fn recorded(transaction: &ShortTransaction, table: &TableName) -> Result<Identity, Fault> {
     let rows = transaction.query(READING, &table.render(READ), &[]).await?;
     Ok(rows.first().map_or_else(Identity::default, identity))
+}
+
+/// Whether this connection leads to the cluster that is recorded, as far as the server shows both.
+pub(crate) async fn is_recorded(client: &Client, table: &TableName) -> Result<bool, Fault> {
+    const DOING: &str = "comparing the PostgreSQL cluster";
+    let sql =
+        format!("{} WHERE (s.setting ->> 'system_identifier')::bigint <> ({SYSTEM})", table.render(READ));
+    match answer(DOING, examine(client, client.query_typed(&sql, &[]))).await {
+        Ok(differing) => Ok(differing.is_empty()),
+        // Without the privileges, nothing can be compared. The log says so.
+        Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Data) => Ok(true),
+        Err(fault) => Err(fault),
+    }
 }
 
 /// The system identifier of the connected cluster; `None` if the server does not show it.

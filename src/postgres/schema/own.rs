@@ -30,6 +30,9 @@ const TRUSTED: &str = "EXISTS (
 /// record dependencies on its own functions. A superuser does not run even the code of the outbox's owner, except for our
 /// trigger functions, if nothing of them was changed: they run as that owner. The outbox itself may have code of the application,
 /// which only a superuser does not run.
+///
+/// A foreign key on one of our tables may delete or change rows of its own table, whose triggers run as the role that deletes ours
+/// (before PostgreSQL 18, with all of that role's rights). Only REFERENCES is needed to create one.
 const FOREIGN: &str = "
 WITH relation AS (
     SELECT c.oid, c.relname, c.relkind, c.relowner FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
@@ -59,10 +62,21 @@ SELECT r.relname::text, pg_get_userbyid(r.relowner)::text, r.relkind::text, {rel
           AND (r.relname <> $2 OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user))
           AND NOT EXISTS (SELECT FROM pg_roles AS who
                           WHERE who.oid = code.owner AND (who.rolsuper OR who.rolname = current_user))
-          AND ((SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR NOT {code_is_trusted}))
+          AND ((SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR NOT {code_is_trusted})),
+       k.name::text, k.place, k.owner::text
 FROM relation AS r
+LEFT JOIN LATERAL (
+    SELECT f.conname AS name, f.conrelid::regclass::text AS place, pg_get_userbyid(c.relowner) AS owner
+    FROM pg_constraint AS f JOIN pg_class AS c ON c.oid = f.conrelid
+    WHERE f.contype = 'f' AND f.confrelid = r.oid
+      AND NOT EXISTS (SELECT FROM pg_roles AS who
+                      WHERE who.oid = c.relowner AND (who.rolsuper OR who.rolname = current_user))
+      AND ((SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR NOT {key_is_trusted})
+    ORDER BY f.oid
+    LIMIT 1
+) AS k ON true
 UNION ALL
-SELECT p.proname::text, pg_get_userbyid(p.proowner)::text, 'function', false, false, false, NULL
+SELECT p.proname::text, pg_get_userbyid(p.proowner)::text, 'function', false, false, false, NULL, NULL, NULL, NULL
 FROM pg_proc AS p JOIN pg_namespace AS s ON s.oid = p.pronamespace
 WHERE s.nspname = $1 AND p.proname = ANY ($3) AND NOT {function_is_trusted}";
 
@@ -127,6 +141,7 @@ fn sql() -> String {
     fill(FOREIGN, |placeholder| match placeholder {
         "relation_is_trusted" => trusted("r.relowner"),
         "code_is_trusted" => trusted("code.owner"),
+        "key_is_trusted" => trusted("c.relowner"),
         "function_is_trusted" => trusted("p.proowner"),
         _ => None,
     })
@@ -143,6 +158,20 @@ fn judge(table: &TableName, row: &Row) -> Option<Foreign> {
         "function" => "function",
         _ => "relation",
     };
+    if let Some(key) = row.get::<_, Option<&str>>(7) {
+        let (place, by): (&str, &str) = (row.get(8), row.get(9));
+        let (key, role) = (quote_identifier(key), quote_identifier(by));
+        return Some(Foreign {
+            problem: format!(
+                "the foreign key {key} of the table {place} of the role {by} references it, so a deleted row may run code of {by}"
+            ),
+            remedy: format!(
+                "ALTER TABLE {place} DROP CONSTRAINT {key}; and REVOKE REFERENCES ON {name} FROM {role}; If you trust {by}, connect as \
+                 a role that is no superuser, or as the owner of that table"
+            ),
+            name,
+        });
+    }
     let yours = format!("ALTER {} {name} OWNER TO CURRENT_USER;", what.to_uppercase());
     if row.get::<_, &str>(0) == table.name_of("{outbox}") {
         let code: &str = row.get::<_, Option<&str>>(6)?;

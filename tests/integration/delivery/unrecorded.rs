@@ -58,6 +58,15 @@ async fn trigger_that_suppresses_updates_is_named_and_stops_publishing() {
         .await;
 }
 
+/// The server reports a changed row, but its `sent_at` is what it was.
+#[tokio::test]
+async fn trigger_that_undoes_updates_is_named_and_stops_publishing() {
+    for (test, undoes) in [("undone", "RETURN OLD;"), ("kept", "NEW.sent_at := OLD.sent_at; RETURN NEW;")] {
+        let damage = SWALLOWS.replace("RETURN NULL;", undoes);
+        prevented(test, &damage, "DROP TRIGGER keep ON app.outbox", "drop the trigger on the outbox").await;
+    }
+}
+
 #[tokio::test]
 async fn trigger_that_rejects_updates_stops_publishing() {
     let rejects = SWALLOWS.replace("RETURN NULL;", "RAISE EXCEPTION ''events are append-only'';");

@@ -31,6 +31,18 @@ async fn relay_role_is_told_who_may_run_the_commands_of_operators() {
 }
 
 #[tokio::test]
+async fn operator_is_told_which_role_runs_the_checks_of_the_relay() {
+    let setup = Setup::migrated("operator_told").await;
+    let relay = setup.roles().relay().to_owned();
+    for args in [&["check-config", "--connect"][..], &["doctor"]] {
+        let ended = Ended::of(binary(args).arg("--config").arg(setup.folder.path().join("on-call.toml")));
+        let said = format!("run this command with the relay's role, {relay}");
+        assert!(ended.to_string().contains(&said) && !ended.to_string().contains("GRANT UPDATE"), "{ended}");
+    }
+    setup.drop(&[]).await;
+}
+
+#[tokio::test]
 async fn proposed_commands_have_the_configuration_file() {
     let setup = Setup::migrated("proposed").await;
     let letter = "INSERT INTO app.outbox_dead_letter (outbox_id, event_id, aggregate_type, aggregate_id, event_type,

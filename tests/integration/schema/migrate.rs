@@ -174,17 +174,17 @@ async fn changed_or_newer_migration_is_refused() {
     let outbox = table("app.outbox");
     migrate::apply(&mut client, &outbox).await.unwrap();
 
-    run(&client, "INSERT INTO app.outbox_migration VALUES (7, 'later', 'x', now(), '99.0.0')").await;
+    run(&client, "INSERT INTO app.outbox_migration VALUES (8, 'later', 'x', now(), '99.0.0')").await;
     let state = states(&mut client, &outbox).await;
     let (unknown, known) = state.split_last().unwrap();
     assert!(known.iter().all(|state| matches!(state, State::Applied { .. })), "{state:?}");
     let min_relay = Some("99.0.0".parse().unwrap());
     assert_eq!((known.len(), unknown), (MIGRATIONS.len(), &State::Unknown { min_relay }));
     let error = migrate::apply(&mut client, &outbox).await.unwrap_err();
-    assert!(matches!(error, MigrateError::Newer { number: 7, .. }), "{error}");
+    assert!(matches!(error, MigrateError::Newer { number: 8, .. }), "{error}");
     assert!(migrate::dry_run(&mut client, &outbox).await.is_err());
 
-    run(&client, "DELETE FROM app.outbox_migration WHERE number = 7").await;
+    run(&client, "DELETE FROM app.outbox_migration WHERE number = 8").await;
     run(&client, "UPDATE app.outbox_migration SET checksum = 'x'").await;
     let state = states(&mut client, &outbox).await;
     assert_eq!(state, MIGRATIONS.map(|_| State::ChecksumDiffers { recorded: "x".to_owned() }));

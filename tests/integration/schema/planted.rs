@@ -219,6 +219,77 @@ async fn superuser_changes_no_row_of_an_outbox_that_runs_code_of_another_role() 
     world.drop().await;
 }
 
+/// Rows that are deleted with a row of ours run triggers, before PostgreSQL 18 as the role that deletes ours.
+#[tokio::test]
+async fn foreign_keys_of_another_role_stop_commands_and_relays() {
+    let outbox = Outbox::create("planted_key", 1).await;
+    let (evil, evils) = outbox.database.connect_as_new_role().await;
+    run(&outbox.client, &format!("GRANT USAGE, CREATE ON SCHEMA app TO {evil}")).await;
+    for table in ["outbox", "outbox_pause"] {
+        run(&outbox.client, &format!("GRANT REFERENCES, SELECT (id) ON app.{table} TO {evil}")).await;
+        run(
+            &evils,
+            &format!("CREATE TABLE app.mine (id bigint REFERENCES app.{table} (id) ON DELETE CASCADE)"),
+        )
+        .await;
+        let says = [
+            format!("app.mine of the role {evil}"),
+            format!("REVOKE REFERENCES ON \"app\".\"{table}\" FROM"),
+        ];
+        let says: Vec<&str> = says.iter().map(String::as_str).collect();
+        let superuser = || outbox.operator().set("postgres", "url", outbox.database.url());
+        let commands: [&'static [&str]; 3] =
+            [&["reap"], &["resume", "--all"], &["check-config", "--connect"]];
+        for args in &commands[usize::from(table != "outbox")..] {
+            let relay = superuser();
+            if table == "outbox" && args[0] == "resume" {
+                continue; // it deletes no event
+            }
+            let args = *args;
+            let ended = tokio::task::spawn_blocking(move || relay.command(args)).await.unwrap();
+            ended.fails(78, &says);
+        }
+        let relay = outbox.relay();
+        let ended = tokio::task::spawn_blocking(move || relay.command(&["run", "--once"])).await.unwrap();
+        ended.fails(78, &says);
+        run(&evils, "DROP TABLE app.mine").await;
+    }
+    let relay = outbox.relay();
+    tokio::task::spawn_blocking(move || relay.command(&["run", "--once"])).await.unwrap().succeeds();
+    drop(evils);
+    outbox.drop_database().await;
+}
+
+/// Default privileges of the role that migrates would give other roles the tables.
+#[tokio::test]
+async fn default_privileges_give_nobody_a_new_outbox() {
+    let world = World::new("planted_defaults").await;
+    let defaults = format!(
+        "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO {0}, PUBLIC; ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO {0};
+         ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO {0}",
+        world.evil
+    );
+    run(&world.client, &defaults).await;
+    world.command(&["migrate"]).succeeds();
+    let granted = "SELECT coalesce(string_agg(DISTINCT c.relname, ', '), '') FROM pg_class AS c, aclexplode(c.relacl) AS a
+                   WHERE c.relnamespace = 'public'::regnamespace AND c.relname LIKE 'outbox%' AND a.grantee <> c.relowner
+                     AND c.relname !~ '_id_seq$' OR c.relname = 'outbox_id_seq' AND a.grantee <> c.relowner";
+    let of_others: String = world.client.query_one(granted, &[]).await.unwrap().get(0);
+    assert_eq!(of_others, "");
+    let denied = "SELECT public.outbox_record_act('replay', '{}', '{}', '{}', '{}', NULL)";
+    let error = world.evils.batch_execute(denied).await.unwrap_err();
+    assert_eq!(error.code().map(|code| code.code().to_owned()).as_deref(), Some("42501"), "{error}");
+    // Of an outbox that was created before the migration.
+    run(&world.client, &format!("GRANT ALL ON public.outbox, public.outbox_act TO {}", world.evil)).await;
+    let ended = world.command(&["doctor"]);
+    let code = "outbox-privileges";
+    for said in [code, &world.evil, "outbox_act (DELETE)", "outbox (REFERENCES)"] {
+        assert!(ended.stdout.contains(said), "{said} is missing in {ended}");
+    }
+    run(&world.client, &defaults.replace("GRANT", "REVOKE").replace(" TO ", " FROM ")).await;
+    world.drop().await;
+}
+
 /// The owner of the schema can replace a table of a running relay. Where the server has the setting, a view runs nothing.
 #[tokio::test]
 async fn view_that_replaces_a_table_of_a_running_relay_runs_nothing() {

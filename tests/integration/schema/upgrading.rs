@@ -12,8 +12,8 @@ use crate::support::wait::{STALLED, wait_until};
 const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
                          WHERE application_name = $1 AND datname = current_database()";
 
-/// The state before migration 6.
-const OLDER: &str = "DELETE FROM app.outbox_migration WHERE number = 6";
+/// The state before migration 7.
+const OLDER: &str = "DELETE FROM app.outbox_migration WHERE number = 7";
 
 const PERIOD: Duration = Duration::from_secs(150);
 
@@ -99,7 +99,7 @@ async fn relay_waits_for_a_pending_migration_and_starts_by_itself() {
         .set("admin", "listen", "127.0.0.1:0")
         .set_environment("WATCHDOG_USEC", PERIOD.as_micros().to_string());
     let mut relay = socket.tell(relay).spawn(&["run"]);
-    let pending = "migration 6 (no_wait) is not applied";
+    let pending = "migration 7 (privileges) is not applied";
     relay.wait_for_log("waiting for the migration").await;
 
     socket.wait_for("STATUS=schema: ").await;
@@ -134,7 +134,7 @@ async fn relay_that_waited_for_a_migration_also_waits_for_its_privileges() {
     run(&outbox.client, OLDER).await;
     run(&outbox.client, &format!("REVOKE SELECT ON app.outbox_lane FROM {role}")).await;
     let mut relay = outbox.relay().spawn(&["run"]);
-    relay.wait_for_log("migration 6 (no_wait) is not applied").await;
+    relay.wait_for_log("migration 7 (privileges) is not applied").await;
     command(&outbox, &["migrate"]).await.succeeds();
     let only_grant = format!("cannot be used: \"app\".\"outbox_lane\": role {role} lacks SELECT");
     relay.wait_for_log(&only_grant).await;

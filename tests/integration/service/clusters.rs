@@ -122,6 +122,27 @@ async fn running_relay_stops_when_the_clusters_differ() {
     outbox.drop().await;
 }
 
+/// The address may lead to a restored copy after a reconnect. Its rows are those of the original.
+#[tokio::test]
+async fn relay_that_reconnects_to_another_cluster_publishes_nothing_there() {
+    let outbox = Outbox::create("clusters_reconnect", 1).await;
+    let mut relay = outbox.start_relay().await;
+    rows::insert(&outbox, "order", 10, 0..10, Filling::Nothing).await;
+    outbox.wait_until_drained(STALLED).await;
+    // The events become visible with the other cluster, and all connections end in the same moment.
+    let switch = format!(
+        "{OTHER_DATABASE};
+         INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
+         SELECT 'order', g::text, 'E', '{{}}' FROM generate_series(1, 20) AS g;
+         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{}'",
+        relay.name
+    );
+    run(&outbox.client, &switch).await;
+    assert_eq!(relay.ended().await.code(), Some(78), "{}", relay.log());
+    assert_eq!(outbox.unsent().await, 20, "{}", relay.log());
+    outbox.drop_database().await;
+}
+
 #[tokio::test]
 async fn relay_that_cannot_record_its_clusters_publishes_all_the_same() {
     let outbox = Outbox::create("clusters_denied", 1).await;

@@ -25,9 +25,19 @@ fn upgrade(relay: &RelayProcess) -> (Ended, String) {
     fs::write(&systemctl, text).unwrap();
     fs::set_permissions(&systemctl, fs::Permissions::from_mode(0o755)).unwrap();
     fs::copy(&systemctl, folder.path().join("deb-systemd-invoke")).unwrap();
+    // The first process with the privileges of the relay sees the arguments of all those that lead to it.
+    let timeout = folder.path().join("timeout");
+    let text = format!(
+        "#!/bin/sh\nprintf '%s\\n' \"$*\" >>{}/arguments\nexec /usr/bin/timeout \"$@\"\n",
+        folder.path().display()
+    );
+    fs::write(&timeout, text).unwrap();
+    fs::set_permissions(&timeout, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     let ended = Ended::of(Command::new(SCRIPT).env("PATH", path));
     ended.succeeds();
+    let arguments = fs::read_to_string(folder.path().join("arguments")).unwrap();
+    assert!(arguments.contains("check-config") && !arguments.contains("postgres://"), "{arguments}");
     (ended, fs::read_to_string(asked).unwrap_or_default())
 }
 
@@ -42,11 +52,11 @@ async fn package_restarts_only_relays_that_the_new_version_would_not_stop() {
     let restart = format!("try-restart {UNIT}\n");
     assert_eq!(upgrade(&relay).1, restart);
 
-    run(&outbox.client, "DELETE FROM app.outbox_migration WHERE number = 6").await;
+    run(&outbox.client, "DELETE FROM app.outbox_migration WHERE number = 7").await;
     let (ended, asked) = upgrade(&relay);
     assert_eq!(asked, "", "{ended}");
     let command = format!("systemctl restart {UNIT}");
-    for said in ["continues with the old version", "migration 6 (no_wait) is not applied", &command] {
+    for said in ["continues with the old version", "migration 7 (privileges) is not applied", &command] {
         assert!(ended.stderr.contains(said), "{said} is missing in {ended}");
     }
 

@@ -8,12 +8,17 @@ use crate::postgres::table::Column;
 const SENT: &[&str] = &["the IDs of acknowledged rows"];
 const VERDICTS: &[&str] = &["the IDs of the rows", "their topics", "the reasons", "the errors"];
 
-/// Marks acknowledged rows. Only this statement and the next one set `sent_at`.
+/// Marks acknowledged rows, and returns how many have the mark: a trigger can suppress the change, or keep the old value. Only this
+/// statement and the next one set `sent_at`.
 pub(crate) const MARK: Template = Template {
     name: "mark",
     purpose: "marks acknowledged rows (on_sent = \"mark\")",
     params: SENT,
-    sql: "UPDATE {outbox} SET {sent_at_column} = clock_timestamp() WHERE {id_column} = ANY($1::bigint[])",
+    sql: "
+WITH changed AS (
+    UPDATE {outbox} SET {sent_at_column} = clock_timestamp() WHERE {id_column} = ANY($1::bigint[]) RETURNING {sent_at_column} AS sent_at
+)
+SELECT count(sent_at) FROM changed",
 };
 
 /// Returns each row that is not locked, and whether it was changed. A trigger or a rule of the outbox can suppress the change
@@ -27,9 +32,9 @@ WITH free AS MATERIALIZED (
     SELECT {id_column} AS id FROM {outbox} WHERE {id_column} = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
 ), changed AS (
     UPDATE {outbox} SET {sent_at_column} = clock_timestamp() WHERE {id_column} = ANY (ARRAY(SELECT id FROM free))
-    RETURNING {id_column} AS id
+    RETURNING {id_column} AS id, {sent_at_column} AS sent_at
 )
-SELECT free.id, free.id IN (SELECT id FROM changed) FROM free",
+SELECT free.id, free.id IN (SELECT id FROM changed WHERE sent_at IS NOT NULL) FROM free",
 };
 
 /// Deletes acknowledged rows by their place, which needs no index. It also compares the ids, because rows are not locked and

@@ -3,10 +3,12 @@
 use super::Context;
 use crate::doctor::Finding;
 use crate::doctor::codes::{
-    EVENTS_CHANGEABLE, OTHER_TABLES, ROLE_ATTRIBUTES, ROLE_OWNER, ROLE_SUPERUSER, SCHEMA_CREATE,
+    EVENTS_CHANGEABLE, OTHER_TABLES, OUTBOX_PRIVILEGES, ROLE_ATTRIBUTES, ROLE_OWNER, ROLE_SUPERUSER,
+    SCHEMA_CREATE,
 };
 use crate::postgres::access::grants::relay_grants;
-use crate::postgres::table::{Column, quote_identifier};
+use crate::postgres::connection::transaction::Params;
+use crate::postgres::table::{Column, MODULE_NAMES, quote_identifier};
 use crate::relay::failure::Fault;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -77,6 +79,23 @@ JOIN pg_roles AS r ON r.oid = CASE WHEN n.nspowner = to_regrole('pg_database_own
 WHERE n.nspname = $1::text AND NOT r.rolsuper AND NOT pg_has_role(r.oid, o.relowner, 'MEMBER')
 ORDER BY 1, 2";
 
+/// Privileges on tables of the outbox that no role needs, for example by default privileges of the owner: those that let a role run
+/// code or empty a table, and changes of what migrations and operators have done.
+const UNNEEDED: &str = "
+SELECT coalesce(quote_ident(r.rolname), 'PUBLIC'),
+       string_agg(DISTINCT quote_ident(c.relname) || ' (' || a.privilege_type || ')', ', '),
+       string_agg(DISTINCT quote_ident($1::text) || '.' || quote_ident(c.relname), ', ')
+FROM pg_class AS c
+JOIN pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = $1::text
+CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+LEFT JOIN pg_roles AS r ON r.oid = a.grantee
+WHERE c.relname = ANY ($2::text[]) AND a.grantee <> c.relowner AND r.rolsuper IS NOT TRUE
+  AND (a.privilege_type IN ('TRUNCATE', 'REFERENCES', 'TRIGGER') OR a.grantee = 0
+       OR c.relname = ANY ($3::text[]) AND a.privilege_type IN ('INSERT', 'UPDATE', 'DELETE'))
+GROUP BY 1
+ORDER BY 1
+LIMIT 10";
+
 /// Every table of the outbox.
 const OWN: [&str; 11] = [
     "{outbox}",
@@ -96,6 +115,7 @@ pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Faul
     let (name, role) = (&context.role.name, quote_identifier(&context.role.name));
     let place = format!("role {name}");
     let mut findings = on_schemas(context).await?;
+    findings.extend(of_others(context).await?);
     if context.role.is_superuser {
         // All other findings of the role would follow from this one.
         let remedy = "connect as the relay's own role. If there is none, create it with the SQL from `outbox-relay migrate \
@@ -139,6 +159,26 @@ async fn on_schemas(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
     Ok(rows.iter().map(finding).collect())
 }
 
+async fn of_others(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+    let own: Vec<String> = OWN.iter().map(|relation| context.table.name_of(relation)).collect();
+    let records = ["{act}", "{migration}"].map(|relation| context.table.name_of(relation)).to_vec();
+    let schema = context.table.schema();
+    let params: Params<'_> = &[(&schema, Type::TEXT), (&own, Type::TEXT_ARRAY), (&records, Type::TEXT_ARRAY)];
+    let finding = |row: &Row| {
+        let (role, privileges, tables): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
+        let remedy = format!(
+            "REVOKE ALL ON {tables} FROM {role}; then run the statements of `outbox-relay migrate --print-roles` again. \
+             ALTER DEFAULT PRIVILEGES may have granted them"
+        );
+        OUTBOX_PRIVILEGES.found(
+            format!("role {role}"),
+            format!("{role} has privileges on {privileges}"),
+            remedy,
+        )
+    };
+    Ok(context.rows(DOING, UNNEEDED, params).await?.iter().map(finding).collect())
+}
+
 async fn on_outbox(context: &Context<'_>) -> Result<Option<Finding>, Fault> {
     let (table, sent_at) = (context.table.quoted(), context.table.columns().name(Column::SentAt));
     let rows = context.rows(DOING, ON_OUTBOX, &[(&table, Type::TEXT), (&sent_at, Type::TEXT)]).await?;
@@ -161,7 +201,8 @@ async fn on_outbox(context: &Context<'_>) -> Result<Option<Finding>, Fault> {
 }
 
 async fn on_others(context: &Context<'_>) -> Result<Option<Finding>, Fault> {
-    let own: Vec<String> = OWN.iter().map(|relation| context.table.name_of(relation)).collect();
+    let mut own: Vec<String> = OWN.iter().map(|relation| context.table.name_of(relation)).collect();
+    own.extend(MODULE_NAMES.map(str::to_owned));
     let schema = context.table.schema();
     let most = OTHERS_NAMED + 1;
     let rows = context

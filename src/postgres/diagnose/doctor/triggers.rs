@@ -8,7 +8,8 @@ use crate::relay::failure::Fault;
 use tokio_postgres::types::Type;
 
 /// Triggers that fire before the update of `sent_at`, or before a delete, for each row. PostgreSQL manual, "Overview of Trigger
-/// Behavior": one that returns NULL skips the row. In `tgtype`, 1 is FOR EACH ROW, 2 is BEFORE, 8 is DELETE, 16 is UPDATE.
+/// Behavior": one that returns NULL skips the row, and one that returns OLD
+/// changes nothing. In `tgtype`, 1 is FOR EACH ROW, 2 is BEFORE, 8 is DELETE, 16 is UPDATE.
 const READ: &str = "
 SELECT quote_ident(t.tgname)
 FROM pg_trigger AS t
@@ -23,10 +24,11 @@ pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Faul
     let rows = context.rows("reading the triggers", READ, params).await?;
     let finding = |row: &tokio_postgres::Row| {
         let name: &str = row.get(0);
-        let problem =
-            format!("the trigger {name} runs before the relay's updates or deletes, and can suppress them");
+        let problem = format!(
+            "the trigger {name} runs before the relay's updates or deletes, and can suppress or undo them"
+        );
         let remedy = format!(
-            "check that it never returns NULL, or limit it to columns that the relay does not change: BEFORE UPDATE OF column. \
+            "check that it never returns NULL or OLD and keeps sent_at, or limit it to columns that the relay does not change: BEFORE UPDATE OF column. \
              To drop it: DROP TRIGGER {name} ON {table};"
         );
         OUTBOX_TRIGGER.found(context.table.to_string(), problem, remedy)

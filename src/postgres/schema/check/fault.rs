@@ -82,6 +82,6 @@ impl fmt::Display for SchemaFault {
     }
 }
 
-fn list(faults: &[SchemaFault]) -> String {
+pub(super) fn list(faults: &[SchemaFault]) -> String {
     faults.iter().map(|fault| format!("\n  {fault}")).collect()
 }

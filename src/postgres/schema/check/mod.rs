@@ -28,6 +28,7 @@ use crate::postgres::schema::migrate::{self, MigrateError, MigrationState, State
 use crate::postgres::schema::own::{self, Foreign};
 use crate::postgres::table::{Column, TableName};
 use crate::relay::topic::TopicRules;
+use relations::Other;
 
 /// Properties of a database that passed the checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,8 +117,11 @@ async fn check_in(
     let wanted = union(&[CHECK_PRIVILEGES, privileges, &for_topic_column(privileges)]);
     let missing = relations::missing_privileges(client, table, &wanted).await?;
     // Operators run a command with their own roles, while the configuration names the relay's.
-    let operators = if by == By::Command { relations::operators(client).await? } else { None };
-    faults.extend(missing.faults(table, &server.role, operators.as_deref()));
+    let other = match by {
+        By::Command => relations::operators(client).await?.map(Other::Operators),
+        By::Relay => relations::relay(client).await?.map(Other::Relay),
+    };
+    faults.extend(missing.faults(table, &server.role, other.as_ref()));
 
     let (mut complete, mut difference) = (false, None);
     if !missing.prevents_reading("{migration}") {
@@ -144,6 +148,12 @@ async fn check_in(
         faults.extend(relations.missing(table, privileges));
     }
     if by == By::Command {
+        if !faults.is_empty() && faults.iter().all(|fault| fault.kind == SchemaFaultKind::Sequence) {
+            // Operators need commands most when something is wrong.
+            let found = format!("a relay does not start:{}", fault::list(&faults));
+            difference = Some(difference.map_or_else(|| found.clone(), |known| format!("{known}; {found}")));
+            faults.clear();
+        }
         faults.extend(rows::act_faults(client, table, privileges).await?);
     }
     match (relations.oid("{outbox}"), payload) {

@@ -180,6 +180,26 @@ pub(super) async fn operators(client: &Client) -> Result<Option<String>, tokio_p
     Ok(rows.first().map(|row| row.get(0)))
 }
 
+/// The relay's role, if the connected one belongs to its operators.
+const RELAY: &str = "
+SELECT r.rolname::text FROM pg_roles AS r JOIN pg_roles AS o ON o.rolname = r.rolname || '_operator'
+WHERE pg_has_role(o.oid, 'MEMBER') AND r.rolname <> current_user
+  AND NOT EXISTS (SELECT FROM pg_roles AS me WHERE me.rolname = current_user AND me.rolsuper)
+LIMIT 1";
+
+pub(super) async fn relay(client: &Client) -> Result<Option<String>, tokio_postgres::Error> {
+    let rows = client.query_typed(RELAY, &[]).await?;
+    Ok(rows.first().map(|row| row.get(0)))
+}
+
+/// The role to connect as instead, which has what the connected one must not have.
+pub(super) enum Other {
+    /// The group of the operators, because the role is the relay's.
+    Operators(String),
+    /// The relay's role, because the connected one is an operator's.
+    Relay(String),
+}
+
 pub(super) struct MissingPrivileges {
     usage: bool,
     privileges: Vec<Privilege>,
@@ -218,29 +238,29 @@ impl MissingPrivileges {
         self.usage || self.privileges.iter().any(lacking)
     }
 
-    /// `operators` is the group of the operators if the role is the relay's, which never gets their privileges.
-    pub(super) fn faults(&self, table: &TableName, role: &str, operators: Option<&str>) -> Vec<SchemaFault> {
+    /// The relay's role never gets the privileges of the operators, nor an operator's role those of the relay.
+    pub(super) fn faults(&self, table: &TableName, role: &str, other: Option<&Other>) -> Vec<SchemaFault> {
         let mut faults = Vec::new();
         if self.usage {
             let problem = format!("role {role} lacks USAGE on the schema");
             faults.push(SchemaFault::new(SchemaFaultKind::Grant, table, problem, schema_grant(table, role)));
         }
-        let is_of_relay = |privilege: &Privilege| {
-            RELAY_PRIVILEGES.contains(privilege) || CHECK_PRIVILEGES.contains(privilege)
+        let is_own = |privilege: &Privilege| match other {
+            None => true,
+            Some(Other::Operators(_)) => {
+                RELAY_PRIVILEGES.contains(privilege) || CHECK_PRIVILEGES.contains(privilege)
+            }
+            Some(Other::Relay(_)) => CHECK_PRIVILEGES.contains(privilege),
         };
-        let (own, others): (Vec<Privilege>, _) = self
-            .privileges
-            .iter()
-            .copied()
-            .partition(|privilege| operators.is_none() || is_of_relay(privilege));
-        if let (Some(group), false) = (operators, others.is_empty()) {
-            faults.push(fault_of_relay(table, role, &others, group));
+        let (own, others): (Vec<Privilege>, _) = self.privileges.iter().copied().partition(is_own);
+        if let (Some(other), false) = (other, others.is_empty()) {
+            faults.push(fault_of(table, role, &others, other));
         }
         for privilege in own {
             let of_columns = match &privilege.column_names(table)[..] {
                 [] => String::new(),
-                [column] => format!("  on column {column}"),
-                columns => format!("  on at least one of the columns {}", columns.join(", ")),
+                [column] => format!(" on column {column}"),
+                columns => format!(" on at least one of the columns {}", columns.join(", ")),
             };
             let problem = format!("role {role} lacks {}{of_columns}", privilege.kind);
             let place = table.render(privilege.on);
@@ -255,14 +275,22 @@ impl MissingPrivileges {
     }
 }
 
-fn fault_of_relay(table: &TableName, role: &str, lacking: &[Privilege], group: &str) -> SchemaFault {
+fn fault_of(table: &TableName, role: &str, lacking: &[Privilege], other: &Other) -> SchemaFault {
     let lacks = |privilege: &Privilege| format!("{} on {}", privilege.kind, table.render(privilege.on));
     let lacking = lacking.iter().map(lacks).collect::<Vec<_>>().join(", ");
-    let problem = format!("role {role} is the relay's and lacks {lacking}, which only operators have");
-    let remedy = format!(
-        "run the command with your own role, for example alice: GRANT {} TO alice; then set \
-         OUTBOX_RELAY__POSTGRES__URL=postgres://alice@HOST/DATABASE",
-        quote_identifier(group)
-    );
+    let (problem, remedy) = match other {
+        Other::Operators(group) => (
+            format!("role {role} is the relay's and lacks {lacking}, which only operators have"),
+            format!(
+                "run the command with your own role, for example alice: GRANT {} TO alice; then set \
+                 OUTBOX_RELAY__POSTGRES__URL=postgres://alice@HOST/DATABASE",
+                quote_identifier(group)
+            ),
+        ),
+        Other::Relay(relay) => (
+            format!("role {role} is an operator's and lacks {lacking}, which only the relay has"),
+            format!("run this command with the relay's role, {relay}"),
+        ),
+    };
     SchemaFault::new(SchemaFaultKind::Grant, table, problem, remedy)
 }

@@ -16,13 +16,14 @@ pub struct Migration {
 }
 
 /// The migrations of the outbox, in order. Never edit a released file: add another one.
-pub const MIGRATIONS: [Migration; 6] = [
+pub const MIGRATIONS: [Migration; 7] = [
     migration(1, "outbox", include_str!("../../../../sql/0001_outbox.sql")),
     migration(2, "setting", include_str!("../../../../sql/0002_setting.sql")),
     migration(3, "wait", include_str!("../../../../sql/0003_wait.sql")),
     migration(4, "audit", include_str!("../../../../sql/0004_audit.sql")),
     migration(5, "identity", include_str!("../../../../sql/0005_identity.sql")),
     migration(6, "no_wait", include_str!("../../../../sql/0006_no_wait.sql")),
+    migration(7, "privileges", include_str!("../../../../sql/0007_privileges.sql")),
 ];
 
 /// The migrations of the optional modules.

@@ -20,6 +20,9 @@ pub(crate) enum Origin {
 const COMPANIONS: &str = "-- One row for each lane.";
 const ENQUEUE: &str = "-- Inserts an event: SELECT";
 
+/// An adopted table keeps its privileges, so migration 7 only begins here.
+const NEXT_TO_IT: &str = "-- The tables next to it";
+
 /// The statements of the first migration that name columns of the outbox.
 const ADOPTED_ENQUEUE: &str = include_str!("adopted_enqueue.sql");
 
@@ -53,6 +56,7 @@ fn template(migration: &Migration) -> String {
     match migration.number {
         1 => companions(migration.template).to_owned() + ADOPTED_ENQUEUE,
         3 => SUPERSEDED.to_owned(),
+        7 => migration.template[migration.template.find(NEXT_TO_IT).unwrap_or(0)..].to_owned(),
         _ => migration.template.to_owned(),
     }
 }

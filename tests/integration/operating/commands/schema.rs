@@ -74,9 +74,9 @@ async fn commands_work_on_a_newer_schema_that_allows_their_version() {
 #[tokio::test]
 async fn commands_work_on_an_older_schema_if_the_tables_that_they_need_exist() {
     let setup = Setup::migrated("schema_older").await;
-    setup.sql("DELETE FROM app.outbox_migration WHERE number = 6").await;
-    all_warn(&setup, "migration 6 (no_wait) is pending. To apply it, run `outbox-relay migrate");
-    let pending = "migration 6 (no_wait) is not applied";
+    setup.sql("DELETE FROM app.outbox_migration WHERE number = 7").await;
+    all_warn(&setup, "migration 7 (privileges) is pending. To apply it, run `outbox-relay migrate");
+    let pending = "migration 7 (privileges) is not applied";
     setup.relay(&["run", "--once"]).fails(78, &[pending, "run `outbox-relay migrate"]);
     setup.relay(&["check-config", "--connect"]).fails(78, &[pending, "the relay waits", "by itself"]);
     // The checks after that of the schema.
@@ -87,6 +87,22 @@ async fn commands_work_on_an_older_schema_if_the_tables_that_they_need_exist() {
     setup.relay(&["pause"]).succeeds();
     let missing = "\"app\".\"outbox_dead_letter\": the table is missing, because a migration is not applied";
     setup.relay(&["dead-letters", "list"]).fails(78, &[missing, "run `outbox-relay migrate"]);
+    setup.drop(&[]).await;
+}
+
+/// A running relay continues, so operators must be able to pause it.
+#[tokio::test]
+async fn commands_work_while_the_sequence_is_behind() {
+    let setup = Setup::migrated("schema_sequence").await;
+    setup
+        .sql(
+            "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'E');
+               SELECT setval('app.outbox_id_seq', 1, false)",
+        )
+        .await;
+    all_warn(&setup, "warning: a relay does not start:");
+    setup.relay(&["run", "--once"]).fails(78, &["the sequence is behind"]);
+    setup.relay(&["check-config", "--connect"]).fails(78, &["the sequence is behind"]);
     setup.drop(&[]).await;
 }
 

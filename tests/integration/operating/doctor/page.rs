@@ -30,6 +30,7 @@ fn every_code_is_covered_by_a_test() {
         "rows/topic_column.rs",
         "rows/waves.rs",
         "failures/advertised.rs",
+        "schema/planted.rs",
         "service/clusters.rs",
         "../faults/kafka_partitions.rs",
     ];
