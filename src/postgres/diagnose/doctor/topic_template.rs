@@ -4,6 +4,7 @@ use super::Context;
 use crate::doctor::Finding;
 use crate::doctor::codes::{TOPIC_TEMPLATE_DIFFERS, TOPIC_TEMPLATE_UNRECORDED};
 use crate::postgres::access::grants::{RECORD_PRIVILEGES, SETTING_COLUMNS};
+use crate::postgres::schema::check::relations::RELAY;
 use crate::postgres::schema::setting;
 use crate::relay::failure::Fault;
 use tokio_postgres::types::Type;
@@ -11,13 +12,14 @@ use tokio_postgres::types::Type;
 const DOING: &str = "reading the privileges on the recorded settings";
 const PLACE: &str = "[outbox] topic";
 
-/// Whether the role may read and record the settings. No row if the table is missing.
+/// Whether the role may read and record the settings, or is an operator's, which need not. No row if the table is missing.
 const PRIVILEGES: &str = "
 SELECT has_table_privilege(c.oid, 'SELECT'),
        has_column_privilege(c.oid, 'topic_template', 'INSERT')
        AND NOT EXISTS (SELECT FROM pg_attribute AS a
                        WHERE a.attrelid = c.oid AND a.attname = ANY ($3::text[])
                          AND NOT has_column_privilege(c.oid, a.attnum, 'UPDATE'))
+       OR EXISTS ({relay})
 FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = $1::text AND c.relname = $2::text AND c.relkind = 'r'";
@@ -27,7 +29,7 @@ pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Faul
     let rows = context
         .rows(
             DOING,
-            PRIVILEGES,
+            &PRIVILEGES.replace("{relay}", RELAY),
             &[(&schema, Type::TEXT), (&relation, Type::TEXT), (&SETTING_COLUMNS, Type::TEXT_ARRAY)],
         )
         .await?;
