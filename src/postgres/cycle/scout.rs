@@ -1,5 +1,6 @@
-//! The scout's connection. Each query is one round trip. Looks share a transaction, because beginning one with its settings
-//! costs more than a look. In READ COMMITTED each look has its own snapshot, and none is kept between them.
+//! The scout's connection. Each query is one round trip. Looks, and what is asked between them, share a transaction, because
+//! beginning one with its settings costs more than a look. In READ COMMITTED each statement has its own snapshot, and none is kept
+//! between them.
 
 use crate::postgres::connection::connect::{Database, serial};
 use crate::postgres::connection::fault::{answer, fault};
@@ -32,6 +33,8 @@ pub struct PostgresScoutQueries {
     connection: Option<Object>,
     /// When the transaction began that looks have left open.
     open_since: Option<Instant>,
+    /// What the first look in that transaction has returned, apart from its rows.
+    seen: Option<Looked>,
 }
 
 impl PostgresScoutQueries {
@@ -41,7 +44,15 @@ impl PostgresScoutQueries {
         // new rows nor writers.
         let transaction = ShortTransaction::writing(database.clone());
         let looking = ShortTransaction::looking(database);
-        PostgresScoutQueries { transaction, looking, statements, table, connection: None, open_since: None }
+        PostgresScoutQueries {
+            transaction,
+            looking,
+            statements,
+            table,
+            connection: None,
+            open_since: None,
+            seen: None,
+        }
     }
 
     /// Runs a query. Also returns the serial number of the connection.
@@ -51,9 +62,20 @@ impl PostgresScoutQueries {
         sql: &str,
         params: Params<'_>,
     ) -> Result<(u64, Vec<Row>), Fault> {
-        self.rest().await?;
+        let shares = self.open_since.is_some_and(|at| at.elapsed() < SHARED_FOR);
+        if !shares {
+            self.rest().await?;
+        }
         let connection = self.connected().await?;
         let serial = serial(&connection);
+        if self.open_since.is_some() {
+            let connection = self.connection.insert(connection);
+            let rows = self.looking.query_and_stay(connection, Begins::NotAgain, doing, sql, params).await;
+            if rows.is_err() {
+                self.close();
+            }
+            return Ok((serial, rows?));
+        }
         let (connection, rows) = self.transaction.query_on(connection, doing, sql, params).await;
         self.connection = connection;
         Ok((serial, rows?))
@@ -132,13 +154,28 @@ impl ScoutQueries for PostgresScoutQueries {
             Some(_) => Begins::Again,
         };
         if begins != Begins::NotAgain {
-            self.open_since = Some(Instant::now());
+            (self.open_since, self.seen) = (Some(Instant::now()), None);
+        } else if let (Some(seen), Some(above), []) = (&self.seen, look.above, &*look.gaps) {
+            // Most looks find nothing, and the whole statement costs several times as much.
+            let params: Params<'_> = &[(&above, Type::INT8)];
+            let found =
+                self.looking.query_and_stay(connection, begins, DOING, &statements.glance, params).await;
+            match found {
+                Ok(rows) if rows.is_empty() => return Ok(seen.clone()),
+                Ok(_) => {}
+                Err(fault) => {
+                    self.close();
+                    return Err(fault);
+                }
+            }
         }
         let rows = self.looking.query_and_stay(connection, begins, DOING, &statements.look, params).await;
         if rows.is_err() {
             self.close();
         }
-        looked(number, &rows?).map_err(|error| fault(DOING, error))
+        let looked = looked(number, &rows?).map_err(|error| fault(DOING, error))?;
+        self.seen = Some(Looked { rows: Vec::new(), ..looked.clone() });
+        Ok(looked)
     }
 
     async fn rest(&mut self) -> Result<(), Fault> {

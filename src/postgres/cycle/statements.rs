@@ -68,6 +68,7 @@ pub struct Statements {
     pub(crate) backlog: Query,
     pub(crate) oldest: Query,
     pub(crate) look: Query,
+    pub(crate) glance: Query,
 }
 
 impl Statements {
@@ -108,6 +109,7 @@ impl Statements {
             backlog: scout::BACKLOG.query(table),
             oldest: scout::oldest(target),
             look: scout::look(target),
+            glance: scout::GLANCE.query(table),
             topics,
         }
     }
@@ -149,11 +151,14 @@ impl Statements {
 
     /// Every statement of a running relay: those of the cycle in order, then those of the prober and the reaper.
     pub(crate) fn all(&self) -> Vec<Query> {
-        let Statements { look, scan, writers, backlog, oldest, lock, read, read_head, read_row, .. } = self;
+        let Statements {
+            glance, look, scan, writers, backlog, oldest, lock, read, read_head, read_row, ..
+        } = self;
         let Statements { peek, read_new, read_new_if_free, .. } = self;
         let Statements { mark, mark_around_locks, delete, delete_around_locks, .. } = self;
         let Statements { dead_letter, hold, block, witnesses, read_first, .. } = self;
         let reading = [
+            glance,
             look,
             scan,
             writers,

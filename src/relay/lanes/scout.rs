@@ -30,6 +30,8 @@ const FENCE_EVERY: Duration = Duration::from_millis(100);
 const FENCE_RARELY: Duration = Duration::from_millis(500);
 /// Listing the locks of a server that has very many takes at most this share of the time, as its reciprocal.
 const FENCE_SHARE: u32 = 20;
+/// Looks take at most this share of the time, as its reciprocal. Each walks the entries of all rows of a large open transaction.
+const LOOK_SHARE: u32 = 10;
 /// Between looks that are further apart, the server keeps no transaction open.
 const REST_ABOVE: Duration = Duration::from_millis(50);
 /// Feeds the watchdog while the scout waits for a long `poll_interval`.
@@ -100,6 +102,8 @@ pub struct Scout<P, L> {
     sweeping: Width,
     scan_order: ScanOrder,
     lookout: Lookout,
+    /// How long the last look took.
+    looked_for: Duration,
     /// A relay that drains only scans.
     drains: bool,
     /// Failures of sweeps.
@@ -121,6 +125,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             sweeping: Width::new(SWEEP_LANES),
             scan_order: ScanOrder::new(),
             lookout: Lookout::new(),
+            looked_for: Duration::ZERO,
             drains: false,
             sweeps: Outage::new("sweeps", "backlog_not_measured").described("failing", "working again"),
         }
@@ -231,7 +236,9 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             return Ok(Work::Unknown);
         }
         let epoch = self.relay.marks.borrow().epoch();
+        let begun = Instant::now();
         let looked = self.queries.look(look).await?;
+        self.looked_for = begun.elapsed();
         match self.new_lanes(look, epoch, &looked) {
             Some(lanes) => self.relay.board.add_new(lanes),
             None => return self.scan().await,
@@ -390,6 +397,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         } else {
             (self.interval * 2).min(poll_interval.max(POLL_LAST))
         };
+        let look_every = look_every.map(|every| every.max(self.looked_for * LOOK_SHARE));
         let pause = look_every.unwrap_or(self.interval);
         let begun = Instant::now();
         let waits_for_worker = all_taken || !self.relay.board.has_free_worker();

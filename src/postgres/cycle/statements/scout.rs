@@ -49,6 +49,14 @@ LEFT JOIN LATERAL (
 ) AS w ON true",
 };
 
+/// Whether there is an id above one. Most looks find nothing, and what a server does for a statement depends on its size.
+pub(crate) const GLANCE: Template = Template {
+    name: "glance",
+    purpose: "finds out whether there is a new row",
+    params: &["the highest known id"],
+    sql: "SELECT 1 FROM {rows} o WHERE o.id > $1::bigint LIMIT 1",
+};
+
 /// Returns the newest ids above one and those of these gaps that are committed, with the lanes of the unsent rows. The newest
 /// come first, because on a server with many index entries of deleted rows, the oldest would be behind all of them.
 pub(super) fn look(target: Target<'_>) -> Query {
