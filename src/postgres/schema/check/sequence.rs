@@ -19,9 +19,12 @@ JOIN pg_sequence AS q ON q.seqrelid = d.objid
 JOIN pg_class AS c ON c.oid = q.seqrelid JOIN pg_namespace AS s ON s.oid = c.relnamespace
 WHERE a.attrelid = $1 AND a.attname = $2::text";
 
-/// A sequence that the default of the column uses, but that does not belong to it.
+/// A sequence that the default of the column uses, but that does not belong to it, and the table to which it belongs.
 const FOREIGN: &str = "
-SELECT d.refobjid::regclass::text
+SELECT d.refobjid::regclass::text,
+       (SELECT min(k.refobjid::regclass::text) FROM pg_depend AS k
+        WHERE k.classid = 'pg_class'::regclass AND k.objid = d.refobjid AND k.refclassid = 'pg_class'::regclass
+          AND k.refobjsubid > 0 AND k.deptype IN ('a', 'i'))
 FROM pg_attribute AS a
 JOIN pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
 JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid AND d.refclassid = 'pg_class'::regclass
@@ -50,8 +53,18 @@ pub(crate) async fn faults(
     if rows.is_empty() {
         let foreign = client.query_typed(FOREIGN, &params).await?;
         let column = format!("{}.{}", table.quoted(), table.column(Column::Id));
-        let (problem, remedy) = match foreign.first().map(|row| row.get::<_, String>(0)) {
-            Some(sequence) => (
+        let found = foreign.first().map(|row| (row.get::<_, String>(0), row.get::<_, Option<String>>(1)));
+        let (problem, remedy) = match found {
+            Some((sequence, Some(owner))) => (
+                format!("the IDs come from {sequence}, a sequence of the table {owner}"),
+                format!(
+                    "create a sequence that begins above the highest ID, and make it the default: CREATE SEQUENCE ... START WITH ... \
+                     OWNED BY {column}; ALTER TABLE {outbox} ALTER COLUMN {id} SET DEFAULT nextval(...);",
+                    outbox = table.quoted(),
+                    id = table.column(Column::Id)
+                ),
+            ),
+            Some((sequence, None)) => (
                 format!("the sequence {sequence} does not belong to the column"),
                 format!("ALTER SEQUENCE {sequence} OWNED BY {column};"),
             ),
@@ -120,7 +133,13 @@ fn sequence_faults(row: &Row, table: &TableName) -> Vec<SchemaFault> {
     if increment != 1 && always {
         fault(
             format!("the sequence has INCREMENT {increment}"),
-            format!("ALTER SEQUENCE {sequence} INCREMENT 1;"),
+            match increment > 0 {
+                true => format!("ALTER SEQUENCE {sequence} INCREMENT 1;"),
+                // It also has the limits and the value of a descending sequence.
+                false => format!(
+                    "ALTER SEQUENCE {sequence} INCREMENT 1 NO MINVALUE NO MAXVALUE RESTART WITH 1; with a number above the highest ID"
+                ),
+            },
         );
     } else if increment != 1 {
         fault(
