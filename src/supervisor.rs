@@ -259,6 +259,7 @@ impl<'a> Start<'a> {
         let marks = Rc::new(RefCell::new(Marks::new()));
         let topics = facts.topics(&config.outbox);
         let relay = Rc::new(Relay::new(kafka, topics, limits(config), marks, Arc::clone(&stats)));
+        relay.counts.follow_the_clock();
         let record_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
         let statements = Rc::new(Statements::new(
             &config.outbox.table,

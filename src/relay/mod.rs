@@ -50,7 +50,7 @@ pub struct Relay<P> {
     /// The topics of events.
     pub topics: TopicRules,
     /// The number of partitions of topics in use.
-    counts: Rc<Counts>,
+    pub(crate) counts: Rc<Counts>,
     /// Settings that a reload may change.
     pub settings: Settings,
     /// Which lanes have work.

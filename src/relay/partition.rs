@@ -11,10 +11,11 @@ use crate::relay::health::stats::Stats;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
-/// How often a session looks up a topic that is in use.
+/// How often a session looks up a topic that is in use. It begins with the clock, so that all relays use a new number of partitions
+/// from about the same moment on, and no key alternates between two partitions for long.
 pub(crate) const LOOK_UP_EVERY: Duration = Duration::from_secs(30);
 /// Brokers may disagree for this long about a change.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
@@ -28,6 +29,8 @@ pub struct Counts {
     known: RefCell<HashMap<String, Known>>,
     /// How many times a number has changed.
     changes: Cell<u64>,
+    /// A moment when every relay looks topics up.
+    all_at: Cell<Option<Instant>>,
 }
 
 struct Known {
@@ -38,6 +41,20 @@ struct Known {
 impl Counts {
     pub(crate) fn new(stats: Arc<Stats>) -> Counts {
         Counts { stats, ..Counts::default() }
+    }
+
+    /// Looks topics up when all relays do.
+    pub(crate) fn follow_the_clock(&self) {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let gone = Duration::from_nanos((since.as_nanos() % LOOK_UP_EVERY.as_nanos()) as u64);
+        self.all_at.set(Instant::now().checked_sub(gone));
+    }
+
+    /// Whether a topic that was looked up at `at` has to be looked up again.
+    pub(crate) fn is_due(&self, at: Instant, now: Instant) -> bool {
+        let Some(first) = self.all_at.get() else { return now.duration_since(at) >= LOOK_UP_EVERY };
+        let times = |at: Instant| at.saturating_duration_since(first).as_nanos() / LOOK_UP_EVERY.as_nanos();
+        times(at) < times(now)
     }
 
     /// How many times the number of partitions of some topic has changed.
@@ -132,6 +149,22 @@ mod tests {
         assert!(!counts.changed_since("events.order", Instant::now()));
         assert!(counts.found("events.order", 3), "the topic was created again");
         assert_eq!(counts.changes(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn relays_look_topics_up_at_the_same_time_whenever_they_started() {
+        let (first, second) = (Counts::default(), Counts::default());
+        first.all_at.set(Some(Instant::now()));
+        advance(LOOK_UP_EVERY / 2).await;
+        second.all_at.set(first.all_at.get());
+        let at = Instant::now();
+        advance(LOOK_UP_EVERY / 2 - Duration::from_millis(1)).await;
+        assert!([&first, &second].iter().all(|counts| !counts.is_due(at, Instant::now())));
+        advance(Duration::from_millis(1)).await;
+        assert!([&first, &second].iter().all(|counts| counts.is_due(at, Instant::now())));
+        let counts = Counts::default();
+        counts.follow_the_clock();
+        assert!(counts.all_at.get().is_none_or(|at| at.elapsed() < LOOK_UP_EVERY));
     }
 
     #[test]

@@ -85,14 +85,14 @@ pub(crate) async fn open<'a>(
 /// Parameters with their types, so that the statement need not be prepared.
 pub(crate) type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
-/// Whether a statement begins the transaction in which it runs.
+/// The place of a statement in a transaction that several share.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Begins {
-    Now,
-    /// It ends the transaction that is open before.
-    Again,
-    /// One is open.
-    NotAgain,
+pub(crate) enum Place {
+    /// Begins the transaction.
+    First,
+    Next,
+    /// Ends it.
+    Last,
 }
 
 /// Runs transactions of one statement.
@@ -173,28 +173,37 @@ impl ShortTransaction {
         usable(connection, rows)
     }
 
-    /// Runs a statement in a transaction that stays open. If it fails, the connection cannot be used any more.
-    pub(crate) async fn query_and_stay(
+    /// Runs a statement of a transaction that several share. If it fails, the connection cannot be used any more.
+    pub(crate) async fn query_as(
         &self,
         connection: &Object,
-        begins: Begins,
+        place: Place,
         doing: &'static str,
         sql: &str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, Fault> {
         let begin = async {
-            match begins {
-                Begins::NotAgain => Ok(()),
-                Begins::Now => connection.batch_execute(&self.begin()).await,
-                Begins::Again => connection.batch_execute(&format!("COMMIT; {}", self.begin())).await,
+            match place {
+                Place::First => connection.batch_execute(&self.begin()).await,
+                Place::Next | Place::Last => Ok(()),
+            }
+        };
+        let end = async {
+            match place {
+                Place::Last => connection.batch_execute("COMMIT").await,
+                Place::First | Place::Next => Ok(()),
             }
         };
         let query = async {
-            if !self.database.prepares() {
-                return connection.query_typed(sql, params).await;
-            }
-            let statement = connection.prepare_cached(&prepared_text(sql)).await?;
-            connection.query(&statement, &values(params)).await
+            let (rows, ended) = if self.database.prepares() {
+                // Prepare first, or COMMIT would be sent before the statement.
+                let statement = connection.prepare_cached(&prepared_text(sql)).await?;
+                let values = values(params);
+                join!(connection.query(&statement, &values), end)
+            } else {
+                join!(connection.query_typed(sql, params), end)
+            };
+            rows.and_then(|rows| ended.map(|()| rows))
         };
         let (begun, rows) = answer(doing, async { Ok(join!(begin, query)) }).await?;
         begun.and(rows).map_err(|error| fault(doing, error))

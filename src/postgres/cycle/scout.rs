@@ -1,10 +1,10 @@
-//! The scout's connection. Each query is one round trip. Looks, and what is asked between them, share a transaction, because
-//! beginning one with its settings costs more than a look. In READ COMMITTED each statement has its own snapshot, and none is kept
-//! between them.
+//! The scout's connection. Each query is one round trip. Looks share a transaction, because beginning one with its settings costs more
+//! than a look. In READ COMMITTED each statement has its own snapshot, and none is kept between them. A scan does not share it: it
+//! locks more tables, and could deadlock with a session that has locked them in another order.
 
 use crate::postgres::connection::connect::{Database, serial};
 use crate::postgres::connection::fault::{answer, fault};
-use crate::postgres::connection::transaction::{Begins, Params, ShortTransaction};
+use crate::postgres::connection::transaction::{Params, Place, ShortTransaction};
 use crate::postgres::cycle::claim::reading::excepted;
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::failure::Fault;
@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-/// How long looks share a transaction. It has a lock that makes a change of the table wait.
+/// How long looks share a transaction. It has a lock that makes a change of the table wait, and between two such transactions nothing
+/// is locked, so that vacuum can truncate the table.
 const SHARED_FOR: Duration = Duration::from_millis(90);
 
 /// The scout's access to the outbox. It connects on first use.
@@ -62,20 +63,9 @@ impl PostgresScoutQueries {
         sql: &str,
         params: Params<'_>,
     ) -> Result<(u64, Vec<Row>), Fault> {
-        let shares = self.open_since.is_some_and(|at| at.elapsed() < SHARED_FOR);
-        if !shares {
-            self.rest().await?;
-        }
+        self.rest().await?;
         let connection = self.connected().await?;
         let serial = serial(&connection);
-        if self.open_since.is_some() {
-            let connection = self.connection.insert(connection);
-            let rows = self.looking.query_and_stay(connection, Begins::NotAgain, doing, sql, params).await;
-            if rows.is_err() {
-                self.close();
-            }
-            return Ok((serial, rows?));
-        }
         let (connection, rows) = self.transaction.query_on(connection, doing, sql, params).await;
         self.connection = connection;
         Ok((serial, rows?))
@@ -89,6 +79,26 @@ impl PostgresScoutQueries {
                 self.transaction.connect().await
             }
         }
+    }
+
+    /// Runs a statement in the transaction that looks share: begins it, or ends it once it is old.
+    async fn share(&mut self, doing: &'static str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Fault> {
+        let Some(connection) = &self.connection else { unreachable!("it has just connected") };
+        let place = match self.open_since {
+            None => Place::First,
+            Some(at) if at.elapsed() < SHARED_FOR => Place::Next,
+            Some(_) => Place::Last,
+        };
+        if place == Place::First {
+            (self.open_since, self.seen) = (Some(Instant::now()), None);
+        }
+        let rows = self.looking.query_as(connection, place, doing, sql, params).await;
+        match (&rows, place) {
+            (Err(_), _) => self.close(),
+            (Ok(_), Place::Last) => self.open_since = None,
+            (Ok(_), _) => {}
+        }
+        rows
     }
 
     /// Closes the connection instead of returning it, because its transaction may be open.
@@ -127,7 +137,15 @@ impl ScoutQueries for PostgresScoutQueries {
         const DOING: &str = "listing open transactions that write to the outbox";
         let statements = Rc::clone(&self.statements);
         let table = self.table.clone();
-        let (connection, rows) = self.query(DOING, &statements.writers, &[(&table, Type::TEXT)]).await?;
+        let params: Params<'_> = &[(&table, Type::TEXT)];
+        let (connection, rows) = if self.open_since.is_some_and(|at| at.elapsed() < SHARED_FOR) {
+            let connection = self.connected().await?;
+            let number = serial(&connection);
+            self.connection = Some(connection);
+            (number, self.share(DOING, &statements.writers, params).await?)
+        } else {
+            self.query(DOING, &statements.writers, params).await?
+        };
         let mut server = ServerId { connection, started_us: 0, backend: 0 };
         let mut writers = Vec::with_capacity(rows.len());
         for row in &rows {
@@ -147,32 +165,17 @@ impl ScoutQueries for PostgresScoutQueries {
         let most = Looked::ROWS_MAX as i64;
         let params: Params<'_> = &[(&above, Type::INT8), (&look.gaps, Type::INT8_ARRAY), (&most, Type::INT8)];
         let connection = self.connected().await?;
-        let (number, connection) = (serial(&connection), self.connection.insert(connection));
-        let begins = match self.open_since {
-            None => Begins::Now,
-            Some(at) if at.elapsed() < SHARED_FOR => Begins::NotAgain,
-            Some(_) => Begins::Again,
-        };
-        if begins != Begins::NotAgain {
-            (self.open_since, self.seen) = (Some(Instant::now()), None);
-        } else if let (Some(seen), Some(above), []) = (&self.seen, look.above, &*look.gaps) {
+        let number = serial(&connection);
+        self.connection = Some(connection);
+        if let (Some(_), Some(seen), Some(above), []) = (self.open_since, &self.seen, look.above, &*look.gaps)
+        {
             // Most looks find nothing, and the whole statement costs several times as much.
-            let params: Params<'_> = &[(&above, Type::INT8)];
-            let found =
-                self.looking.query_and_stay(connection, begins, DOING, &statements.glance, params).await;
-            match found {
-                Ok(rows) if rows.is_empty() => return Ok(seen.clone()),
-                Ok(_) => {}
-                Err(fault) => {
-                    self.close();
-                    return Err(fault);
-                }
+            let (seen, params): (_, Params<'_>) = (seen.clone(), &[(&above, Type::INT8)]);
+            if self.share(DOING, &statements.glance, params).await?.is_empty() {
+                return Ok(seen);
             }
         }
-        let rows = self.looking.query_and_stay(connection, begins, DOING, &statements.look, params).await;
-        if rows.is_err() {
-            self.close();
-        }
+        let rows = self.share(DOING, &statements.look, params).await;
         let looked = looked(number, &rows?).map_err(|error| fault(DOING, error))?;
         self.seen = Some(Looked { rows: Vec::new(), ..looked.clone() });
         Ok(looked)
@@ -183,6 +186,10 @@ impl ScoutQueries for PostgresScoutQueries {
         let Some(connection) = self.connection.as_ref().filter(|_| self.open_since.is_some()) else {
             return Ok(());
         };
+        if connection.is_closed() {
+            self.close();
+            return Ok(());
+        }
         let ended = answer(DOING, async { Ok(connection.batch_execute("COMMIT").await) }).await;
         match ended.and_then(|ended| ended.map_err(|error| fault(DOING, error))) {
             Ok(()) => self.open_since = None,

@@ -4,15 +4,19 @@
 //! system identifier. A standby and a physical copy have the same one.
 
 use crate::postgres::connection::connect::Database;
-use crate::postgres::connection::fault::answer;
+use crate::postgres::connection::fault::{answer, unavailable};
 use crate::postgres::connection::transaction::{Params, ShortTransaction, examine};
 use crate::postgres::table::TableName;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::text::in_line;
 use std::fmt;
+use std::time::Duration;
+use tokio::time::timeout;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
+/// Claims wait for the comparison of a new connection.
+const COMPARED_WITHIN: Duration = Duration::from_secs(5);
 const READING: &str = "reading the recorded clusters";
 const RECORDING: &str = "recording the clusters";
 
@@ -115,7 +119,9 @@ pub(crate) async fn is_recorded(client: &Client, table: &TableName) -> Result<bo
     const DOING: &str = "comparing the PostgreSQL cluster";
     let sql =
         format!("{} WHERE (s.setting ->> 'system_identifier')::bigint <> ({SYSTEM})", table.render(READ));
-    match answer(DOING, examine(client, client.query_typed(&sql, &[]))).await {
+    let compared = timeout(COMPARED_WITHIN, answer(DOING, examine(client, client.query_typed(&sql, &[]))));
+    let late = || unavailable(DOING, format!("no response within {COMPARED_WITHIN:?}"));
+    match compared.await.unwrap_or_else(|_| Err(late())) {
         Ok(differing) => Ok(differing.is_empty()),
         // Without the privileges, nothing can be compared. The log says so.
         Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Data) => Ok(true),

@@ -69,6 +69,7 @@ LEFT JOIN LATERAL (
     SELECT f.conname AS name, f.conrelid::regclass::text AS place, pg_get_userbyid(c.relowner) AS owner
     FROM pg_constraint AS f JOIN pg_class AS c ON c.oid = f.conrelid
     WHERE f.contype = 'f' AND f.confrelid = r.oid
+      AND (f.confdeltype IN ('c', 'n', 'd') OR f.confupdtype IN ('c', 'n', 'd'))
       AND NOT EXISTS (SELECT FROM pg_roles AS who
                       WHERE who.oid = c.relowner AND (who.rolsuper OR who.rolname = current_user))
       AND ((SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR NOT {key_is_trusted})

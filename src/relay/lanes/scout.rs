@@ -10,7 +10,7 @@ use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::outage::Outage;
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::fence::Writer;
-use crate::relay::lanes::lookout::{Look, Lookout};
+use crate::relay::lanes::lookout::{Look, Lookout, SCAN_EVERY};
 use crate::relay::lanes::marks::{MarksSnapshot, Swept};
 use crate::relay::lanes::scan_order::ScanOrder;
 use crate::relay::lanes::width::Width;
@@ -284,6 +284,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         }
         let snapshot = self.relay.marks.borrow().snapshot(&lanes);
         self.lookout.scans(&mut self.relay.marks.borrow_mut());
+        self.looked_for = Duration::ZERO; // the next look may be fast again
         let begun = Instant::now();
         let scan = match self.queries.scan(&lanes, &snapshot).await {
             Err(fault) if fault.kind == FaultKind::TimedOut && self.scan_order.timed_out(&lanes) => {
@@ -397,7 +398,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         } else {
             (self.interval * 2).min(poll_interval.max(POLL_LAST))
         };
-        let look_every = look_every.map(|every| every.max(self.looked_for * LOOK_SHARE));
+        let look_every = look_every.map(|every| every.max((self.looked_for * LOOK_SHARE).min(SCAN_EVERY)));
         let pause = look_every.unwrap_or(self.interval);
         let begun = Instant::now();
         let waits_for_worker = all_taken || !self.relay.board.has_free_worker();

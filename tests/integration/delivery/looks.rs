@@ -68,10 +68,16 @@ async fn look_finds_new_rows_and_filled_gaps_with_the_lanes_of_those_that_are_un
         assert_eq!(queries.look(&above(4, &[2])).await.unwrap().rows, [(2, lane)]);
         let hold = "INSERT INTO app.outbox_hold (topic, reason, error) VALUES ('x', 'unknown-topic', '')";
         run(&outbox.client, hold).await;
-        let held = queries.look(&above(4, &[])).await.unwrap();
+        assert_eq!(queries.look(&above(4, &[])).await.unwrap().rows, []);
+        run(&outbox.client, INSERT).await;
+        assert_eq!(queries.look(&above(4, &[])).await.unwrap().rows, [(5, lane)]);
+        // Looks that share a transaction return the versions that the first of them has read.
+        queries.rest().await.unwrap();
+        let held = queries.look(&above(5, &[])).await.unwrap();
         assert!(held.hold_version > empty.hold_version && held.basis == empty.basis);
         run(&outbox.client, "DELETE FROM app.outbox_hold").await;
-        assert_ne!(queries.look(&above(4, &[])).await.unwrap().basis, empty.basis);
+        queries.rest().await.unwrap();
+        assert_ne!(queries.look(&above(5, &[])).await.unwrap().basis, empty.basis);
     }
     outbox.drop().await;
 }

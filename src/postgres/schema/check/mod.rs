@@ -148,11 +148,9 @@ async fn check_in(
         faults.extend(relations.missing(table, privileges));
     }
     if by == By::Command {
-        if !faults.is_empty() && faults.iter().all(|fault| fault.kind == SchemaFaultKind::Sequence) {
-            // Operators need commands most when something is wrong.
-            let found = format!("a relay does not start:{}", fault::list(&faults));
-            difference = Some(difference.map_or_else(|| found.clone(), |known| format!("{known}; {found}")));
-            faults.clear();
+        let inserts = |privilege: &Privilege| privilege.on == "{outbox}" && privilege.kind == "INSERT";
+        if !privileges.iter().any(inserts) {
+            difference = without_relay(&mut faults, difference);
         }
         faults.extend(rows::act_faults(client, table, privileges).await?);
     }
@@ -242,6 +240,17 @@ const MIGRATE: &str = "run `outbox-relay migrate --config FILE`";
 fn may_migration_fix(kind: SchemaFaultKind, has_payload: bool) -> bool {
     use SchemaFaultKind::{Column, Index, Pending, Sequence};
     matches!(kind, Pending | Index | Sequence) || kind == Column && has_payload
+}
+
+/// A command works while only the sequence is at fault: operators need commands most when something is wrong. The fault becomes
+/// part of the warning.
+fn without_relay(faults: &mut Vec<SchemaFault>, difference: Option<String>) -> Option<String> {
+    if faults.is_empty() || faults.iter().any(|fault| fault.kind != SchemaFaultKind::Sequence) {
+        return difference;
+    }
+    let found = format!("a relay does not start:{}", fault::list(faults));
+    faults.clear();
+    Some(difference.map_or_else(|| found.clone(), |known| format!("{known}; {found}")))
 }
 
 /// Whether only a migration is missing, which may also cause other faults.

@@ -3,7 +3,6 @@
 use super::{Priming, Session, TOPICS_KEPT, Topic, TopicState};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
-use crate::relay::partition::LOOK_UP_EVERY;
 use crate::relay::publisher::{LISTED_FROM, Producer};
 use crate::relay::reason::{UNKNOWN_TOPIC, not_listed};
 use crate::relay::rows::batch::Batch;
@@ -100,8 +99,7 @@ impl<P: Producer> Session<P> {
             self.counts.changes() != std::mem::replace(&mut self.changes_seen, self.counts.changes());
         for topic in &mut self.topics {
             let is_due = topic.looked_up_at.is_none_or(|at| {
-                self.now.duration_since(at) >= LOOK_UP_EVERY
-                    || changed && self.counts.changed_since(&topic.name, at)
+                self.counts.is_due(at, self.now) || changed && self.counts.changed_since(&topic.name, at)
             });
             if let (true, TopicState::Open(primed)) = (is_due, &mut topic.state) {
                 topic.state = TopicState::Due(std::mem::take(primed));

@@ -36,6 +36,8 @@ struct Server {
     asked: Rc<Cell<u32>>,
     scans: Rc<Cell<u32>>,
     looks: Rc<Cell<u32>>,
+    /// How long a look takes.
+    look_takes: Rc<Cell<Duration>>,
     /// A row that the next look finds.
     inserted: Rc<RefCell<Option<(i64, Lane)>>>,
 }
@@ -62,6 +64,7 @@ impl ScoutQueries for Server {
     }
     async fn look(&mut self, look: &Look) -> Result<Looked, Fault> {
         self.looks.set(self.looks.get() + 1);
+        sleep(self.look_takes.get()).await;
         let new = self.inserted.borrow_mut().take_if(|(id, _)| look.above.is_some_and(|above| *id > above));
         let rows = new.map(|(id, lane)| (id, Some(lane))).into_iter().collect();
         self.answer(Looked { server: SERVER, hold_version: 1, basis: -1, rows })
@@ -130,6 +133,26 @@ async fn an_outage_of_the_scout_ends_when_its_fence_works_again() {
         server.unavailable.set(false);
         sleep(SWEEP_EVERY / 4).await;
         assert_eq!(relay.health.postgres.lasts(), None, "before the next sweep");
+    };
+    scout_during(&relay, &server, watching).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_are_rare_while_they_are_slow_and_only_then() {
+    let (relay, server) = (Rc::new(relay(fixture::limits())), Server::default());
+    let looks_in_ten_seconds = async || {
+        let before = server.looks.get();
+        sleep(Duration::from_secs(10)).await;
+        server.looks.get() - before
+    };
+    let watching = async {
+        let usual = looks_in_ten_seconds().await;
+        server.look_takes.set(Duration::from_secs(1));
+        assert!((1..=10).contains(&looks_in_ten_seconds().await));
+        server.look_takes.set(Duration::ZERO);
+        sleep(Duration::from_secs(2)).await;
+        let again = looks_in_ten_seconds().await;
+        assert!(again * 2 > usual, "{again} after {usual}");
     };
     scout_during(&relay, &server, watching).await;
 }
