@@ -31,7 +31,7 @@ use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -259,7 +259,8 @@ impl<'a> Start<'a> {
         let marks = Rc::new(RefCell::new(Marks::new()));
         let topics = facts.topics(&config.outbox);
         let relay = Rc::new(Relay::new(kafka, topics, limits(config), marks, Arc::clone(&stats)));
-        relay.counts.follow_the_clock();
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        relay.counts.follow_the_clock(since);
         let record_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
         let statements = Rc::new(Statements::new(
             &config.outbox.table,

@@ -11,7 +11,7 @@ use crate::relay::health::stats::Stats;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// How often a session looks up a topic that is in use. It begins with the clock, so that all relays use a new number of partitions
@@ -43,9 +43,8 @@ impl Counts {
         Counts { stats, ..Counts::default() }
     }
 
-    /// Looks topics up when all relays do.
-    pub(crate) fn follow_the_clock(&self) {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    /// Looks topics up when all relays do. `since` is the time since a moment that is the same for all, such as that of Unix.
+    pub(crate) fn follow_the_clock(&self, since: Duration) {
         let gone = Duration::from_nanos((since.as_nanos() % LOOK_UP_EVERY.as_nanos()) as u64);
         self.all_at.set(Instant::now().checked_sub(gone));
     }
@@ -163,8 +162,8 @@ mod tests {
         advance(Duration::from_millis(1)).await;
         assert!([&first, &second].iter().all(|counts| counts.is_due(at, Instant::now())));
         let counts = Counts::default();
-        counts.follow_the_clock();
-        assert!(counts.all_at.get().is_none_or(|at| at.elapsed() < LOOK_UP_EVERY));
+        counts.follow_the_clock(3 * LOOK_UP_EVERY);
+        assert_eq!(counts.all_at.get(), Some(Instant::now()));
     }
 
     #[test]

@@ -148,10 +148,7 @@ async fn check_in(
         faults.extend(relations.missing(table, privileges));
     }
     if by == By::Command {
-        let inserts = |privilege: &Privilege| privilege.on == "{outbox}" && privilege.kind == "INSERT";
-        if !privileges.iter().any(inserts) {
-            difference = without_relay(&mut faults, difference);
-        }
+        difference = without_relay(&mut faults, difference, privileges);
         faults.extend(rows::act_faults(client, table, privileges).await?);
     }
     match (relations.oid("{outbox}"), payload) {
@@ -242,10 +239,16 @@ fn may_migration_fix(kind: SchemaFaultKind, has_payload: bool) -> bool {
     matches!(kind, Pending | Index | Sequence) || kind == Column && has_payload
 }
 
-/// A command works while only the sequence is at fault: operators need commands most when something is wrong. The fault becomes
-/// part of the warning.
-fn without_relay(faults: &mut Vec<SchemaFault>, difference: Option<String>) -> Option<String> {
-    if faults.is_empty() || faults.iter().any(|fault| fault.kind != SchemaFaultKind::Sequence) {
+/// A command that inserts no event works while only the sequence is at fault: operators need commands most when something is wrong.
+/// The fault becomes part of the warning.
+fn without_relay(
+    faults: &mut Vec<SchemaFault>,
+    difference: Option<String>,
+    privileges: &[Privilege],
+) -> Option<String> {
+    let inserts = |privilege: &Privilege| privilege.on == "{outbox}" && privilege.kind == "INSERT";
+    let of_others = |fault: &SchemaFault| fault.kind != SchemaFaultKind::Sequence;
+    if faults.is_empty() || faults.iter().any(of_others) || privileges.iter().any(inserts) {
         return difference;
     }
     let found = format!("a relay does not start:{}", fault::list(faults));
