@@ -253,7 +253,8 @@ impl<'a> Pump<'a> {
             (true, b'P') => {
                 let (name, sql) = name_and_rest(body);
                 let sql = sql.trim_ascii_start();
-                if sql.starts_with(b"UPDATE ") || sql.starts_with(b"DELETE ") {
+                // The statement that marks rows returns how many have the mark.
+                if sql.starts_with(b"DELETE ") || sql.starts_with(b"WITH changed AS (") {
                     self.settlements.insert(name.to_vec());
                 }
                 return None;
@@ -261,6 +262,9 @@ impl<'a> Pump<'a> {
             (true, b'B') => {
                 let (_portal, rest) = name_and_rest(body);
                 self.settles = self.settlements.contains(name_and_rest(rest).0);
+                if self.settles {
+                    self.settled.store(true, Ordering::Relaxed);
+                }
                 return None;
             }
             // The COMMIT may be sent before the settlement is answered.
