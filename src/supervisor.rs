@@ -37,7 +37,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
-/// Shorter intervals deliver sooner, but each look is a transaction.
+/// Shorter intervals deliver sooner, but each look is a round trip.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A flow reads every few milliseconds, so for rarer rows it would cost more than claims.
 const FLOW_GAP: Duration = Duration::from_millis(30);

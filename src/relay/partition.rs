@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often a session looks up a topic that is in use. It begins with the clock, so that all relays use a new number of partitions
-/// from about the same moment on, and no key alternates between two partitions for long.
+/// How often a session looks up a topic that is in use. All relays do it at the same times of the clock, so that a key does not
+/// alternate between two partitions for long after their number has changed.
 pub(crate) const LOOK_UP_EVERY: Duration = Duration::from_secs(30);
 /// Brokers may disagree for this long about a change.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ impl Counts {
         Counts { stats, ..Counts::default() }
     }
 
-    /// Looks topics up when all relays do. `since` is the time since a moment that is the same for all, such as that of Unix.
+    /// Looks topics up when all relays do. `since` is the time since a moment that is the same for all, such as 1970.
     pub(crate) fn follow_the_clock(&self, since: Duration) {
         let gone = Duration::from_nanos((since.as_nanos() % LOOK_UP_EVERY.as_nanos()) as u64);
         self.all_at.set(Instant::now().checked_sub(gone));

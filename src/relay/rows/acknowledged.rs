@@ -15,8 +15,8 @@ use crate::relay::rows::coverage::Coverage;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
-/// The version of a set of holds that nobody has read: of a read that failed, or of a row that a probe published. It is equal to
-/// none, not even to itself.
+/// The version for rows of a read that failed, and for rows that a probe published: the set of holds is unknown, so it is never the
+/// same as another one.
 pub const UNKNOWN_HOLDS: i64 = -1;
 
 /// Acknowledged rows whose settlement is not confirmed.
