@@ -92,6 +92,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     let mut batch = Batch::new(on_rejected).holding_after(limits.rejections_before_hold);
     session.begin(&relay.rows.refusals);
     publish::publish(relay, session, &mut claimed, &mut batch).await;
+    publish::accepted(relay, session, &batch);
     let unjudged = judge_suspects(relay, session, &mut claimed, &mut batch).await;
     // Process reports that arrived while other rows were judged.
     session.absorb(&mut batch);

@@ -140,6 +140,18 @@ fn probed_just_now() -> Fault {
     Fault { kind: FaultKind::Probed, doing: "reading events", message }
 }
 
+/// Records which topics accepted rows. This comes before refused rows are judged: acks that were sent before a refusal show
+/// nothing about the rows after it.
+pub(super) fn accepted<E: Event, P: Publisher>(
+    relay: &Relay<P>,
+    session: &Session<P::Producer>,
+    batch: &Batch<E>,
+) {
+    for (topic, _) in session.tally(batch) {
+        relay.rows.refusals.accepted(topic, 0);
+    }
+}
+
 /// Counts what Kafka acknowledged, once all reports of the batch have arrived.
 pub(super) fn reported<E: Event, P: Publisher>(
     relay: &Relay<P>,
@@ -150,7 +162,6 @@ pub(super) fn reported<E: Event, P: Publisher>(
     let mut acknowledged = false;
     for (topic, Tally { rows, bytes }) in session.tally(batch) {
         relay.stats.count_topic(topic, rows, bytes);
-        relay.rows.refusals.accepted(topic, 0);
         acknowledged = true;
     }
     if acknowledged {

@@ -77,9 +77,16 @@ impl Refusals {
         }
     }
 
-    /// Records that rows were accepted. `size` is that of the largest, or 0 if it is unknown.
+    /// Records that rows were accepted. `size` is that of the largest, or 0 if it is unknown. Rows that were refused unsent
+    /// after these were sent still count.
     pub(crate) fn accepted(&self, topic: &str, size: usize) {
-        self.topics.borrow_mut().remove(topic);
+        let mut topics = self.topics.borrow_mut();
+        if let Some(rows) = topics.get_mut(topic) {
+            rows.count = rows.unsent;
+            if rows.count == 0 {
+                topics.remove(topic);
+            }
+        }
         self.sizes.accepted(topic, size);
     }
 }
@@ -159,7 +166,7 @@ mod tests {
         refusals.sent("a");
         assert_eq!(refusals.refused_unsent("a", row(5)), 2, "Kafka has not accepted the row yet");
         refusals.accepted("a", 10);
-        assert_eq!(refusals.refused_unsent("a", row(6)), 1);
+        assert_eq!(refusals.refused_unsent("a", row(6)), 2, "row 5 was not sent before the accepted one");
         refusals.sent("a");
         assert!(refusals.topics.borrow().is_empty());
     }
