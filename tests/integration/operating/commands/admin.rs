@@ -1,10 +1,8 @@
 //! The admin endpoint of a running relay.
 
 use super::{Ended, Setup, binary, kafka, nowhere};
+use crate::support::topics;
 use outbox_relay::admin::metrics::CATALOGUE;
-use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -118,7 +116,7 @@ async fn metrics_show_the_whole_catalogue_and_are_counted() {
 async fn published_events_are_counted_and_timed() {
     let setup = Setup::migrated("published").await;
     let kind = format!("counted_{}", std::process::id());
-    create_topic(&format!("events.{kind}")).await;
+    topics::create(&format!("events.{kind}"), 3, &[]).await;
     let relay = Running::start(&setup);
     setup
         .sql(&format!(
@@ -134,16 +132,6 @@ async fn published_events_are_counted_and_timed() {
     assert_eq!(setup.number("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL").await, 0);
     drop(relay);
     setup.drop(&[]).await;
-}
-
-async fn create_topic(name: &str) {
-    let admin: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", kafka()).create().unwrap();
-    let topic = NewTopic::new(name, 3, TopicReplication::Fixed(1));
-    let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
-    for created in admin.create_topics([&topic], &options).await.unwrap() {
-        created.unwrap();
-    }
 }
 
 #[tokio::test]
