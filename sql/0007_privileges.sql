@@ -61,3 +61,7 @@ BEGIN
         EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', known.object, coalesce(known.grantee, 'PUBLIC'));
     END LOOP;
 END $$;
+
+-- The payload of a dead letter is stored as it was in the outbox. Otherwise the server would try again to compress a large one that
+-- it could not compress there, which takes most of the time of a move.
+ALTER TABLE {dead_letter} ALTER COLUMN payload SET STORAGE EXTERNAL;

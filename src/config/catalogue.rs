@@ -59,7 +59,7 @@ settings! {
             "File that contains the password. The file is reloaded for each connection."
         ): Option<SecretSource>, Text, Unset("secret"), NextConnection,
             "The password. It overrides the password in the url. If the environment sets another url, the password \
-             in the\nconfiguration file is not used: include the password in that url.";
+             in the\nconfiguration file is not used: set OUTBOX_RELAY__POSTGRES__PASSWORD as well.";
         password_command: Option<PasswordCommand>, Command, Unset("[\"aws\", \"rds\", \"generate-db-auth-token\", \"--hostname\", \"db\", \"--port\", \"5432\", \"--username\", \"outbox_relay\"]"), NextConnection,
             "Program, with its arguments, that prints the password. Use it instead of password or password_file. It \
              is \

@@ -24,7 +24,11 @@ const REMEDIES: &[(&str, &str)] = &[
         "check the host and the port in [postgres] url, and whether the server is running",
     ),
     ("failed to lookup address information", "check the host in [postgres] url, and DNS"),
-    ("password missing", "set [postgres] password_file: the server requires a password"),
+    (
+        "password missing",
+        "the server requires a password: set [postgres] password_file or, if the environment sets the url, \
+         OUTBOX_RELAY__POSTGRES__PASSWORD",
+    ),
     ("unsupported authentication method", "use scram-sha-256 or cert in pg_hba.conf"),
     (
         "may be used",

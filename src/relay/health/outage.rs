@@ -36,6 +36,8 @@ pub(crate) struct Outage {
 struct Current {
     episode: Episode,
     reported: bool,
+    /// The latest one.
+    error: String,
     /// The outage is over when it works for all of these again.
     parties: HashSet<usize>,
 }
@@ -77,9 +79,11 @@ impl Outage {
             None => current.insert(Current {
                 episode: Episode::begin(),
                 reported: false,
+                error: String::new(),
                 parties: HashSet::new(),
             }),
         };
+        outage.error = error.to_string();
         outage.parties.insert(party);
         if outage.reported || outage.episode.age() < self.patience {
             tracing::debug!("{} still {}: {error}", self.what, self.states.0);
@@ -125,9 +129,10 @@ impl Outage {
     }
 
     /// The same, if something has failed within [`QUIET`].
-    pub(crate) fn still_fails(&self) -> Option<Duration> {
+    pub(crate) fn still_fails(&self) -> Option<(Duration, String)> {
         let current = self.current.borrow();
-        current.as_ref().filter(|outage| outage.episode.quiet() < QUIET).map(|outage| outage.episode.age())
+        let outage = current.as_ref().filter(|outage| outage.episode.quiet() < QUIET)?;
+        Some((outage.episode.age(), outage.error.clone()))
     }
 }
 

@@ -177,10 +177,10 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                 () = self.relay.board.stopped() => break,
                 () = sleep(patience) => self.relay.board.stop(),
             }
-            if self.relay.health.postgres.still_fails().is_some_and(|time| time > patience) {
+            if let Some((_, error)) = self.relay.health.postgres.still_fails().filter(|(time, _)| *time > patience) {
                 self.relay.board.stop();
                 let message =
-                    format!("PostgreSQL was unavailable for more than the publish_timeout of {patience:?}");
+                    format!("PostgreSQL was unavailable for more than the publish_timeout of {patience:?}: {error}");
                 return Err(Fault { kind: FaultKind::Unavailable, doing: "publishing the backlog", message });
             }
             if self.round().await? == Work::NoneAnywhere {
