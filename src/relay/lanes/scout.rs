@@ -177,10 +177,13 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                 () = self.relay.board.stopped() => break,
                 () = sleep(patience) => self.relay.board.stop(),
             }
-            if let Some((_, error)) = self.relay.health.postgres.still_fails().filter(|(time, _)| *time > patience) {
+            if let Some((_, error)) =
+                self.relay.health.postgres.still_fails().filter(|(time, _)| *time > patience)
+            {
                 self.relay.board.stop();
-                let message =
-                    format!("PostgreSQL was unavailable for more than the publish_timeout of {patience:?}: {error}");
+                let message = format!(
+                    "PostgreSQL was unavailable for more than the publish_timeout of {patience:?}: {error}"
+                );
                 return Err(Fault { kind: FaultKind::Unavailable, doing: "publishing the backlog", message });
             }
             if self.round().await? == Work::NoneAnywhere {
