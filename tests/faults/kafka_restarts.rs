@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::kafka_server::KafkaServer;
 use crate::support::outbox::Outbox;
-use crate::support::relay::RelayProcess;
+use crate::support::relay::{Relay, RelayProcess};
 use crate::support::wait::{STALLED, assert_within, wait_until};
 use crate::support::writers::{Load, Writers};
 
@@ -13,10 +13,19 @@ const MIB: u64 = 1 << 20;
 
 /// A relay, and writers that continue whatever happens to Kafka.
 async fn in_flow(kafka: &KafkaServer, test: &str, publish_timeout: &str) -> (Outbox, RelayProcess, Writers) {
+    in_flow_with(kafka, test, &[("publish_timeout", publish_timeout)]).await
+}
+
+async fn in_flow_with(
+    kafka: &KafkaServer,
+    test: &str,
+    settings: &[(&str, &str)],
+) -> (Outbox, RelayProcess, Writers) {
     let mut outbox = Outbox::on(&kafka.cluster(), test).await;
     outbox.create_topic("order", 6).await;
     let keys = outbox.add_aggregates("order", 100).await;
-    let relay = outbox.relay().set("relay", "publish_timeout", publish_timeout).start().await;
+    let set = |relay: Relay, (name, value): &(&str, &str)| relay.set("relay", name, *value);
+    let relay = settings.iter().fold(outbox.relay(), set).start().await;
     let writers = Writers::start(
         &outbox,
         &keys,
@@ -61,10 +70,13 @@ async fn kafka_killed_during_a_batch_loses_and_reorders_nothing() {
     assert_whole(outbox, relay, writers).await;
 }
 
+/// A broker that stops may have stored a request without answering it. The same producer sends it again, and the broker recognizes
+/// it. After two thirds of `takeover_timeout` without an answer, another producer does: a busy machine may start Kafka later than that.
 #[tokio::test]
 async fn kafka_stopped_and_started_repeats_nothing() {
     let mut kafka = KafkaServer::start().await;
-    let (outbox, relay, writers) = in_flow(&kafka, "kafka_stopped", "45s").await;
+    let patient = [("publish_timeout", "120s"), ("takeover_timeout", "120s")];
+    let (outbox, relay, writers) = in_flow_with(&kafka, "kafka_stopped", &patient).await;
     for stop in 1..=2 {
         outbox.wait_until_settled(2_000, STALLED).await;
         kafka.stop().await;
