@@ -140,13 +140,16 @@ fn probed_just_now() -> Fault {
     Fault { kind: FaultKind::Probed, doing: "reading events", message }
 }
 
-/// Records which topics accepted rows. This comes before refused rows are judged: acks that were sent before a refusal show
-/// nothing about the rows after it.
+/// Records which topics accepted rows. This comes before refused rows are judged, because rows that were sent before a refused one
+/// show nothing about those after it.
 pub(super) fn accepted<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &Session<P::Producer>,
     batch: &Batch<E>,
 ) {
+    if relay.rows.refusals.is_empty() {
+        return;
+    }
     for (topic, _) in session.tally(batch) {
         relay.rows.refusals.accepted(topic, 0);
     }

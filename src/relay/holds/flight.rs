@@ -167,6 +167,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         let sent: Vec<&E> = acknowledged.iter().map(|probe| &probe.row).chain(&recovered).collect();
         let settled = settle(relay, claim, &sent).await?;
         for Probe { due, row, .. } in acknowledged {
+            // The row of a probe was sent after every row that was refused unsent.
             relay.rows.refusals.sent(&due.topic);
             relay.rows.refusals.accepted(&due.topic, row.size());
             found.acknowledged(due.topic, is_recorded(&settled, &row));

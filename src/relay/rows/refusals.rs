@@ -77,6 +77,11 @@ impl Refusals {
         }
     }
 
+    /// Whether no topic has refused a row since it last accepted one.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.topics.borrow().is_empty()
+    }
+
     /// Records that rows were accepted. `size` is that of the largest, or 0 if it is unknown. Rows that were refused unsent
     /// after these were sent still count.
     pub(crate) fn accepted(&self, topic: &str, size: usize) {
