@@ -4,6 +4,7 @@ use crate::relay::event::Event;
 use crate::relay::failure::{Failure, Rejection};
 use std::collections::HashSet;
 use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 
 /// From this number on, topics are compared with the list of all topics before each one is looked up. Looking up thousands of
 /// missing topics one by one takes seconds, and the client keeps asking for each of them.
@@ -77,14 +78,29 @@ pub trait Producer {
     /// Waits until nothing is in flight or something has failed, or with `any` until there is a report. Cancel-safe.
     async fn quiet(&mut self, any: bool);
 
-    /// Purges queued records that are not being sent yet. Nothing may be sent afterwards.
-    fn stop(&mut self);
+    /// Takes back the records without a report. A record that was taken back must not be overtaken by a later one in flight
+    /// that is sent again. Nothing may be sent afterwards.
+    fn take_back(&mut self);
 
     /// Waits until nothing is in flight, even after a failure. Cancel-safe.
     async fn drained(&mut self);
 
+    /// Ends the sending, see [`stop`].
+    async fn stop(&mut self, within: Duration) {
+        stop(self, within).await;
+    }
+
     /// Drops the producer with its queue. Records that are already being sent may be stored later.
     fn abandon(self);
+}
+
+/// Ends the sending of a producer: waits up to this time for reports, so that fewer records have to be sent again, and takes
+/// back the others. Until a record fails, all of them are still sent in order, so none is taken back earlier.
+pub async fn stop<P: Producer + ?Sized>(producer: &mut P, within: Duration) {
+    let until = Instant::now() + within;
+    _ = timeout_at(until, producer.quiet(false)).await;
+    producer.take_back();
+    _ = timeout_at(until, producer.drained()).await;
 }
 
 /// Why a row was not sent.

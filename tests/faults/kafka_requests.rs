@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::support::kafka_proxy::{Action, Proxy};
 use crate::support::kafka_wire::{NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER, Produce};
@@ -135,6 +136,42 @@ async fn assert_only_late_duplicates(outbox: Outbox, proxy: &Proxy, held: &Mutex
     print!("{} records were stored late: {report}", held.records);
     report.assert_sound();
     assert!(report.duplicates >= held.records as usize, "{report}");
+    assert_eq!(outbox.dead_letters().await, 0);
+    outbox.drop().await;
+}
+
+/// The first request is refused and waits to be sent again. The second one is on its way while the session ends: the broker
+/// refuses it too, and the client sends it again under a new epoch, in which nothing precedes it.
+#[tokio::test]
+async fn request_is_not_stored_before_one_that_was_taken_back_when_the_session_ended() {
+    const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
+    let outbox = Outbox::create("taken_back", 1).await;
+    let proxy = Proxy::open().await;
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&seen);
+    proxy.act(move |produce| {
+        if produce.first_sequence == 0 {
+            return Action::Pass;
+        }
+        match counter.fetch_add(1, Ordering::Relaxed) {
+            0 => Action::Refuse(NOT_ENOUGH_REPLICAS),
+            _ => Action::Hold,
+        }
+    });
+    let relay = through(&proxy, &outbox).set("relay", "publish_timeout", "2s").set("relay", "workers", 1);
+    let relay = relay.set_kafka_property("socket.timeout.ms", "60000");
+    let mut relay = relay.set_kafka_property("batch.size", "20000").start().await;
+    rows::insert(&outbox, "order", 1, 0..20, Filling::Random(8_000)).await;
+    wait_until("a request is delayed", STALLED, async || seen.load(Ordering::Relaxed) >= 2).await;
+    // The delay ends while the session waits for its last reports. It is part of the fault, not a wait for a result.
+    tokio::time::sleep(PUBLISH_TIMEOUT + Duration::from_secs(1)).await;
+    proxy.release();
+    relay.wait_for_log("session ended").await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    let report = outbox.check().await;
+    print!("{report}");
+    report.assert_sound();
     assert_eq!(outbox.dead_letters().await, 0);
     outbox.drop().await;
 }

@@ -209,6 +209,8 @@ pub enum Sabotage {
     ResentOnSameProducer,
     /// Rows are still accepted while the queue is purged.
     EnqueuedWhilePurged,
+    /// When a session ends, queued rows are taken back while later ones are in flight, which are then sent again.
+    QueueTakenBackAlone,
     /// A missing topic fails its rows one by one, and the same session continues once the topic exists.
     TopicCreatedMidBatch,
     /// A new session starts with several rows.

@@ -65,6 +65,12 @@ fn bad_rows(seed: u64) -> Plan {
     Plan { poison: 100, request_refused: 200, ..Plan::busy(seed) }
 }
 
+/// Sessions end while requests are refused for a moment.
+fn partitions_that_are_stuck(seed: u64) -> Plan {
+    let kinds = &[Disaster::PartitionStuck];
+    Plan { request_refused: 700, keys: 4, disasters: 12, kinds, ..Plan::busy(seed) }
+}
+
 fn topics_that_are_deleted_and_created(seed: u64) -> Plan {
     let kinds = &[Disaster::TopicDeleted, Disaster::TopicFlickers];
     Plan { request_refused: 200, disasters: 5, kinds, ..Plan::busy(seed) }
@@ -250,6 +256,11 @@ fn sending_again_on_the_same_producer() {
 #[test]
 fn sending_while_the_queue_is_purged() {
     must_be_caught(Sabotage::EnqueuedWhilePurged, faults_of_kafka, 100, ORDER);
+}
+
+#[test]
+fn taking_back_queued_rows_while_later_ones_are_in_flight() {
+    must_be_caught(Sabotage::QueueTakenBackAlone, partitions_that_are_stuck, 500, ORDER);
 }
 
 #[test]

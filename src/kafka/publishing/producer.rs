@@ -189,8 +189,13 @@ impl Producer for KafkaProducer {
         self.reports.wait(any, |reports| reports.in_flight() == 0 || reports.has_failed()).await;
     }
 
-    fn stop(&mut self) {
-        self.producer.purge(PurgeConfig::default().queue().non_blocking());
+    // A request that is refused for a moment returns to the queue, while later ones are in flight. If the queue alone were
+    // purged then, librdkafka would send the later ones again under a new epoch, in which nothing has to precede them. After a
+    // fatal error it sends nothing again, so the reports of records in flight are still useful.
+    fn take_back(&mut self) {
+        let taken_back = PurgeConfig::default().queue().non_blocking();
+        let is_fatal = self.producer.client().fatal_error().is_some();
+        self.producer.purge(if is_fatal { taken_back } else { taken_back.inflight() });
     }
 
     async fn drained(&mut self) {

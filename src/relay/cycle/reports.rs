@@ -234,6 +234,6 @@ pub(super) fn not_acknowledged<P: Publisher>(relay: &Relay<P>, session: &Session
 /// are stuck: they may have just recovered, and these rows would be duplicates.
 pub(super) async fn collect_reports<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Batch<E>) {
     session.absorb(batch);
-    let _ = timeout(COLLECT_REPORTS_WITHIN, session.purge()).await;
+    session.stop(COLLECT_REPORTS_WITHIN).await;
     session.absorb(batch);
 }

@@ -236,11 +236,9 @@ impl<P: Producer> Session<P> {
         }
     }
 
-    /// After a failure, purges queued records and waits for the reports of those already being sent, so that fewer have to
-    /// be sent again. Call [`Session::absorb`] afterwards.
-    pub(crate) async fn purge(&mut self) {
-        self.producer.stop();
-        self.producer.drained().await;
+    /// Ends a closed session. Call [`Session::absorb`] afterwards.
+    pub(crate) async fn stop(&mut self, within: Duration) {
+        self.producer.stop(within).await;
     }
 
     /// Processes the reports that have arrived, and sends the rows that waited for the first row of their partition.

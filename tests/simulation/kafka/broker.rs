@@ -61,6 +61,7 @@ struct Partition {
 
 /// What a partition knows about a producer.
 struct Known {
+    epoch: u32,
     next: u64,
     recent: Vec<(u64, u64)>,
 }
@@ -196,15 +197,16 @@ impl Broker {
     }
 
     /// Whether the partition was created again after the producer sent records to the old one.
-    pub fn is_new_to(&self, producer: u64, place: Place, first: u64) -> bool {
+    pub fn is_new_to(&self, (producer, epoch): (u64, u32), place: Place, first: u64) -> bool {
         let state = self.state.borrow();
         let topic = &state.topics[place.topic as usize];
         let known = topic.partitions[place.partition as usize].producers.contains_key(&producer);
-        topic.exists && first > 0 && !known
+        topic.exists && (first > 0 || epoch > 0) && !known
     }
 
-    /// Handles a request that arrives.
-    pub fn request(&self, producer: u64, place: Place, first: u64, rows: &[SimEvent]) -> Answer {
+    /// Handles a request of this producer and epoch that arrives.
+    pub fn request(&self, sender: (u64, u32), place: Place, first: u64, rows: &[SimEvent]) -> Answer {
+        let producer = sender.0;
         let mut state = self.state.borrow_mut();
         let State { topics, poison, .. } = &mut *state;
         let topic = &mut topics[place.topic as usize];
@@ -227,11 +229,12 @@ impl Broker {
         } else if self.world.fails(self.world.plan.session_fatal) {
             Answer::Fatal
         } else {
-            let (answer, is_new) = partition.append(producer, first, rows.len() as u64);
+            let (answer, is_new) = partition.append(sender, first, rows.len() as u64);
             stored = is_new;
             answer
         };
-        self.world.note("Kafka receives (producer, place, sequence)", (producer, place, first, answer));
+        self.world
+            .note("Kafka receives (producer and epoch, place, sequence)", (sender, place, first, answer));
         if let (Answer::Invalid | Answer::TooLarge, [alone]) = (answer, rows) {
             self.promises.refused_alone(alone.identity);
         }
@@ -251,9 +254,15 @@ impl Broker {
 
 impl Partition {
     /// Appends a request unless it is a duplicate. Also returns whether it was appended. A partition that does not know
-    /// the producer accepts any sequence number.
-    fn append(&mut self, producer: u64, first: u64, rows: u64) -> (Answer, bool) {
-        let known = self.producers.entry(producer).or_insert(Known { next: first, recent: Vec::new() });
+    /// the producer accepts any sequence number. One that knows it begins each higher epoch at 0.
+    fn append(&mut self, (producer, epoch): (u64, u32), first: u64, rows: u64) -> (Answer, bool) {
+        let unknown = Known { epoch, next: first, recent: Vec::new() };
+        let known = self.producers.entry(producer).or_insert(unknown);
+        if known.epoch < epoch && first == 0 {
+            *known = Known { epoch, next: 0, recent: Vec::new() };
+        } else if known.epoch != epoch {
+            return (Answer::OutOfOrder, false);
+        }
         if known.recent.contains(&(first, rows)) {
             return (Answer::Stored, false);
         }

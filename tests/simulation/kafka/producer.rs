@@ -8,10 +8,12 @@ use crate::plan::Sabotage;
 use crate::world::{World, add};
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::{Failure, FailureKind, Rejection};
-use outbox_relay::relay::publisher::{DeliveryReport, Producer, Refusal};
+use outbox_relay::relay::publisher::{self, DeliveryReport, Producer, Refusal};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 /// An idempotent producer.
 pub struct SimProducer {
@@ -39,6 +41,8 @@ pub(super) struct Sending {
     pub gaps: bool,
     /// No more rows may be sent.
     pub fatal: bool,
+    /// A request was refused permanently: nothing is sent again either.
+    pub dead: bool,
     pub abandoned: bool,
 }
 
@@ -110,7 +114,7 @@ impl Shared {
         }
     }
 
-    /// Removes rows that are queued but not in flight.
+    /// Removes rows that are queued but not in flight. A request that was refused for a moment is queued.
     fn purge(&self) {
         let world = &self.cluster.broker.world;
         let half = world.breaks(Sabotage::EnqueuedWhilePurged) && !self.state.borrow().abandoned;
@@ -119,8 +123,7 @@ impl Shared {
             let mut state = self.state.borrow_mut();
             state.fatal |= !half;
             for queue in state.queues.iter_mut().flatten() {
-                let rows = if half { queue.waiting.len().div_ceil(2) } else { queue.waiting.len() };
-                purged.extend(queue.waiting.drain(..rows));
+                purged.extend(queue.take_queued(half));
             }
         }
         for row in purged {
@@ -128,10 +131,24 @@ impl Shared {
         }
     }
 
+    /// Removes all rows. Requests in flight may still be stored, but nothing is sent again.
+    fn purge_all(&self) {
+        self.state.borrow_mut().abandoned = true;
+        self.purge();
+        let state = self.state.borrow();
+        let in_flight: Vec<queue::Row> = state.queues.iter().flatten().flat_map(Queue::in_flight).collect();
+        drop(state);
+        for row in in_flight {
+            self.report(&row, Err(Failure::unknown("purged in flight")));
+        }
+    }
+
     /// A request was refused permanently. A producer without gaps sends nothing more.
     pub fn die(&self) {
+        let world = &self.cluster.broker.world;
         let gaps = self.state.borrow().gaps;
-        if !gaps && !self.cluster.broker.world.breaks(Sabotage::GapsAfterRefusal) {
+        if !gaps && !world.breaks(Sabotage::GapsAfterRefusal) {
+            self.state.borrow_mut().dead = !world.breaks(Sabotage::EnqueuedWhilePurged);
             self.purge();
         }
     }
@@ -232,9 +249,20 @@ impl Producer for SimProducer {
         self.shared.wait(quiet).await;
     }
 
-    fn stop(&mut self) {
-        if !self.world().breaks(Sabotage::GapsAfterRefusal) {
+    fn take_back(&mut self) {
+        if self.world().breaks(Sabotage::GapsAfterRefusal) {
+            return;
+        }
+        let is_dead = self.shared.state.borrow().dead;
+        if is_dead { self.shared.purge() } else { self.shared.purge_all() }
+    }
+
+    async fn stop(&mut self, within: Duration) {
+        if self.world().breaks(Sabotage::QueueTakenBackAlone) {
             self.shared.purge();
+            _ = timeout(within, self.drained()).await;
+        } else {
+            publisher::stop(self, within).await;
         }
     }
 

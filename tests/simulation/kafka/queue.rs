@@ -20,6 +20,8 @@ const REQUEST_ROWS: u64 = 3;
 const MISSING_MAX: Duration = Duration::from_secs(3);
 /// The maximum delay of requests from an abandoned producer.
 const LATE_MAX_MS: u64 = 30_000;
+/// The maximum time between two answers on a connection.
+const ANSWERS_APART_MS: u64 = 20;
 /// `retry.backoff.max.ms`.
 const RETRY_MOST: Duration = Duration::from_secs(1);
 
@@ -30,7 +32,11 @@ pub struct Queue {
     /// Requests in flight, in order.
     window: VecDeque<Request>,
     pub producer: u64,
+    /// The client raises it to send requests again after an earlier one has failed. Sequence numbers then begin at 0 again.
+    epoch: u32,
     next: u64,
+    /// The first sequence number that is not acknowledged.
+    acknowledged: u64,
     /// The number of rows that were accepted.
     pub accepted: u32,
     missing_since: Option<Instant>,
@@ -48,12 +54,45 @@ pub struct Row {
 struct Request {
     first: u64,
     rows: Vec<Row>,
+    /// It was refused for a moment and has returned to the client's queue, while later requests are in flight.
+    queued: bool,
 }
 
 impl Queue {
     /// Continues as another producer.
     pub fn restart(&mut self, producer: u64) {
-        (self.producer, self.next) = (producer, 0);
+        (self.producer, self.epoch, self.next, self.acknowledged) = (producer, 0, 0, 0);
+    }
+
+    /// Takes out the rows that are not in flight, or some of those that wait.
+    pub fn take_queued(&mut self, half: bool) -> Vec<Row> {
+        if half {
+            return self.waiting.drain(..self.waiting.len().div_ceil(2)).collect();
+        }
+        let (queued, in_flight) = self.window.drain(..).partition(|request| request.queued);
+        self.window = in_flight;
+        let queued: VecDeque<Request> = queued;
+        queued.into_iter().flat_map(|request| request.rows).chain(self.waiting.drain(..)).collect()
+    }
+
+    /// The rows in flight.
+    pub fn in_flight(&self) -> impl Iterator<Item = Row> {
+        self.window.iter().flat_map(|request| request.rows.iter().copied())
+    }
+
+    fn return_to_queue(&mut self, first: u64) {
+        if let Some(request) = self.window.iter_mut().find(|request| request.first == first) {
+            request.queued = true;
+        }
+    }
+
+    /// Sends the rows in flight again under a new epoch, because a request before them was not stored.
+    fn raise_epoch(&mut self) {
+        (self.epoch, self.next, self.acknowledged) = (self.epoch + 1, 0, 0);
+        for request in &mut self.window {
+            request.first = self.next;
+            self.next += request.rows.len() as u64;
+        }
     }
 
     fn fill_window(&mut self, mut random: impl FnMut() -> u64) {
@@ -62,7 +101,7 @@ impl Queue {
             let rows: Vec<Row> = self.waiting.drain(..rows).collect();
             let first = self.next;
             self.next += rows.len() as u64;
-            self.window.push_back(Request { first, rows });
+            self.window.push_back(Request { first, rows, queued: false });
         }
     }
 }
@@ -75,7 +114,14 @@ pub async fn send(shared: Rc<Shared>, to: Place) {
         process.thawed().await;
         let abandoned = {
             let mut state = shared.state.borrow_mut();
+            let (abandoned, dead) = (state.abandoned, state.dead);
             let queue = state.queue(to);
+            if !abandoned {
+                queue.window.iter_mut().for_each(|request| request.queued = dead);
+            }
+            if dead {
+                return;
+            }
             queue.fill_window(|| world.below(REQUEST_ROWS));
             queue.running = !queue.window.is_empty();
             if !queue.running {
@@ -101,7 +147,7 @@ pub async fn send(shared: Rc<Shared>, to: Place) {
         if shared.state.borrow().abandoned {
             return;
         }
-        match process_answers(&shared, to, &answers) {
+        match process_answers(&shared, to, &answers).await {
             Progress::Made => retries = 0,
             Progress::Stalled => {
                 sleep(Duration::from_millis(50 << retries.min(5)).min(RETRY_MOST)).await;
@@ -116,10 +162,10 @@ pub async fn send(shared: Rc<Shared>, to: Place) {
 /// connection may break between any two.
 fn arrive(shared: &Shared, to: Place) -> Vec<(u64, Answer)> {
     let (broker, world) = (&shared.cluster.broker, &shared.cluster.broker.world);
-    let (producer, window) = {
+    let (producer, epoch, window) = {
         let mut state = shared.state.borrow_mut();
         let queue = state.queue(to);
-        (queue.producer, queue.window.clone())
+        (queue.producer, queue.epoch, queue.window.clone())
     };
     let mut answers = Vec::with_capacity(window.len());
     for request in &window {
@@ -129,9 +175,9 @@ fn arrive(shared: &Shared, to: Place) -> Vec<(u64, Answer)> {
             break;
         }
         let rows: Vec<SimEvent> = request.rows.iter().map(|row| row.event).collect();
-        let is_new =
-            broker.is_new_to(producer, to, request.first) && !world.breaks(Sabotage::NoOffsetIsSuccess);
-        let answer = broker.request(producer, to, request.first, &rows);
+        let is_new = broker.is_new_to((producer, epoch), to, request.first)
+            && !world.breaks(Sabotage::NoOffsetIsSuccess);
+        let answer = broker.request((producer, epoch), to, request.first, &rows);
         if is_new && answer != Answer::Stored {
             // Not modeled, because nothing prevents it: if a topic is deleted and created again during a session, it
             // may refuse one request and accept the next one at any sequence number.
@@ -155,15 +201,26 @@ enum Progress {
     Ended,
 }
 
-fn process_answers(shared: &Shared, to: Place, answers: &[(u64, Answer)]) -> Progress {
+async fn process_answers(shared: &Shared, to: Place, answers: &[(u64, Answer)]) -> Progress {
     let world = &shared.cluster.broker.world;
-    let mut progress = Progress::Stalled;
+    let (mut progress, mut skipped) = (Progress::Stalled, false);
     for (place, (first, answer)) in answers.iter().enumerate() {
+        if *answer == Answer::Retry && place + 1 < answers.len() {
+            // The next answer arrives a moment later.
+            shared.state.borrow_mut().queue(to).return_to_queue(*first);
+            world.pass(ANSWERS_APART_MS).await;
+            if shared.state.borrow().abandoned {
+                return Progress::Ended;
+            }
+        }
         let outcome = match answer {
             Answer::Stored => Ok(()),
             Answer::NoOffset if world.breaks(Sabotage::NoOffsetIsSuccess) => Ok(()),
             Answer::NoOffset => Err(Failure::unknown("acknowledged without an offset")),
-            Answer::OutOfOrder if place > 0 => continue,
+            Answer::OutOfOrder if *first > shared.state.borrow_mut().queue(to).acknowledged => {
+                skipped = true;
+                continue;
+            }
             Answer::Retry | Answer::Silence if world.breaks(Sabotage::ResentOnSameProducer) => {
                 resend_at_the_end(shared, to, *first);
                 return Progress::Stalled;
@@ -189,12 +246,19 @@ fn process_answers(shared: &Shared, to: Place, answers: &[(u64, Answer)]) -> Pro
             let queue = state.queue(to);
             queue.missing_since = None;
             let at = queue.window.iter().position(|request| request.first == *first);
-            at.and_then(|at| queue.window.remove(at)).map(|request| request.rows)
+            let request = at.and_then(|at| queue.window.remove(at));
+            request.map(|request| {
+                queue.acknowledged = request.first + request.rows.len() as u64;
+                request.rows
+            })
         };
         for row in rows.into_iter().flatten() {
             shared.report(&row, outcome.clone());
         }
         progress = Progress::Made;
+    }
+    if skipped {
+        shared.state.borrow_mut().queue(to).raise_epoch();
     }
     progress
 }

@@ -89,7 +89,7 @@ impl Producer for LateReporter {
         }
     }
     async fn quiet(&mut self, _: bool) {}
-    fn stop(&mut self) {}
+    fn take_back(&mut self) {}
     async fn drained(&mut self) {}
     fn abandon(self) {}
 }
