@@ -13,7 +13,7 @@ use super::publishing::statistics::Statistics;
 use super::tokens::Tokens;
 use crate::config::{self, HeaderTemplate};
 use crate::relay::event::Event;
-use crate::relay::failure::Failure;
+use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::health::stats::Stats;
 use crate::relay::publisher::{DeliveryReport, Judged, Producer, Publisher, Refusal};
 use crate::relay::reason::{BROKERS_DOWN, CONFIGURATION, NO_ANSWER, RECORD_TOO_LARGE, TOKEN};
@@ -62,6 +62,8 @@ pub struct KafkaCluster {
     statistics: Option<Arc<Statistics>>,
     /// The producer of the last probe, for the next session.
     spare: RefCell<Option<(Instant, KafkaProducer)>>,
+    /// The producer that judged the last single row.
+    judging: RefCell<Option<(Instant, KafkaProducer)>>,
     /// Changes with every [`KafkaCluster::reconfigure`].
     generation: Cell<u64>,
     /// The topic that was looked up last.
@@ -95,6 +97,7 @@ impl KafkaCluster {
             critical_logs: Arc::default(),
             statistics: None,
             spare: RefCell::new(None),
+            judging: RefCell::new(None),
             generation: Cell::new(0),
             topic: Rc::default(),
             comparison: Comparison::default(),
@@ -125,6 +128,7 @@ impl KafkaCluster {
         self.batch_bytes.set(relay.batch_bytes.as_usize());
         self.publish_timeout.set(relay.publish_timeout);
         self.spare.replace(None);
+        self.judging.replace(None);
         self.generation.set(self.generation.get() + 1);
         self.tokens.iter().for_each(|tokens| tokens.renew());
         match client_config(kafka) {
@@ -335,7 +339,15 @@ impl Publisher for KafkaCluster {
     }
 
     async fn judge<E: Event>(&self, topic: &str, partition: u32, rows: &[&E]) -> Judged {
-        let mut alone = match self.open().await {
+        // A single row can leave no gap, so its producer judges the next one too: opening a producer takes longer than judging.
+        let (single, generation) = (rows.len() == 1, self.generation.get());
+        let kept = single.then(|| self.judging.take()).flatten();
+        let opened = match kept {
+            Some((at, producer)) if at.elapsed() < SPARE_FOR => Ok(producer),
+            _ if single => self.open_for_probes().await,
+            _ => self.open().await,
+        };
+        let mut alone = match opened {
             Ok(producer) => producer,
             Err(failure) => return Judged { acknowledged: 0, failure: Some(failure) },
         };
@@ -345,7 +357,12 @@ impl Publisher for KafkaCluster {
             let behind = publish(&mut alone, topic, partition, others).await;
             judged = Judged { acknowledged: first.len() + behind.acknowledged, ..behind };
         }
-        alone.abandon();
+        let is_clear = judged.failure.as_ref().is_none_or(|failure| failure.kind == FailureKind::Row);
+        if single && is_clear && alone.may_continue() && generation == self.generation.get() {
+            self.judging.replace(Some((Instant::now(), alone)));
+        } else {
+            alone.abandon();
+        }
         if judged.failure.as_ref().is_some_and(|failure| failure.reason == RECORD_TOO_LARGE.word) {
             self.limits.forget(topic);
         }

@@ -62,6 +62,11 @@ impl KafkaProducer {
         !self.reports.has_failed() && !self.reports.is_fatal()
     }
 
+    /// Whether a refused row is all that has failed, and its report has arrived.
+    pub(in crate::kafka) fn may_continue(&self) -> bool {
+        self.reports.in_flight() == 0 && !self.reports.is_fatal() && self.reports.refused().is_none()
+    }
+
     fn cause(&self) -> Option<Failure> {
         cause(&self.producer, &self.reports)
     }
