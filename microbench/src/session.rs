@@ -48,7 +48,7 @@ impl Producer for Accepting {
         reports.extend(self.in_flight.drain(..).map(|index| DeliveryReport { index, outcome: Ok(()) }));
     }
     async fn quiet(&mut self, _: bool) {}
-    fn take_back(&mut self) {}
+    async fn take_back(&mut self) {}
     async fn drained(&mut self) {}
     fn abandon(self) {}
 }

@@ -80,7 +80,7 @@ pub trait Producer {
 
     /// Takes back the records without a report. A record that was taken back must not be overtaken by a later one in flight
     /// that is sent again. Nothing may be sent afterwards.
-    fn take_back(&mut self);
+    async fn take_back(&mut self);
 
     /// Waits until nothing is in flight, even after a failure. Cancel-safe.
     async fn drained(&mut self);
@@ -99,7 +99,7 @@ pub trait Producer {
 pub async fn stop<P: Producer + ?Sized>(producer: &mut P, within: Duration) {
     let until = Instant::now() + within;
     _ = timeout_at(until, producer.quiet(false)).await;
-    producer.take_back();
+    producer.take_back().await;
     _ = timeout_at(until, producer.drained()).await;
 }
 

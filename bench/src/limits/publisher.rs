@@ -63,7 +63,7 @@ impl Producer for Acknowledging {
 
     async fn quiet(&mut self, _: bool) {}
 
-    fn take_back(&mut self) {}
+    async fn take_back(&mut self) {}
 
     async fn drained(&mut self) {}
 

@@ -18,6 +18,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 
 pub(in crate::kafka) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the brokers may take to answer the prober.
@@ -26,6 +27,10 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// librdkafka remembers each missing topic for as long as a producer exists, and asks for all of them every second, in
 /// quadratic time. A producer that has looked up so many is replaced.
 const MISSING_MAX: usize = 256;
+
+/// How often records are taken back while requests may be in flight.
+const TAKE_BACK_ATTEMPTS: usize = 10;
+const TAKE_BACK_EVERY: Duration = Duration::from_millis(5);
 
 /// One idempotent producer with its own polling thread.
 pub struct KafkaProducer {
@@ -69,6 +74,10 @@ impl KafkaProducer {
 
     fn cause(&self) -> Option<Failure> {
         cause(&self.producer, &self.reports)
+    }
+
+    fn is_fatal(&self) -> bool {
+        self.producer.client().fatal_error().is_some()
     }
 
     async fn metadata(&self, topic: &str, within: Duration) -> Result<TopicMetadata, Failure> {
@@ -194,13 +203,22 @@ impl Producer for KafkaProducer {
         self.reports.wait(any, |reports| reports.in_flight() == 0 || reports.has_failed()).await;
     }
 
-    // A request that is refused for a moment returns to the queue, while later ones are in flight. If the queue alone were
-    // purged then, librdkafka would send the later ones again under a new epoch, in which nothing has to precede them. After a
-    // fatal error it sends nothing again, so the reports of records in flight are still useful.
-    fn take_back(&mut self) {
-        let taken_back = PurgeConfig::default().queue().non_blocking();
-        let is_fatal = self.producer.client().fatal_error().is_some();
-        self.producer.purge(if is_fatal { taken_back } else { taken_back.inflight() });
+    // A request that is refused for a moment returns to the queue, while later ones are in flight. If the queue were purged
+    // then, librdkafka would send the later ones again under a new epoch, in which nothing has to precede them. After a fatal
+    // error it sends nothing again, and reports of records in flight are still useful. A purge of a request in flight is such
+    // an error, because of the gapless guarantee. `rd_kafka_purge` empties queues before it reaches the requests, so these
+    // come first, until none is left.
+    async fn take_back(&mut self) {
+        let purge = || PurgeConfig::default().non_blocking();
+        for _ in 0..TAKE_BACK_ATTEMPTS {
+            if self.is_fatal() || self.reports.in_flight() == 0 {
+                break;
+            }
+            self.producer.purge(purge().inflight());
+            let done = |reports: &Reports| reports.is_fatal() || reports.in_flight() == 0;
+            _ = timeout(TAKE_BACK_EVERY, self.reports.wait(false, done)).await;
+        }
+        self.producer.purge(if self.is_fatal() { purge().queue() } else { purge().queue().inflight() });
     }
 
     async fn drained(&mut self) {

@@ -145,7 +145,7 @@ mod tests {
         }
         fn drain(&mut self, _: &mut Vec<DeliveryReport>) {}
         async fn quiet(&mut self, _: bool) {}
-        fn take_back(&mut self) {}
+        async fn take_back(&mut self) {}
         async fn drained(&mut self) {}
         fn abandon(self) {}
     }

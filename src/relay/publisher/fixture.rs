@@ -38,7 +38,7 @@ impl Producer for Silent {
     async fn quiet(&mut self, _: bool) {
         std::future::pending::<()>().await;
     }
-    fn take_back(&mut self) {}
+    async fn take_back(&mut self) {}
     async fn drained(&mut self) {
         std::future::pending::<()>().await;
     }

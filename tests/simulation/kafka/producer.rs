@@ -249,7 +249,7 @@ impl Producer for SimProducer {
         self.shared.wait(quiet).await;
     }
 
-    fn take_back(&mut self) {
+    async fn take_back(&mut self) {
         if self.world().breaks(Sabotage::GapsAfterRefusal) {
             return;
         }

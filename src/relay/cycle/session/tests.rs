@@ -89,7 +89,7 @@ impl Producer for LateReporter {
         }
     }
     async fn quiet(&mut self, _: bool) {}
-    fn take_back(&mut self) {}
+    async fn take_back(&mut self) {}
     async fn drained(&mut self) {}
     fn abandon(self) {}
 }
