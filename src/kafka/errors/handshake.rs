@@ -14,11 +14,18 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 
 const REFUSED: &str = "certificate verify failed";
 
-/// Adds OpenSSL's reason and a remedy to an error about a certificate. Returns other errors unchanged. Blocks for up to a few
-/// seconds.
+/// What librdkafka adds if it notices in the handshake that the broker has closed the connection, but not if it does a moment
+/// later.
+const PLAINTEXT: &str = "connecting to a PLAINTEXT broker listener?";
+
+/// Adds the probable cause to an error about a handshake, and a remedy if it is about a certificate. Returns other errors
+/// unchanged. Blocks for up to a few seconds.
 pub(in crate::kafka) fn explained(error: &str, config: &ClientConfig) -> String {
-    let verdict =
-        if error.contains(REFUSED) { broker(error).and_then(|at| verdict(at, config)) } else { None };
+    let closed = error.contains("Disconnected") && error.contains("SSL_HANDSHAKE");
+    let verdict = match error.contains(REFUSED) {
+        true => broker(error).and_then(|at| verdict(at, config)),
+        false => (closed && !error.contains(PLAINTEXT)).then_some(PLAINTEXT),
+    };
     let text = verdict.map_or_else(|| error.to_owned(), |verdict| format!("{error}: {verdict}"));
     match certificates::remedy(&text) {
         Some(remedy) => format!("{text}. Fix: {remedy}"),
@@ -72,6 +79,16 @@ mod tests {
         assert_eq!(broker(error), Some(("kafka-1.example", 9093)));
         assert_eq!(broker("sasl_ssl://[::1]:9093/1: SSL handshake failed"), Some(("[::1]", 9093)));
         assert_eq!(broker("ssl://kafka"), None);
+    }
+
+    #[test]
+    fn a_connection_that_is_closed_during_the_handshake_may_lead_to_a_listener_without_tls() {
+        let error = "ssl://127.0.0.1:1/bootstrap: Disconnected: SSL connection closed by peer (after 25ms in state SSL_HANDSHAKE)";
+        assert_eq!(explained(error, &ClientConfig::new()), format!("{error}: {PLAINTEXT}"));
+        let complete = format!(
+            "ssl://127.0.0.1:1/bootstrap: SSL handshake failed: Disconnected: {PLAINTEXT} (after 5ms in state SSL_HANDSHAKE)"
+        );
+        assert_eq!(explained(&complete, &ClientConfig::new()), complete);
     }
 
     #[test]
