@@ -410,9 +410,12 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
         break;
     }
     // Rows whose reports are late keep the unknown outcome from above.
-    let _ = timeout(JUDGE_TIMEOUT, producer.drained()).await;
+    let late = timeout(JUDGE_TIMEOUT, producer.drained()).await.is_err();
     let mut reports = Vec::new();
     producer.drain(&mut reports);
+    if late {
+        producer.take_back().await;
+    }
     for DeliveryReport { index, outcome } in reports {
         outcomes[index as usize] = outcome;
     }

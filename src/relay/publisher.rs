@@ -20,8 +20,8 @@ pub trait Publisher {
     /// no broker answers, so nothing may be claimed meanwhile.
     async fn open(&self) -> Result<Self::Producer, Failure>;
 
-    /// Publishes a few rows of one partition in order on another producer than the sessions', the first of them alone, and waits
-    /// for the reports. Only a row that is judged alone can be found at fault. Dropping the future leaves the outcome unknown.
+    /// Publishes a few rows of one partition in order on a producer that no session uses, the first of them alone, and waits for
+    /// the reports. Only a row that is judged alone can be found at fault. Dropping the future leaves the outcome unknown.
     async fn judge<E: Event>(&self, topic: &str, partition: u32, rows: &[&E]) -> Judged;
 
     /// Checks whether the cluster answers and assigns a producer ID.

@@ -28,7 +28,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// quadratic time. A producer that has looked up so many is replaced.
 const MISSING_MAX: usize = 256;
 
-/// How often records are taken back while requests may be in flight.
+/// How many times, and how often, requests in flight are taken back before the queue is.
 const TAKE_BACK_ATTEMPTS: usize = 10;
 const TAKE_BACK_EVERY: Duration = Duration::from_millis(5);
 
