@@ -11,12 +11,17 @@ use crate::settings::Settings;
 use crate::site::Site;
 use outbox_relay::config::{self, Config};
 use outbox_relay::postgres::connection::connect::Database;
+use outbox_relay::postgres::cycle::statements::Statements;
+use outbox_relay::postgres::payload::PayloadType;
 use outbox_relay::postgres::table::TableName;
 use outbox_relay::relay::failure::{Failure, FailureKind};
 use outbox_relay::relay::health::stats::Stats;
 use pg_outbox::topic::TopicTemplate;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+
+/// librdkafka's `message.max.bytes`. The rows of measurements are much smaller.
+pub const RECORD_BYTES_MAX: i32 = 1_000_000;
 
 /// A scratch schema and its topics.
 pub struct Place {
@@ -100,6 +105,17 @@ impl Place {
     /// The scratch outbox.
     pub fn table(&self) -> TableName {
         self.schema.outbox()
+    }
+
+    /// The statements of a measured relay. Apart from constants, they are the same for every route.
+    ///
+    /// # Errors
+    ///
+    /// If the topic of the user's configuration cannot be changed to a scratch topic.
+    pub fn statements(&self) -> Result<Statements, BenchError> {
+        let outbox = &self.config.outbox;
+        let template = scratch_template(&outbox.topic, self.schema.name(), 0)?;
+        Ok(Statements::new(&self.table(), PayloadType::Json, outbox.on_sent, &template, RECORD_BYTES_MAX))
     }
 
     /// The client for topics.

@@ -109,7 +109,7 @@ async fn every_part_is_reported_every_row_arrives_and_nothing_is_left_behind() {
         assert!(steady["latency"]["count"].as_u64().unwrap() > 0, "{steady}");
     }
     let counts = (report["flows"].as_array().unwrap().len(), steady.len());
-    assert_eq!(counts, (2, 3), "{report}");
+    assert_eq!(counts, (2, 4), "{report}");
     for limit in ["claim_and_mark", "claim_and_delete", "produce"] {
         assert!(report["limits"][limit]["rows_per_second"].as_f64().unwrap() > 0.0, "{report}");
     }

@@ -59,6 +59,9 @@ codes! {
     OUTBOX_TRIGGER = Warning, "outbox-trigger",
         "if the trigger suppresses the update, the relay publishes events that it cannot record as sent, and publishes them \
          again after each restart";
+    OUTBOX_CONSTRAINT = Warning, "outbox-constraint",
+        "if the constraint rejects that sent_at is set or that a row is deleted, the relay publishes events that it cannot record as \
+         sent, and publishes them again after each restart, or sent events are never deleted";
     LANES = Error, "lanes",
         "events of a missing lane would never be sent; the relay does not start";
     HOLD_COUNT = Error, "hold-count",

@@ -43,7 +43,7 @@ Parts (select with --only):
   limits         each half of the relay alone: claim and settle, or produce
   drain          publish a backlog of --rows rows: once marking sent rows, once deleting them
   flow           8 writers at full speed for --seconds, without and with a relay
-  steady         100, 1,000 and 5,000 rows/s for --seconds: latency from COMMIT to a consumer
+  steady         10, 100, 1,000 and 5,000 rows/s for --seconds: latency from COMMIT to a consumer
   held-snapshot  the drain while a transaction holds a snapshot open, as a backup does
   hot-key        the drain with one key for all rows, and with one key for half of the rows
 

@@ -4,6 +4,7 @@ use crate::checking::checker::Verdict;
 use crate::limits::Limit;
 use crate::measurements::drain::Drain;
 use crate::measurements::steady::Steady;
+use crate::postgres::statements::StatementCost;
 use crate::processes::usage::Usage;
 use crate::report::{MeasuredFlow, Report, Share};
 use outbox_relay::cli::terminal::output::thousands;
@@ -193,6 +194,17 @@ fn steady(report: &Report, text: &mut String) {
             latency.max_ms,
             cores(usage)
         );
+    }
+    for Steady { rows_per_second, statements, .. } in &report.steady {
+        if statements.is_empty() {
+            continue;
+        }
+        let title = format!("statements at {} rows/s, by time", number(*rows_per_second as f64));
+        _ = writeln!(text, "\n{title:<37}   share  per row       µs");
+        for StatementCost { statement, calls_per_row, us_per_call, share } in statements {
+            let share = share * 100.0;
+            _ = writeln!(text, "  {statement:<35}{share:>7.1}%{calls_per_row:>9.2}{us_per_call:>9.1}");
+        }
     }
 }
 

@@ -8,7 +8,7 @@ mod supply;
 
 use crate::error::BenchError;
 use crate::measurements::drain::rate;
-use crate::place::{Place, Route};
+use crate::place::{Place, RECORD_BYTES_MAX, Route};
 use crate::postgres::load::Shape;
 use crate::processes::usage::{Meter, Party, Reading, Usage};
 use outbox_relay::config::{Config, OnSent};
@@ -74,13 +74,8 @@ pub async fn claim_and_settle(
         .await
         .map_err(|error| BenchError::Configuration(error.to_string()))?;
     let relay = Rc::new(relay(AtOnce { partitions: route.partitions as u32 }, &config, &stats));
-    let statements = Statements::new(
-        &config.outbox.table,
-        facts.payload,
-        on_sent,
-        &config.outbox.topic,
-        1_000_000, // librdkafka's message.max.bytes; the rows here are much smaller
-    );
+    let statements =
+        Statements::new(&config.outbox.table, facts.payload, on_sent, &config.outbox.topic, RECORD_BYTES_MAX);
     let statements = Rc::new(statements);
     let worker = |_| {
         let (database, statements) = (database.clone(), Rc::clone(&statements));

@@ -23,7 +23,7 @@ const WRITERS: u64 = 8;
 /// Rows per transaction: an application that announces one change, and one that imports data.
 const ROWS_PER_TRANSACTION: [u64; 2] = [1, 50];
 /// Rows per second.
-const RATES: [u64; 3] = [100, 1_000, 5_000];
+const RATES: [u64; 4] = [10, 100, 1_000, 5_000];
 const WARM_UP: Duration = Duration::from_secs(2);
 
 /// A part of the measurement.

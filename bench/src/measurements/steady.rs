@@ -12,6 +12,7 @@ use crate::measurements::latency::Latency;
 use crate::place::{Place, Route};
 use crate::postgres::counters::{self, Activity};
 use crate::postgres::load::{self, Shape};
+use crate::postgres::statements::{self, StatementCost};
 use crate::processes::usage::{Meter, Party, Usage};
 use crate::subject::Subject;
 use crate::writers::{Work, Writers, Written};
@@ -67,6 +68,9 @@ pub struct Steady {
     pub usage: Vec<Usage>,
     /// What PostgreSQL wrote, including the writers' own share.
     pub activity: Activity,
+    /// The most expensive statements of the database, including the writers' own. Empty without pg_stat_statements.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub statements: Vec<StatementCost>,
     /// The result of the comparison.
     pub verdict: Verdict,
 }
@@ -120,6 +124,8 @@ pub struct Used {
     pub usage: Vec<Usage>,
     /// What PostgreSQL wrote.
     pub activity: Activity,
+    /// The most expensive statements.
+    pub statements: Vec<StatementCost>,
 }
 
 /// What the writers alone use. Leaves the outbox empty.
@@ -146,11 +152,14 @@ async fn write(
     tokio::time::sleep_until((begun + pace.warm_up).into()).await;
     let (began, before) = (meter.read(), writers.written()());
     let counted = counters::read(place.database()).await?;
+    let executed = statements::read(place.database()).await?;
     let written = writers.finish().await?;
     let ended = meter.read();
     let rows = written.committed.0.iter().sum::<u64>() - before;
     let activity = counters::read(place.database()).await?.since(&counted, rows);
-    Ok((written, Used { usage: meter.used(&began, &ended, rows), activity }))
+    let known = place.statements()?;
+    let statements = statements::read(place.database()).await?.since(&executed, rows, &known);
+    Ok((written, Used { usage: meter.used(&began, &ended, rows), activity, statements }))
 }
 
 fn summary(
@@ -197,6 +206,7 @@ fn summary(
         latency_by_minute: minutes.into_iter().map(Latency::of).collect(),
         usage: used.usage,
         activity: used.activity,
+        statements: used.statements,
         verdict,
     }
 }

@@ -4,4 +4,5 @@ pub mod about;
 pub mod counters;
 pub mod load;
 pub mod schema;
+pub mod statements;
 pub mod writer;

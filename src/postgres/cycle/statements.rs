@@ -149,6 +149,11 @@ impl Statements {
         [&self.backlog, &self.oldest].map(|query| &**query)
     }
 
+    /// The name and the text of every statement of a running relay, to recognize them in the server's statistics.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.all().into_iter().map(|query| (query.name(), (*query).to_owned()))
+    }
+
     /// Every statement of a running relay: those of the cycle in order, then those of the prober and the reaper.
     pub(crate) fn all(&self) -> Vec<Query> {
         let Statements {

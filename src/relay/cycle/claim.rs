@@ -74,7 +74,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         || relay.board.was_elsewhere(lanes)
         || relay.narrowing.claims_first(lanes);
     let rows_max = if claim_first { relay.settings.limits().batch_rows } else { prompt_rows(relay) };
-    let rows_max = relay.narrowing.rows_max(lanes, rows_max);
+    let rows_max = relay.narrowing.rows_max(lanes, relay.rows.rows_max(rows_max));
     let early = (!claim_first).then(|| PlannedRead::new(relay, lanes, rows_max));
     let claim = outbox.claim(lanes, early.as_ref().map(|planned| &planned.read)).await?;
     if claim.lanes().is_empty() {

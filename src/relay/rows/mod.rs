@@ -57,6 +57,9 @@ pub(crate) use fate::Fate;
 
 /// The expected size of a row before any row was read.
 const FIRST_ROW_BYTES: usize = 16 * 1024;
+/// The maximum number of rows per claim until the relay has recorded one as sent. If PostgreSQL never accepts that, for example because
+/// of a constraint, these rows are published again after each restart.
+const UNPROVEN_ROWS_MAX: usize = 100;
 
 /// A relay's knowledge of rows that outlives a batch.
 pub struct RowMemory {
@@ -66,6 +69,8 @@ pub struct RowMemory {
     pub refusals: Refusals,
     /// Whether PostgreSQL refused the latest settlement.
     settling_is_refused: Cell<bool>,
+    /// Whether PostgreSQL has ever accepted one.
+    has_recorded: Cell<bool>,
     /// Rows of probes in flight without their lane locks, by id and event_id, with their lanes.
     probing: RefCell<HashMap<(i64, Uuid), Lane>>,
     /// The version of the last empty set of holds.
@@ -80,6 +85,7 @@ impl RowMemory {
             acknowledged: RefCell::new(Acknowledged::new()),
             refusals: Refusals::new(),
             settling_is_refused: Cell::new(false),
+            has_recorded: Cell::new(false),
             probing: RefCell::default(),
             nothing_held_at: Cell::new(None),
             row_bytes: Cell::new(FIRST_ROW_BYTES),
@@ -103,7 +109,10 @@ impl RowMemory {
     /// each other row that they published would be published again after a restart.
     pub(crate) fn note_settlement(&self, fault: Option<&Fault>) {
         match fault.map(|fault| fault.kind) {
-            None => self.settling_is_refused.set(false),
+            None => {
+                self.settling_is_refused.set(false);
+                self.has_recorded.set(true);
+            }
             Some(FaultKind::Refused) => self.settling_is_refused.set(true),
             Some(_) => {}
         }
@@ -112,6 +121,11 @@ impl RowMemory {
     /// Whether PostgreSQL refused the latest settlement.
     pub(crate) fn settling_is_refused(&self) -> bool {
         self.settling_is_refused.get()
+    }
+
+    /// The maximum number of rows to read in one claim, given the limit that applies once a row has been recorded as sent.
+    pub(crate) fn rows_max(&self, limit: usize) -> usize {
+        if self.has_recorded.get() { limit } else { limit.min(UNPROVEN_ROWS_MAX) }
     }
 
     /// The maximum number of rows to read from each of these lanes while settlements are refused: the rows that wait to be

@@ -73,6 +73,36 @@ async fn trigger_that_rejects_updates_stops_publishing() {
     prevented("append_only", &rejects, "DROP TRIGGER keep ON app.outbox", "events are append-only").await;
 }
 
+/// A relay that has never recorded a row, for example the first one, does not know yet whether it can.
+#[tokio::test]
+async fn relay_that_has_recorded_nothing_publishes_few_rows() {
+    const ROWS: usize = 20_000;
+    let mut outbox = Outbox::create("unproven", 3).await;
+    let damage = "ALTER TABLE app.outbox ADD CONSTRAINT unsent CHECK (sent_at IS NULL)";
+    run(&outbox.client, damage).await;
+    let insert = format!(
+        "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) SELECT 'order', (n % 50)::text, 'Placed'
+         FROM generate_series(1, {ROWS}) n"
+    );
+    run(&outbox.client, &insert).await;
+    let mut relay = outbox.relay().set("admin", "listen", "127.0.0.1:0").start().await;
+    wait_until("the relay is not ready and names the cause", STALLED, async || {
+        relay.not_ready().await.is_some_and(|reason| reason.contains("unsent"))
+    })
+    .await;
+    let published = read_all(&outbox.topics()).await.len();
+    // Two workers, each with one claim before the first failure.
+    assert!(published <= 200, "{published} of {ROWS} rows were published without being recorded");
+    assert_eq!(relay.stop().await.code(), Some(1), "{}", relay.log());
+
+    run(&outbox.client, "ALTER TABLE app.outbox DROP CONSTRAINT unsent").await;
+    outbox.reconnect().await;
+    let relay = outbox.start_relay().await;
+    outbox.wait_until_drained(STALLED).await;
+    drop(relay);
+    outbox.drop().await;
+}
+
 #[tokio::test]
 async fn publication_without_a_replica_identity_stops_publishing() {
     let damage = "ALTER TABLE app.outbox REPLICA IDENTITY NOTHING; CREATE PUBLICATION changes FOR ALL TABLES";

@@ -39,6 +39,11 @@ impl Query {
         Query { name, purpose, params, sql }
     }
 
+    /// The name under which `migrate --print-queries` prints it.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// The types of the parameters, as SQL writes them.
     fn types(&self) -> Vec<&str> {
         (1..=self.params.len()).map(|number| self.type_of(number)).collect()

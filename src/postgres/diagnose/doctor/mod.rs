@@ -88,6 +88,7 @@ pub(crate) async fn examine(
     add(found, "the recorded topic template", topic_template::findings(&context).await)?;
     add(found, "indexes", indexes::findings(&context, has(SchemaFaultKind::Index)).await)?;
     add(found, "triggers", triggers::findings(&context).await)?;
+    add(found, "constraints", triggers::constraints(&context).await)?;
     add(found, "autovacuum", vacuum::autovacuum(&context).await)?;
     add(found, "what holds vacuum back", vacuum::holders(&context).await)?;
     if !has(SchemaFaultKind::Column) {

@@ -37,6 +37,25 @@ async fn damaged_schema_is_found_and_fixed_by_the_proposed_statement() {
 }
 
 #[tokio::test]
+async fn constraints_that_reject_what_the_relay_does_are_found() {
+    let world = World::new("doctor_constraints").await;
+    let found = async |damage: &str, problem: &str| {
+        world.found_and_fixed(damage, "outbox-constraint", problem).await;
+    };
+    found("ALTER TABLE app.outbox ADD CONSTRAINT unsent CHECK (sent_at IS NULL)", "unsent checks sent_at")
+        .await;
+    let refers = "CREATE TABLE app.announced (event bigint CONSTRAINT announces REFERENCES app.outbox (id))";
+    found(refers, "the foreign key announces of app.announced rejects").await;
+    world.doctor().has_not("outbox-constraint");
+    // Neither prevents an update or a delete of the relay.
+    let harmless = "ALTER TABLE app.outbox ADD CONSTRAINT typed CHECK (event_type <> '');
+                    ALTER TABLE app.announced ADD FOREIGN KEY (event) REFERENCES app.outbox (id) ON DELETE CASCADE";
+    world.sql(harmless).await;
+    world.doctor().has_not("outbox-constraint");
+    world.drop().await;
+}
+
+#[tokio::test]
 async fn missing_schema_is_reported_with_the_command_that_creates_it() {
     let setup = Setup::empty("doctor_empty").await;
     setup.relay(&["doctor"]).fails(1, &["error    ", "migration", "`outbox-relay migrate --config "]);
