@@ -18,6 +18,8 @@ const COLLECT_REPORTS_WITHIN: Duration = Duration::from_secs(2);
 /// topics are stuck. This is longer than most leader changes, but short because other rows of the lanes wait meanwhile.
 const STUCK_SHARE: u32 = 3;
 const STUCK_CHECK_EVERY: Duration = Duration::from_secs(1);
+/// How often the relay checks whether another worker has held the topics whose reports are overdue.
+const HELD_CHECK_EVERY: Duration = Duration::from_millis(100);
 /// After this share of `takeover_timeout` without any report, the relay probes Kafka. If there is no answer within the same time,
 /// it gives its lanes back, so that a relay that reaches Kafka gets them within `takeover_timeout`.
 const SILENT_SHARE: u32 = 3;
@@ -127,7 +129,13 @@ pub(super) async fn wait_for_reports<E: Event, P: Publisher>(
     }
     while check_at < latest(relay, session, deadline) {
         let probe_at = probe_at(relay, session, &overdue);
-        if timeout_at(check_at.min(probe_at), session.finish(batch)).await.is_ok() {
+        let held_at = Instant::now() + HELD_CHECK_EVERY;
+        if timeout_at(check_at.min(probe_at).min(held_at), session.finish(batch)).await.is_ok() {
+            return;
+        }
+        // Its rows were sent before the hold began. Their lanes must not wait for the same partition again.
+        let is_held = |topic: &str| relay.holds.reported.began_since(topic, overdue.begun);
+        if session.close_if_held(batch, is_held) {
             return;
         }
         if closes_unanswered(relay, session, batch, &mut overdue).await {

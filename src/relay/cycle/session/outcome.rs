@@ -75,6 +75,22 @@ impl<P: Producer> Session<P> {
         true
     }
 
+    /// Closes the session if every row in flight is in a topic that is held meanwhile. Holds these topics too.
+    pub(crate) fn close_if_held<E: Event>(
+        &mut self,
+        batch: &Batch<E>,
+        is_held: impl Fn(&str) -> bool,
+    ) -> bool {
+        let silent = self.with(Fate::InFlight, batch, batch.len());
+        let closes = !silent.is_empty() && silent.iter().all(|place| is_held(self.topic(*place)));
+        if closes {
+            const ERROR: &str = "another worker of this relay has held the topics of all records that were not acknowledged yet";
+            silent.into_iter().for_each(|place| self.hold(place, STUCK.rejection(ERROR)));
+            self.close(STUCK.failure(ERROR));
+        }
+        closes
+    }
+
     /// Whether some row of the batch is known to stay unsent. A flow must then end, because a later row of its key could
     /// overtake it.
     pub(crate) fn leaves_rows<E: Event>(&self, batch: &Batch<E>) -> bool {
