@@ -94,7 +94,7 @@ impl Slot {
         // pause began or ended, the relay does not know whether it is settled until no row waits any more.
         let batches = (1 + 2 * plan.pauses as usize) * plan.lanes as usize;
         // A failover that loses settlements puts rows back before rows that were acknowledged since. A transaction that commits
-        // late adds rows there.
+        // late adds rows there, and so does an operator who puts rows back.
         let before = (self.world.count.settlements_lost.get() + self.world.count.late.get()) as usize;
         if rows > plan.batch_rows * batches + plan.topics + before {
             self.world.violate(|| format!("relay {} keeps {rows} acknowledged rows in memory", self.number));

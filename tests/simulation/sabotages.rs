@@ -260,7 +260,7 @@ fn sending_while_the_queue_is_purged() {
 
 #[test]
 fn taking_back_queued_rows_while_later_ones_are_in_flight() {
-    must_be_caught(Sabotage::QueueTakenBackAlone, partitions_that_are_stuck, 500, ORDER);
+    must_be_caught(Sabotage::QueueTakenBackAlone, partitions_that_are_stuck, 2_000, ORDER);
 }
 
 #[test]

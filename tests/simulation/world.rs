@@ -52,7 +52,7 @@ pub struct Counters {
     pub starts: Cell<u32>,
     /// The number of times that a topic was held because it was silent.
     pub stuck: Cell<u32>,
-    /// The highest committed id, and the number of rows that were committed later with a lower one.
+    /// The highest committed id, and the number of rows that were committed or put back later with a lower one.
     pub highest: Cell<i64>,
     pub late: Cell<u32>,
     /// Rows that flows have read.

@@ -21,7 +21,7 @@ const MISSING_MAX: Duration = Duration::from_secs(3);
 /// The maximum delay of requests from an abandoned producer.
 const LATE_MAX_MS: u64 = 30_000;
 /// The maximum time between two answers on a connection.
-const ANSWERS_APART_MS: u64 = 20;
+const ANSWERS_APART_MS: u64 = 200;
 /// `retry.backoff.max.ms`.
 const RETRY_MOST: Duration = Duration::from_secs(1);
 
@@ -54,7 +54,7 @@ pub struct Row {
 struct Request {
     first: u64,
     rows: Vec<Row>,
-    /// It was refused for a moment and has returned to the client's queue, while later requests are in flight.
+    /// It was refused for a moment and waits in the client's queue until it is sent again. Later requests may be in flight.
     queued: bool,
 }
 
@@ -205,10 +205,12 @@ async fn process_answers(shared: &Shared, to: Place, answers: &[(u64, Answer)]) 
     let world = &shared.cluster.broker.world;
     let (mut progress, mut skipped) = (Progress::Stalled, false);
     for (place, (first, answer)) in answers.iter().enumerate() {
-        if *answer == Answer::Retry && place + 1 < answers.len() {
-            // The next answer arrives a moment later.
+        if matches!(answer, Answer::Retry | Answer::Missing) {
             shared.state.borrow_mut().queue(to).return_to_queue(*first);
-            world.pass(ANSWERS_APART_MS).await;
+            if place + 1 < answers.len() {
+                // The next answer arrives a moment later.
+                world.pass(ANSWERS_APART_MS).await;
+            }
             if shared.state.borrow().abandoned {
                 return Progress::Ended;
             }

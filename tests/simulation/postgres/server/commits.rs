@@ -90,6 +90,7 @@ impl Server {
             Change::PutBack(event) => {
                 note("is put back (id, event, topic, key)", event);
                 self.promises.put_back(event);
+                add(&self.world.count.late, 1);
             }
             Change::Reaped(event) => {
                 note("is reaped (id, event, topic, key)", event);
