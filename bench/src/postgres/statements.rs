@@ -21,7 +21,7 @@ WHERE e.extname = 'pg_stat_statements'";
 /// The cost of one statement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StatementCost {
-    /// Its name in `migrate --print-queries`, or the beginning of its text.
+    /// Its name in `migrate --print-queries`, or the beginning of its text. All SET commands are one statement.
     pub statement: String,
     /// Executions per row.
     pub calls_per_row: f64,
@@ -84,7 +84,10 @@ impl Executed {
         let mut sums: HashMap<String, Sum> = HashMap::new();
         for (text, sum) in &self.0 {
             let before = earlier.0.get(text).copied().unwrap_or_default();
-            let text = normalized(text);
+            let mut text = normalized(text);
+            if text.starts_with("SET ") {
+                text.truncate("SET".len()); // a transaction begins with about twelve of them
+            }
             let name = names
                 .get(&text)
                 .map_or_else(|| text.chars().take(SHOWN).collect(), |name| (*name).to_owned());
@@ -129,7 +132,7 @@ fn normalized(sql: &str) -> String {
         let (token, after) = rest.split_at(length);
         let is_constant = matches!(first, '\'' | '$')
             || first.is_ascii_digit()
-            || ["true", "false", "null"].iter().any(|constant| token.eq_ignore_ascii_case(constant));
+            || ["true", "false", "null", "epoch"].iter().any(|constant| token.eq_ignore_ascii_case(constant));
         if first.is_whitespace() {
             words.push(' ');
         } else if is_constant {
@@ -154,8 +157,8 @@ mod tests {
 
     #[test]
     fn constants_and_parameters_are_equal() {
-        let ours = "SELECT a FROM t1\n  WHERE b = -1 AND c = 'x' AND d IS NULL AND e = $1::int8 LIMIT 5";
-        let theirs = "SELECT a FROM t1 WHERE b = $2 AND c = $3 AND d IS NULL AND e = $1::int8 LIMIT $4;";
+        let ours = "SELECT extract(epoch FROM a) FROM t1\n  WHERE b = -1 AND c = 'x' AND d IS NULL AND e = $1::int8 LIMIT 5";
+        let theirs = "SELECT extract($5 FROM a) FROM t1 WHERE b = $2 AND c = $3 AND d IS NULL AND e = $1::int8 LIMIT $4;";
         assert_eq!(normalized(ours), normalized(theirs));
         assert_ne!(normalized("SELECT t1.a"), normalized("SELECT t2.a"));
         assert_eq!(normalized("SELECT 'it"), "SELECT ?");
@@ -172,6 +175,8 @@ mod tests {
                 (text.clone(), Sum { calls, ms }),
                 ("INSERT INTO t VALUES ($1)".to_owned(), Sum { calls: 10.0, ms: 1.0 }),
                 ("SELECT old".to_owned(), Sum { calls: 5.0, ms: 5.0 }),
+                ("SET LOCAL a = $1".to_owned(), Sum { calls, ms: 0.0 }),
+                ("SET LOCAL b = $1".to_owned(), Sum { calls, ms: 0.0 }),
             ]))
         };
         let mut earlier = executed(100.0, 50.0);
@@ -183,7 +188,8 @@ mod tests {
             us_per_call,
             share,
         };
-        assert_eq!(costs, [cost(name, 2.0, 75.0, 0.75), cost("INSERT INTO t VALUES (?)", 0.5, 100.0, 0.25)]);
+        let insert = cost("INSERT INTO t VALUES (?)", 0.5, 100.0, 0.25);
+        assert_eq!(costs, [cost(name, 2.0, 75.0, 0.75), insert, cost("SET", 4.0, 0.0, 0.0)]);
         assert_eq!(Executed::default().since(&earlier, 20, &statements), []);
     }
 }
