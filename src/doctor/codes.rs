@@ -60,7 +60,7 @@ codes! {
         "if the trigger suppresses the update, the relay publishes events that it cannot record as sent, and publishes them \
          again after each restart";
     OUTBOX_CONSTRAINT = Warning, "outbox-constraint",
-        "if the constraint rejects that sent_at is set or that a row is deleted, the relay publishes events that it cannot record as \
+        "if the constraint prevents the relay from setting sent_at or from deleting a row, the relay publishes events that it cannot record as \
          sent, and publishes them again after each restart, or sent events are never deleted";
     LANES = Error, "lanes",
         "events of a missing lane would never be sent; the relay does not start";

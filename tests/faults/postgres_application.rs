@@ -37,7 +37,7 @@ async fn insert_never_waits_for_a_claim() {
     outbox.wait_until_drained(STALLED).await;
     kafka.stall().await;
     writers::write(&outbox.client, &keys).await;
-    wait_until("a claim waits for Kafka", STALLED, async || outbox.claims().await > 0).await;
+    outbox.wait_until_publishing(&relay).await;
 
     // The same keys and lanes, and everything that an application may do with its own rows.
     let client = outbox.database.connect().await;

@@ -62,11 +62,15 @@ pub async fn read(database: &Database) -> Result<Executed, Fault> {
             let sums = rows.iter().map(|row| (row.get(0), Sum { calls: row.get(1), ms: row.get(2) }));
             Ok(Executed(sums.collect()))
         }
-        // The extension exists, but its library is not in shared_preload_libraries, or its version is too old.
+        // The extension exists, but its library is not in shared_preload_libraries, its version is too old, or the role may not use it.
         Err(error)
             if matches!(
                 error.code(),
-                Some(&SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE | &SqlState::UNDEFINED_COLUMN)
+                Some(
+                    &SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE
+                        | &SqlState::UNDEFINED_COLUMN
+                        | &SqlState::INSUFFICIENT_PRIVILEGE
+                )
             ) =>
         {
             Ok(Executed::default())

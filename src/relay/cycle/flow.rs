@@ -148,7 +148,7 @@ async fn step<C: Claim, P: Publisher>(
         hold_version: batch.hold_version(),
         basis: batch.basis(),
         excepted: excepted.xids,
-        rows_max: limits.batch_rows.saturating_sub(batch.len()).min(rows_max),
+        rows_max: relay.rows.rows_max(limits.batch_rows).saturating_sub(batch.len()).min(rows_max),
         bytes_max,
         expects_rows,
         expects_free: relay.rows.holds_seen(batch.hold_version()).nothing_held,

@@ -133,9 +133,7 @@ pub(super) async fn wait_for_reports<E: Event, P: Publisher>(
         if timeout_at(check_at.min(probe_at).min(held_at), session.finish(batch)).await.is_ok() {
             return;
         }
-        // Its rows were sent before the hold began. Their lanes must not wait for the same partition again.
-        let is_held = |topic: &str| relay.holds.reported.began_since(topic, overdue.begun);
-        if session.close_if_held(batch, is_held) {
+        if relay.stats.notes.throttle().is_none() && closes_held(relay, session, batch) {
             return;
         }
         if closes_unanswered(relay, session, batch, &mut overdue).await {
@@ -199,6 +197,17 @@ async fn closes_unanswered<E: Event, P: Publisher>(
     }
     session.close(Failure { kind: FailureKind::Cluster, ..failure });
     true
+}
+
+/// Closes the session if another worker has held the topics of all rows in flight as stuck since the first row of the batch was
+/// sent. Otherwise the other rows of its lanes would wait as long again.
+fn closes_held<E: Event, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    batch: &Batch<E>,
+) -> bool {
+    let Some(sent) = session.publishing().map(|lasted| Instant::now() - lasted) else { return false };
+    session.close_if_held(batch, |topic| relay.holds.is_stuck_since(topic, sent))
 }
 
 /// Closes the session if the cluster answers and only some partitions are silent. Holds their topics.

@@ -73,6 +73,9 @@ pub(super) fn confirm<E: Event, P: Publisher>(
 ) -> Cycle {
     if batch.sent().next().is_some() {
         relay.rows.note_settlement(None);
+        if *settled == Settled::All {
+            relay.rows.note_recorded();
+        }
     }
     let coverage = batch.coverage(owned);
     let hold_version = batch.hold_version();

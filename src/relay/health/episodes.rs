@@ -57,11 +57,6 @@ impl<K: Ord> Episodes<K> {
         BTreeMap::into_iter(over).collect()
     }
 
-    /// When this condition last occurred.
-    pub(crate) fn latest(&self, key: &K) -> Option<Instant> {
-        self.0.get(key).map(|episode| episode.latest)
-    }
-
     pub(crate) fn contains(&self, key: &K) -> bool {
         self.0.contains_key(key)
     }

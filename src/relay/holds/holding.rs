@@ -16,11 +16,6 @@ impl Holding {
         self.0.borrow_mut().begins(topic.to_owned())
     }
 
-    /// Whether a worker of this relay has held this topic since this time.
-    pub(crate) fn began_since(&self, topic: &str, time: Instant) -> bool {
-        self.0.borrow().latest(&topic.to_owned()).is_some_and(|latest| latest >= time)
-    }
-
     /// Records that this relay has released the topic. Returns how long the hold lasted, if its beginning was reported.
     pub(crate) fn ends(&self, topic: &str) -> Option<Duration> {
         self.0.borrow_mut().end(|held, _| held == topic).pop().map(|(_, hold)| hold.age())
@@ -50,7 +45,6 @@ mod tests {
         advance(second).await;
         assert!(!holding.begins("b"), "another worker detects it");
         let asked = Instant::now();
-        assert_eq!(["a", "b", "c"].map(|topic| holding.began_since(topic, asked)), [false, true, false]);
         assert_eq!(
             holding.left(asked, &listed("a")),
             [("b".to_owned(), second)],

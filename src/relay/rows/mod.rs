@@ -69,7 +69,7 @@ pub struct RowMemory {
     pub refusals: Refusals,
     /// Whether PostgreSQL refused the latest settlement.
     settling_is_refused: Cell<bool>,
-    /// Whether PostgreSQL has ever accepted one.
+    /// Whether PostgreSQL has ever recorded all rows of one.
     has_recorded: Cell<bool>,
     /// Rows of probes in flight without their lane locks, by id and event_id, with their lanes.
     probing: RefCell<HashMap<(i64, Uuid), Lane>>,
@@ -109,13 +109,15 @@ impl RowMemory {
     /// each other row that they published would be published again after a restart.
     pub(crate) fn note_settlement(&self, fault: Option<&Fault>) {
         match fault.map(|fault| fault.kind) {
-            None => {
-                self.settling_is_refused.set(false);
-                self.has_recorded.set(true);
-            }
+            None => self.settling_is_refused.set(false),
             Some(FaultKind::Refused) => self.settling_is_refused.set(true),
             Some(_) => {}
         }
+    }
+
+    /// Records that PostgreSQL has recorded all sent rows of a settlement.
+    pub(crate) fn note_recorded(&self) {
+        self.has_recorded.set(true);
     }
 
     /// Whether PostgreSQL refused the latest settlement.
@@ -123,7 +125,7 @@ impl RowMemory {
         self.settling_is_refused.get()
     }
 
-    /// The maximum number of rows to read in one claim, given the limit that applies once a row has been recorded as sent.
+    /// The maximum number of rows of a claim, given the limit that applies once rows have been recorded as sent.
     pub(crate) fn rows_max(&self, limit: usize) -> usize {
         if self.has_recorded.get() { limit } else { limit.min(UNPROVEN_ROWS_MAX) }
     }

@@ -90,7 +90,7 @@ async fn stuck(test: &str, shutdown_timeout: &str) -> (Outbox, Proxy, RelayProce
     outbox.wait_until_drained(STALLED).await;
     kafka.stall().await;
     rows::insert(&outbox, "order", 10, 100..200, Filling::Nothing).await;
-    wait_until("a claim is open", STALLED, async || outbox.claims().await > 0).await;
+    outbox.wait_until_publishing(&relay).await;
     (outbox, kafka, relay)
 }
 

@@ -1,6 +1,7 @@
 //! Finds triggers and constraints that may suppress or reject the relay's updates and deletes. The checks at start find rules.
 
 use super::Context;
+use crate::config::OnSent;
 use crate::doctor::Finding;
 use crate::doctor::codes::{OUTBOX_CONSTRAINT, OUTBOX_TRIGGER};
 use crate::postgres::table::Column;
@@ -18,20 +19,21 @@ WHERE t.tgrelid = $1::text::regclass AND NOT t.tgisinternal AND t.tgenabled IN (
   AND (t.tgtype & 8 > 0 OR t.tgtype & 16 > 0 AND (cardinality(t.tgattr::int2[]) = 0 OR a.attnum = ANY (t.tgattr::int2[])))
 ORDER BY 1";
 
-/// Checks of `sent_at`, and foreign keys that refer to the table and reject the deletion of a row: NO ACTION and RESTRICT
-/// (PostgreSQL manual, "pg_constraint").
+/// Checks of `sent_at`, and foreign keys that refer to the table and reject the deletion of a row: NO ACTION and RESTRICT. A foreign
+/// key of a partition has the one of its parent as `conparentid` (PostgreSQL manual, "pg_constraint").
 const CONSTRAINTS: &str = "
 SELECT quote_ident(c.conname), c.conrelid::regclass::text, c.contype = 'f'
 FROM pg_constraint AS c
 LEFT JOIN pg_attribute AS a ON a.attrelid = c.conrelid AND a.attname = $2::text
 WHERE c.contype = 'c' AND c.conrelid = $1::text::regclass AND a.attnum = ANY (c.conkey)
-   OR c.contype = 'f' AND c.confrelid = $1::text::regclass AND c.confdeltype IN ('a', 'r')
+   OR c.contype = 'f' AND c.confrelid = $1::text::regclass AND c.conparentid = 0 AND c.confdeltype IN ('a', 'r')
 ORDER BY 1, 2";
 
 pub(super) async fn constraints(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
     let (table, sent_at) = (context.table.quoted(), context.table.columns().name(Column::SentAt));
     let params = &[(&table as _, Type::TEXT), (&sent_at as _, Type::TEXT)];
     let rows = context.rows("reading the constraints", CONSTRAINTS, params).await?;
+    let marks = context.config.outbox.on_sent == OnSent::Mark;
     let finding = |row: &tokio_postgres::Row| {
         let (name, on, is_foreign_key): (&str, &str, bool) = (row.get(0), row.get(1), row.get(2));
         let (problem, keep) = if is_foreign_key {
@@ -41,14 +43,14 @@ pub(super) async fn constraints(context: &Context<'_>) -> Result<Vec<Finding>, F
             )
         } else {
             (
-                format!("the constraint {name} checks {sent_at}, and can reject that the relay sets it"),
+                format!("the constraint {name} checks {sent_at}, and can prevent the relay from setting it"),
                 "or keep it if it accepts any time for every row",
             )
         };
         let remedy = format!("ALTER TABLE {on} DROP CONSTRAINT {name}; {keep}");
         OUTBOX_CONSTRAINT.found(context.table.to_string(), problem, remedy)
     };
-    Ok(rows.iter().map(finding).collect())
+    Ok(rows.iter().filter(|row| marks || row.get::<_, bool>(2)).map(finding).collect())
 }
 
 pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {

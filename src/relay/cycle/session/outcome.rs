@@ -75,7 +75,7 @@ impl<P: Producer> Session<P> {
         true
     }
 
-    /// Closes the session if every row in flight is in a topic that is held meanwhile. Holds these topics too.
+    /// Closes the session if every row in flight is in a topic that is held meanwhile. Its claim holds these topics too.
     pub(crate) fn close_if_held<E: Event>(
         &mut self,
         batch: &Batch<E>,

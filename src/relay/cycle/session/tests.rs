@@ -157,6 +157,27 @@ async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
     }
 }
 
+#[tokio::test]
+async fn session_closes_once_all_rows_in_flight_are_in_topics_that_another_one_has_held() {
+    let mut session = Session::new(LateReporter { keeps: Some(1), ..LateReporter::default() }, Rc::default());
+    let mut batch = batch_of(vec![Row(1), Row(101)]);
+    send(&mut session, &Refusals::new(), &mut batch).await;
+    let is_silent = |topic: &str| topic == "events.silent";
+    assert!(!session.close_if_held(&batch, is_silent), "another row is in flight");
+    session.producer.answers.set(true);
+    session.absorb(&mut batch);
+    session.absorb(&mut batch);
+    assert!(!session.close_if_held(&batch, |_| false));
+    assert!(session.failure().is_none());
+    assert!(session.close_if_held(&batch, is_silent));
+    let held = session.held(&batch);
+    assert_eq!(
+        held.iter().map(|held| (held.why.reason, held.witness.0)).collect::<Vec<_>>(),
+        [(STUCK.word, 101)]
+    );
+    assert_eq!(session.failure().unwrap().reason, STUCK.word);
+}
+
 /// A session on `events.order`, whose partition is primed.
 async fn primed() -> Session<LateReporter> {
     let mut session = Session::new(LateReporter::default(), Rc::default());
