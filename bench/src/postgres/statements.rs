@@ -172,7 +172,7 @@ mod tests {
     fn costs_are_those_of_the_measured_time_in_the_order_of_their_share() {
         let table: TableName = "app.outbox".parse().unwrap();
         let statements =
-            Statements::new(&table, PayloadType::Json, OnSent::Mark, &TopicTemplate::default(), 1_000_000);
+            Statements::new(&table, PayloadType::Json, OnSent::Mark, TopicTemplate::default(), 1_000_000);
         let (name, text) = statements.named().next().unwrap();
         let executed = |calls, ms| {
             Executed(HashMap::from([
