@@ -57,8 +57,8 @@ pub(crate) use fate::Fate;
 
 /// The expected size of a row before any row was read.
 const FIRST_ROW_BYTES: usize = 16 * 1024;
-/// The maximum number of rows per claim until the relay has recorded one as sent. If PostgreSQL never accepts that, for example because
-/// of a constraint, these rows are published again after each restart.
+/// The maximum number of rows per claim until a settlement has recorded all its rows as sent. If PostgreSQL never records any, for
+/// example because of a constraint, these rows are published again after each restart.
 const UNPROVEN_ROWS_MAX: usize = 100;
 
 /// A relay's knowledge of rows that outlives a batch.
