@@ -64,7 +64,7 @@ bench: ## measure the relay and Debezium, and write docs/benchmarks.md and bench
 # Compiled separately, because it needs no dependencies. A release build of all crates would take longer than the search.
 model: ## search the large configurations of the protocol's model (minutes, 1 GB of memory)
 	@mkdir -p target
-	@rustc --edition 2024 -C opt-level=3 --test tests/model/main.rs -o target/model
+	@rustc --edition 2024 -C opt-level=3 --test crates/relay/tests/model/main.rs -o target/model
 	@target/model --ignored --nocapture
 
 lint: ## check formatting, clippy and documentation, with warnings as errors

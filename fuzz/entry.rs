@@ -3,7 +3,7 @@
 
 use outbox_relay::config::{self, default_headers};
 use outbox_relay::kafka::errors::{codes::CODES, failure};
-use outbox_relay::kafka::{properties, publishing::record};
+use outbox_relay::kafka::publishing::record;
 use outbox_relay::postgres::table::TableName;
 use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::lane::Lane;
@@ -19,7 +19,7 @@ const MARKED: &str = "Hunter2MarkedSecret";
 
 fn load(path: Option<&std::path::Path>, variables: &[(&str, &str)]) {
     let owned = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let shown = match config::load(path, owned, properties::check) {
+    let shown = match config::load(path, owned) {
         Ok(config) => format!("{config:?} {}", config.warnings),
         Err(findings) => findings.to_string(),
     };

@@ -7,15 +7,11 @@
 #![allow(rustdoc::private_intra_doc_links)] // the documentation is for people who work on the code
 
 pub mod admin;
-pub(crate) mod certificates;
 pub mod cli;
 pub mod config;
-pub mod doctor;
-pub(crate) mod fail_point;
-pub mod kafka;
-pub mod postgres;
-pub mod relay;
 pub(crate) mod status;
 pub mod supervisor;
-pub(crate) mod text;
 pub(crate) mod verify;
+
+pub use ::settings::doctor;
+pub use {::kafka, ::postgres, ::relay};

@@ -1,32 +1,31 @@
 //! Assembles the parts, and starts and joins every task. A task that ends unexpectedly ends the process.
 
 use crate::config::Config;
-use crate::kafka::cluster::KafkaCluster;
-use crate::postgres::access::grants::Privilege;
-use crate::postgres::connection::connect::{Database, connect_within};
-use crate::postgres::connection::fault::ANSWER_TIMEOUT;
-use crate::postgres::connection::password_command;
-use crate::postgres::cycle::claim::PostgresOutbox;
-use crate::postgres::cycle::holds::PostgresHolds;
-use crate::postgres::cycle::measurements;
-use crate::postgres::cycle::reap::PostgresReaper;
-use crate::postgres::cycle::reap::modules::{ModulesReaper, Reapers};
-use crate::postgres::cycle::scout::PostgresScoutQueries;
-use crate::postgres::cycle::statements::Statements;
-use crate::postgres::schema::check::{self, CheckError, Facts, SchemaFaultKind};
-use crate::relay::Relay;
-use crate::relay::cycle::worker;
-use crate::relay::failure::{Failure, Fault};
-use crate::relay::health::stats::Stats;
-use crate::relay::holds::prober::{self, Holds, Waiting};
-use crate::relay::lanes::marks::Marks;
-use crate::relay::lanes::scout::Scout;
-use crate::relay::publisher::Publisher;
-use crate::relay::reaper;
-use crate::relay::reaper::Pace;
-use crate::relay::reason::{fix, remedy};
-use crate::relay::settings::Limits;
 use deadpool_postgres::Object;
+use kafka::cluster::KafkaCluster;
+use postgres::access::grants::Privilege;
+use postgres::connection::connect::{Database, connect_within};
+use postgres::connection::fault::ANSWER_TIMEOUT;
+use postgres::connection::password_command;
+use postgres::cycle::claim::PostgresOutbox;
+use postgres::cycle::holds::PostgresHolds;
+use postgres::cycle::measurements;
+use postgres::cycle::reap::PostgresReaper;
+use postgres::cycle::reap::modules::{ModulesReaper, Reapers};
+use postgres::cycle::scout::PostgresScoutQueries;
+use postgres::cycle::statements::Statements;
+use postgres::schema::check::{self, CheckError, Facts, SchemaFaultKind};
+use relay::Relay;
+use relay::cycle::worker;
+use relay::failure::{Failure, Fault};
+use relay::health::stats::Stats;
+use relay::holds::prober::{self, Holds, Waiting};
+use relay::lanes::marks::Marks;
+use relay::lanes::scout::Scout;
+use relay::publisher::Publisher;
+use relay::reaper;
+use relay::reaper::Pace;
+use relay::reason::{fix, remedy};
 use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
@@ -36,13 +35,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::Client;
-
-/// Shorter intervals deliver sooner, but each look is a round trip.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// A flow reads every few milliseconds, so for rarer rows it would cost more than claims.
-const FLOW_GAP: Duration = Duration::from_millis(30);
-/// Recording this many rows takes about as long as one read of a flow.
-const FLOW_RECORDS: usize = 64;
 
 /// How long the schema check may take. It only reads the catalogue and small tables.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -159,7 +151,7 @@ async fn checking<T>(
 
 /// Checks whether librdkafka accepts the settings. Does not connect.
 pub(crate) fn check_kafka(config: &Config) -> Result<(), Failure> {
-    KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?.check_settings()
+    config.cluster()?.check_settings()
 }
 
 /// The longest step of the scout or a worker: a password, a connection and an answer that all come at the last moment, or a
@@ -172,7 +164,7 @@ pub(crate) fn longest_step(config: &Config) -> Duration {
 
 /// The cluster to publish to. Does not connect yet.
 pub fn kafka(config: &Config, stats: &Arc<Stats>) -> Result<KafkaCluster, Failure> {
-    Ok(KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?.counting_into(Arc::clone(stats)))
+    Ok(config.cluster()?.counting_into(Arc::clone(stats)))
 }
 
 /// Opens the first producer, which takes longer than publishing an event, before the relay reports that it is ready.
@@ -258,7 +250,7 @@ impl<'a> Start<'a> {
     ) -> Start<'a> {
         let marks = Rc::new(RefCell::new(Marks::new()));
         let topics = facts.topics(&config.outbox);
-        let relay = Rc::new(Relay::new(kafka, topics, limits(config), marks, Arc::clone(&stats)));
+        let relay = Rc::new(Relay::new(kafka, topics, config.limits(), marks, Arc::clone(&stats)));
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         relay.counts.follow_the_clock(since);
         let record_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
@@ -324,11 +316,12 @@ impl<'a> Start<'a> {
 
     /// Starts the reaper, if it is enabled. Returns how to change its pace.
     fn reaper(&self, tasks: &mut Tasks, until: Until) -> watch::Sender<Pace> {
-        let (set_pace, paces) = watch::channel(pace(self.config));
+        let (set_pace, paces) = watch::channel(self.config.pace());
         let (settings, table) = (&self.config.reaper, &self.config.outbox.table);
         if settings.enabled && until == Until::Requested {
             let (database, stats) = (self.database.clone(), Arc::clone(&self.stats));
-            let modules = ModulesReaper::new(database.clone(), table.clone(), settings, Arc::clone(&stats));
+            let modules =
+                ModulesReaper::new(database.clone(), table.clone(), self.config.pace(), Arc::clone(&stats));
             let reaper =
                 PostgresReaper::new(database, table.clone(), settings.retention, settings.batch_size);
             let reaping = reaper::keep_reaping(Reapers::new(reaper, modules), paces, stats);
@@ -375,19 +368,9 @@ async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static s
 /// Applies a reload. Work in progress keeps the old settings.
 fn apply(config: &Config, relay: &Relay<KafkaCluster>, database: &Database, set_pace: &watch::Sender<Pace>) {
     database.reconfigure(&config.postgres);
-    relay.publisher.reconfigure(&config.kafka, &config.relay);
-    relay.settings.set_limits(limits(config));
-    set_pace.send_replace(pace(config));
-}
-
-fn pace(config: &Config) -> Pace {
-    Pace {
-        interval: config.reaper.interval,
-        retention: config.reaper.retention,
-        inbox_retention: config.reaper.inbox_retention,
-        idempotency_retention: config.reaper.idempotency_retention,
-        batch_rows: config.reaper.batch_size,
-    }
+    relay.publisher.reconfigure(&config.kafka, &config.limits());
+    relay.settings.set_limits(config.limits());
+    set_pace.send_replace(config.pace());
 }
 
 fn no_kafka(failure: &Failure) -> String {
@@ -408,27 +391,5 @@ async fn drained_end(
     match holds.count().await {
         Ok(waiting) => End::Drained(waiting),
         Err(fault) => End::Unavailable(fault.to_string()),
-    }
-}
-
-/// The configured limits of a batch.
-pub fn limits(config: &Config) -> Limits {
-    Limits {
-        batch_rows: config.relay.batch_size,
-        batch_bytes: config.relay.batch_bytes.as_usize(),
-        publish_timeout: config.relay.publish_timeout,
-        takeover_timeout: config.relay.takeover_timeout,
-        // Planning the read of a flow every few milliseconds would cost more than the flow saves.
-        flow_window: if config.postgres.prepared_statements {
-            config.relay.flow_window
-        } else {
-            Duration::ZERO
-        },
-        flow_gap: FLOW_GAP,
-        flow_records: FLOW_RECORDS,
-        poll_interval: config.relay.poll_interval,
-        look_every: LOOK_EVERY,
-        on_rejected: config.outbox.on_rejected,
-        rejections_before_hold: config.outbox.rejections_before_hold,
     }
 }

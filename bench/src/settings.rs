@@ -6,7 +6,6 @@
 
 use crate::error::BenchError;
 use outbox_relay::config::{self, Config};
-use outbox_relay::kafka::properties::check;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -49,7 +48,7 @@ impl Settings {
         let environment = config::environment()
             .filter(|(name, _)| !self.overrides.iter().any(|(known, _)| known == name))
             .chain(self.overrides.iter().cloned());
-        config::load(self.file.as_deref(), environment, check).map_err(|findings| {
+        config::load(self.file.as_deref(), environment).map_err(|findings| {
             BenchError::Configuration(format!("The configuration is invalid.\n{findings}"))
         })
     }

@@ -22,7 +22,6 @@ use outbox_relay::cli::exit::Failed;
 use outbox_relay::cli::run::Signals;
 use outbox_relay::cli::{block_on, log, panic};
 use outbox_relay::config::{self, Config};
-use outbox_relay::kafka::properties::check;
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::relay::health::stats::Stats;
 use play::Scene;
@@ -100,7 +99,7 @@ fn configure(url: &str, broker: &MockBroker, screen: &Screen) -> Result<Config, 
         ("LOG__LEVEL", level),
     ];
     let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value.to_owned()));
-    config::load(None, settings.into_iter(), check)
+    config::load(None, settings.into_iter())
         // The user gave an argument, not an environment variable.
         .map_err(|findings| {
             let findings = findings.to_string();

@@ -4,7 +4,6 @@ use crate::rows::{Headers, rows};
 use crate::{Part, ROWS, runtime};
 use outbox_relay::config::{self, HeaderTemplate, default_headers};
 use outbox_relay::kafka::cluster::KafkaCluster;
-use outbox_relay::kafka::properties::check;
 use outbox_relay::kafka::publishing::producer::KafkaProducer;
 use outbox_relay::kafka::publishing::record;
 use outbox_relay::postgres::cycle::event::OutboxRow;
@@ -68,11 +67,9 @@ impl Send {
             ("OUTBOX_RELAY__RELAY__BATCH_SIZE", "5000"),
         ];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let config = config::load(None, settings.into_iter(), check)
+        let config = config::load(None, settings.into_iter())
             .unwrap_or_else(|findings| panic!("invalid settings: {findings}"));
-        let producer = runtime.block_on(async {
-            KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?.connecting().await
-        });
+        let producer = runtime.block_on(async { config.cluster()?.connecting().await });
         let producer = producer.unwrap_or_else(|failure| panic!("cannot create a producer: {failure}"));
         Send { runtime, producer, rows: rows(1, ROWS, Headers::None) }
     }

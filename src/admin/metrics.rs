@@ -8,13 +8,13 @@ mod process;
 
 pub use catalogue::{CATALOGUE, Metric, MetricKind, Question};
 
-use crate::relay::health::stats::Stats;
 use catalogue::*;
 use process::Process;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric as Collected, Registry, Unit};
+use relay::health::stats::Stats;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 

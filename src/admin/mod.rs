@@ -18,8 +18,6 @@ mod serve;
 pub use serve::{AdminError, Listening};
 
 use crate::config::Config;
-use crate::fail_point;
-use crate::relay::health::stats::Stats;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -28,6 +26,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use metrics::Metrics;
 use page::Page;
+use relay::fail_point;
+use relay::health::stats::Stats;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;

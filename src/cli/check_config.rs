@@ -6,15 +6,15 @@ use super::one_shot;
 use super::terminal::output;
 use super::{ConfigFile, block_on};
 use crate::config::Config;
-use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVENT_TOPIC_NOT_ALLOWED};
-use crate::doctor::{Finding, Severity};
-use crate::kafka::cluster::KafkaCluster;
-use crate::postgres::connection::tls;
-use crate::relay::failure::Failure;
-use crate::relay::publisher::Publisher;
-use crate::relay::reason::{fix, remedy};
 use crate::supervisor::{self, StartError};
 use clap::Args;
+use kafka::cluster::KafkaCluster;
+use postgres::connection::tls;
+use relay::failure::Failure;
+use relay::publisher::Publisher;
+use relay::reason::{fix, remedy};
+use settings::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVENT_TOPIC_NOT_ALLOWED};
+use settings::doctor::{Finding, Severity};
 
 /// Validate the configuration.
 #[derive(Debug, Args)]
@@ -56,8 +56,7 @@ impl CheckConfig {
 
 /// Checks the configuration. With `connects`, checks the servers too, and these topics in addition to those of events.
 pub(super) fn check(config: &Config, source: &str, connects: bool, topics: &[String]) -> Result<(), Failed> {
-    let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
-        .map_err(|failure| unusable(&failure))?;
+    let cluster = config.cluster().map_err(|failure| unusable(&failure))?;
     cluster.check_settings().map_err(|failure| unusable(&failure))?;
     check_tls_files(config)?;
     print("configuration", &format!("{source} is valid"));

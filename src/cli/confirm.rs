@@ -5,12 +5,11 @@ use super::one_shot;
 use super::terminal::output::{self, in_line};
 use super::{ConfigFile, block_on};
 use crate::config::Config;
-use crate::kafka::cluster::KafkaCluster;
-use crate::postgres::access::grants::CONFIRM_PRIVILEGES;
-use crate::postgres::connection::connect::Database;
-use crate::postgres::connection::transaction::ShortTransaction;
-use crate::postgres::schema::identity::{self, Identity};
-use crate::relay::failure::{Fault, FaultKind};
+use postgres::access::grants::CONFIRM_PRIVILEGES;
+use postgres::connection::connect::Database;
+use postgres::connection::transaction::ShortTransaction;
+use postgres::schema::identity::{self, Identity};
+use relay::failure::{Fault, FaultKind};
 
 use clap::Args;
 
@@ -94,8 +93,7 @@ impl Confirm {
             }
         }
         if self.kafka {
-            let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
-                .map_err(|failure| one_shot::kafka(&failure))?;
+            let cluster = config.cluster().map_err(|failure| one_shot::kafka(&failure))?;
             found.kafka = Some(cluster.id().await.map_err(|failure| one_shot::kafka(&failure))?);
         }
         Ok(found)

@@ -2,7 +2,7 @@
 
 use super::exit::Failed;
 use crate::config::{Log, LogFormat};
-use crate::text::{commands, printable};
+use settings::text::{commands, printable};
 use std::io::{self, IsTerminal, Write};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::ParseError;
@@ -46,8 +46,18 @@ pub fn init(log: &Log) -> Result<Filter, Failed> {
 /// These log each connection that ends, which the relay also reports.
 const QUIETER: &str = "tokio_postgres=error,deadpool=error";
 
+/// The crates of the relay, and the modules that `[log] level` calls them.
+const CRATES: [(&str, &str); 4] = [
+    ("outbox_relay::relay", "outbox_relay_core"),
+    ("outbox_relay::postgres", "outbox_relay_postgres"),
+    ("outbox_relay::kafka", "outbox_relay_kafka"),
+    ("outbox_relay::config", "outbox_relay_settings"),
+];
+
 /// Adds the quieter levels before `level`, which can override them, unless it sets a default of debug or lower.
 fn filter(level: &str) -> Result<EnvFilter, ParseError> {
+    // A name matches every target that begins with it, so `outbox_relay` covers all crates.
+    let level = &CRATES.iter().fold(level.to_owned(), |level, (module, name)| level.replace(module, name));
     let default = level.split(',').find_map(|directive| directive.trim().parse::<LevelFilter>().ok());
     match default {
         Some(LevelFilter::OFF | LevelFilter::DEBUG | LevelFilter::TRACE) => EnvFilter::try_new(level),

@@ -25,11 +25,10 @@ pub(crate) mod verify;
 pub mod version;
 
 use crate::config::{self, Config, DEFAULT_FILE, Findings};
-use crate::kafka::library::keep_openssl;
-use crate::kafka::properties::check;
-use crate::text;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use exit::Failed;
+use kafka::library::keep_openssl;
+use settings::text;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -132,7 +131,7 @@ impl ConfigFile {
     /// Like [`ConfigFile::load`], for a command that does not use Kafka. Its user may not be allowed to read the Kafka secrets.
     pub(crate) fn load_for_database(&self) -> Result<Config, Failed> {
         let file = self.announced();
-        loaded(file.as_deref(), config::load_for_database(file.as_deref(), config::environment(), check))
+        loaded(file.as_deref(), config::load_for_database(file.as_deref(), config::environment()))
     }
 }
 
@@ -148,7 +147,7 @@ fn existing(file: &Path) -> Option<PathBuf> {
 
 /// Reads this configuration file, if any, and the environment. Prints the warnings.
 pub fn load(file: Option<&Path>) -> Result<Config, Failed> {
-    loaded(file, config::load(file, config::environment(), check))
+    loaded(file, config::load(file, config::environment()))
 }
 
 fn loaded(file: Option<&Path>, loaded: Result<Config, Findings>) -> Result<Config, Failed> {

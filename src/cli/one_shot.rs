@@ -3,15 +3,15 @@
 use crate::cli::exit::Failed;
 use crate::cli::run::clusters::explained;
 use crate::config::{Config, OnSent};
-use crate::postgres::access::grants::Privilege;
-use crate::postgres::connection::connect::{Database, monitoring_settings};
-use crate::postgres::connection::transaction::ShortTransaction;
-use crate::postgres::schema::check::Facts;
-use crate::postgres::schema::identity::{self, Identity};
-use crate::relay::failure::{Failure, FailureKind, Fault, FaultKind};
-use crate::relay::health::stats::Stats;
-use crate::relay::reason::{CONFIGURATION, fix, remedy};
 use crate::supervisor::{self, StartError};
+use postgres::access::grants::Privilege;
+use postgres::connection::connect::{Database, monitoring_settings};
+use postgres::connection::transaction::ShortTransaction;
+use postgres::schema::check::Facts;
+use postgres::schema::identity::{self, Identity};
+use relay::failure::{Failure, FailureKind, Fault, FaultKind};
+use relay::health::stats::Stats;
+use relay::reason::{CONFIGURATION, fix, remedy};
 use std::sync::Arc;
 
 /// A pool with one connection.

@@ -3,9 +3,9 @@
 use crate::cli::exit::Failed;
 use crate::cli::one_shot;
 use crate::cli::terminal::output::counted;
-use crate::postgres::operate::acts::BatchResult;
-use crate::postgres::operate::selection::Batch;
-use crate::relay::failure::Fault;
+use postgres::operate::acts::BatchResult;
+use postgres::operate::selection::Batch;
+use relay::failure::Fault;
 
 /// Events per transaction. A rejected event may be large.
 const BATCH_ROWS: u64 = 100;
@@ -67,7 +67,7 @@ fn after_some(failed: Failed, done: u64) -> Failed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::postgres::connection::fault::unavailable;
+    use postgres::connection::fault::unavailable;
 
     #[tokio::test]
     async fn each_batch_continues_after_the_last_id_up_to_the_limit() {

@@ -5,14 +5,14 @@ use super::one_shot;
 use super::terminal::output;
 use super::{ConfigFile, block_on};
 use crate::config::Config;
-use crate::postgres::access::grants::REAP_PRIVILEGES;
-use crate::postgres::access::module_grants::reap_privileges;
-use crate::postgres::cycle::reap::PostgresReaper;
-use crate::postgres::cycle::reap::modules::{ModulesReaper, Unfinished};
-use crate::relay::failure::Fault;
-use crate::relay::health::stats::Stats;
-use crate::text::span;
 use clap::Args;
+use postgres::access::grants::REAP_PRIVILEGES;
+use postgres::access::module_grants::reap_privileges;
+use postgres::cycle::reap::PostgresReaper;
+use postgres::cycle::reap::modules::{ModulesReaper, Unfinished};
+use relay::failure::Fault;
+use relay::health::stats::Stats;
+use settings::text::span;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -61,7 +61,7 @@ impl Reap {
             let modules = ModulesReaper::new(
                 database,
                 config.outbox.table.clone(),
-                &config.reaper,
+                config.pace(),
                 Arc::new(Stats::new()),
             );
             let of_modules = self.of_modules(&config, modules).await.map_err(one_shot::fault)?;

@@ -10,16 +10,16 @@ use super::terminal::output::counted;
 use super::{ConfigFile, block_on, log};
 use crate::admin::{Listening, Observed};
 use crate::config::Config;
-use crate::postgres::connection::connect::Database;
-use crate::relay::backoff::Backoff;
-use crate::relay::failure::Failure;
-use crate::relay::health::outage::{Outage, POSTGRES_ADVICE, rounded};
-use crate::relay::health::stats::Stats;
-use crate::relay::holds::prober::Waiting;
 use crate::supervisor::{self, End, Ready, StartError, Until};
 use clap::Args;
 use clusters::Clusters;
+use postgres::connection::connect::Database;
 use recording::Recording;
+use relay::backoff::Backoff;
+use relay::failure::Failure;
+use relay::health::outage::{Outage, POSTGRES_ADVICE, rounded};
+use relay::health::stats::Stats;
+use relay::holds::prober::Waiting;
 use reload::Reloading;
 use std::convert::Infallible;
 use std::path::Path;
@@ -267,7 +267,7 @@ async fn until_ready(
                 () = reloading.requested() => {
                     if let Some(config) = reloading.reload(stats, false).await {
                         database.reconfigure(&config.postgres);
-                        kafka.reconfigure(&config.kafka, &config.relay);
+                        kafka.reconfigure(&config.kafka, &config.limits());
                     }
                 }
             }
@@ -317,7 +317,7 @@ async fn wait_for_schema(
     database: &Database,
     once: bool,
     stats: &Stats,
-) -> Result<crate::postgres::schema::check::Facts, Failed> {
+) -> Result<postgres::schema::check::Facts, Failed> {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3), fastrand::Rng::new());
     let outage = Outage::new("postgres", "postgres_unavailable");
     let mut waits_for = None;

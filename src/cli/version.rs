@@ -1,6 +1,6 @@
 //! The output of `--version`, for bug reports.
 
-use crate::kafka::library;
+use kafka::library;
 use std::sync::LazyLock;
 
 const COMPRESSIONS: [&str; 4] = ["gzip", "snappy", "lz4", "zstd"];

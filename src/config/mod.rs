@@ -4,46 +4,46 @@
 //! the first one. It opens no connections.
 
 pub mod catalogue;
-mod choices;
-mod findings;
-mod kafka;
 mod outbox;
-mod password_command;
-mod postgres;
-mod reading;
 mod reload;
 mod rules;
-mod secret;
-mod setting;
-mod size;
 #[cfg(test)]
 mod tests;
 mod writing;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-pub use catalogue::{Admin, Aws, Effect, Kafka, Log, OAuth, Outbox, Postgres, Reaper, Relay};
-pub use choices::{ClientAuthentication, Envelope, LogFormat, OnRejected, OnSent};
-pub use findings::{Finding, Findings, Place, Severity};
-pub(crate) use kafka::OAUTHBEARER;
-pub use kafka::{Property, properties};
-pub use outbox::columns::{Column, Columns};
-pub use outbox::headers::{HeaderTemplate, Part, default_headers};
-pub use outbox::table::{TableName, TableNameError, quote_identifier};
-pub use outbox::topic_allow::{TopicAllow, TopicAllowError};
-pub use password_command::PasswordCommand;
-pub use postgres::{AuthMethod, Authentication, Connection, ConnectionError, Tls, TlsMode, TlsVersion};
+pub use ::settings::findings::{Finding, Findings, Place, Severity};
+pub use ::settings::secret::{Secret, SecretSource, are_of_systemd};
+pub use ::settings::size::{ByteSize, InvalidSize};
+pub use catalogue::{Admin, Effect, Log, Outbox, Reaper, Relay};
+pub use kafka::envelope::Envelope;
+pub use kafka::headers::{HeaderTemplate, Part, default_headers};
+pub use kafka::options::{Aws, ClientAuthentication, Kafka, OAuth, Property};
+pub use kafka::properties;
+pub use postgres::options::{
+    AuthMethod, Authentication, Connection, ConnectionError, OnSent, PasswordCommand, Postgres, Tls, TlsMode,
+    TlsVersion,
+};
+pub use postgres::table::{Column, Columns, TableName, TableNameError, quote_identifier};
+pub use relay::settings::OnRejected;
+pub use relay::topic_allow::{TopicAllow, TopicAllowError};
 pub use reload::{Change, changes};
-pub use secret::{Secret, SecretSource, are_of_systemd};
-pub use size::{ByteSize, InvalidSize};
+pub use rules::LogFormat;
 pub(crate) use writing::draft::{Draft, DraftPassword};
 pub use writing::example::example;
 pub(crate) use writing::shown::SettingInForce;
 
-use properties::PropertyCheck;
-use reading::reader::Reader;
-use secret::Lookup;
-use setting::Section;
+use ::settings::entries::{self, Entries};
+use ::settings::reader::Reader;
+use ::settings::secret::Lookup;
+use ::settings::setting::Section;
+use catalogue::CATALOGUE;
+use kafka::cluster::KafkaCluster;
+use relay::failure::Failure;
+use relay::reaper::Pace;
+use relay::settings::Limits;
 
 /// Read if nothing else is given and it exists. The packages and the container image put the configuration there.
 pub(crate) const DEFAULT_FILE: &str = "/etc/outbox-relay/config.toml";
@@ -69,6 +69,57 @@ pub struct Config {
     pub warnings: Findings,
 }
 
+/// Shorter intervals deliver sooner, but each look is a round trip.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// A flow reads every few milliseconds, so for rarer rows it would cost more than claims.
+const FLOW_GAP: Duration = Duration::from_millis(30);
+/// Recording this many rows takes about as long as one read of a flow.
+const FLOW_RECORDS: usize = 64;
+
+impl Config {
+    /// The cluster to publish to. Connects to nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// If a secret cannot be read.
+    pub fn cluster(&self) -> Result<KafkaCluster, Failure> {
+        KafkaCluster::new(&self.kafka, &self.outbox.headers, &self.limits())
+    }
+
+    /// The configured limits of a batch.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            batch_rows: self.relay.batch_size,
+            batch_bytes: self.relay.batch_bytes.as_usize(),
+            publish_timeout: self.relay.publish_timeout,
+            takeover_timeout: self.relay.takeover_timeout,
+            // Planning the read of a flow every few milliseconds would cost more than the flow saves.
+            flow_window: if self.postgres.prepared_statements {
+                self.relay.flow_window
+            } else {
+                Duration::ZERO
+            },
+            flow_gap: FLOW_GAP,
+            flow_records: FLOW_RECORDS,
+            poll_interval: self.relay.poll_interval,
+            look_every: LOOK_EVERY,
+            on_rejected: self.outbox.on_rejected,
+            rejections_before_hold: self.outbox.rejections_before_hold,
+        }
+    }
+
+    /// How long old rows are kept, and how fast they are deleted.
+    pub(crate) fn pace(&self) -> Pace {
+        Pace {
+            interval: self.reaper.interval,
+            retention: self.reaper.retention,
+            inbox_retention: self.reaper.inbox_retention,
+            idempotency_retention: self.reaper.idempotency_retention,
+            batch_rows: self.reaper.batch_size,
+        }
+    }
+}
+
 /// The environment of this process. Unlike [`std::env::vars`], it does not panic if a value is not UTF-8. It replaces invalid
 /// bytes, so that validation reports the setting.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
@@ -79,18 +130,13 @@ pub fn environment() -> impl Iterator<Item = (String, String)> {
 /// Reads the configuration file, if there is one, applies the environment, and validates the result.
 ///
 /// `env` is usually [`environment`]. Variables that start with `OUTBOX_RELAY__`, and `CREDENTIALS_DIRECTORY`, are used. Files
-/// with secrets and certificates are opened once, to check that they are readable. `check` is usually
-/// `kafka::properties::check`.
+/// with secrets and certificates are opened once, to check that they are readable.
 ///
 /// # Errors
 ///
 /// All findings, in the order of the file, including warnings.
-pub fn load(
-    path: Option<&Path>,
-    env: impl Iterator<Item = (String, String)>,
-    check: PropertyCheck,
-) -> Result<Config, Findings> {
-    load_for(Servers::Both, path.map_or(Source::Environment, Source::File), env, check)
+pub fn load(path: Option<&Path>, env: impl Iterator<Item = (String, String)>) -> Result<Config, Findings> {
+    load_for(Servers::Both, path.map_or(Source::Environment, Source::File), env)
 }
 
 /// [`load`], for a command that uses only the database. It does not open files for Kafka, because an operator may not be
@@ -102,9 +148,8 @@ pub fn load(
 pub fn load_for_database(
     path: Option<&Path>,
     env: impl Iterator<Item = (String, String)>,
-    check: PropertyCheck,
 ) -> Result<Config, Findings> {
-    load_for(Servers::Postgres, path.map_or(Source::Environment, Source::File), env, check)
+    load_for(Servers::Postgres, path.map_or(Source::Environment, Source::File), env)
 }
 
 /// [`load`], for a file that does not exist yet. `text` is its future content.
@@ -116,9 +161,8 @@ pub(crate) fn load_text(
     path: &Path,
     text: &str,
     env: impl Iterator<Item = (String, String)>,
-    check: PropertyCheck,
 ) -> Result<Config, Findings> {
-    load_for(Servers::Both, Source::Text(path, text), env, check)
+    load_for(Servers::Both, Source::Text(path, text), env)
 }
 
 /// Where the settings come from, in addition to the environment.
@@ -146,11 +190,30 @@ enum Servers {
     Postgres,
 }
 
+impl Servers {
+    /// Whether to open the files of a section. Files for other servers are not opened.
+    fn open_files_of(self) -> fn(&str) -> bool {
+        match self {
+            Servers::Both => |_| true,
+            Servers::Postgres => |section| section == Postgres::NAME,
+        }
+    }
+}
+
+/// What to do if a file that a setting names may not be read.
+fn help_with_denied(setting: &str) -> String {
+    let help = "make it readable for the user that runs the relay";
+    if !setting.starts_with("[postgres]") {
+        return help.to_owned();
+    }
+    let url = Postgres::url.variable();
+    format!("{help}. For other commands, use sudo, or set {url} to a URL with your own role")
+}
+
 fn load_for(
     servers: Servers,
     source: Source<'_>,
     env: impl Iterator<Item = (String, String)>,
-    check: PropertyCheck,
 ) -> Result<Config, Findings> {
     let path = source.path();
     let variables: Vec<_> = env.collect();
@@ -161,13 +224,23 @@ fn load_for(
     };
     let mut findings = Findings::default();
     let (mut entries, whole) = match source {
-        Source::File(path) => reading::entries::from_file(path, &mut findings),
-        Source::Text(path, text) => reading::entries::from_text(path, text, &mut findings),
-        Source::Environment => (reading::entries::Entries::default(), true),
+        Source::File(path) => entries::from_file(&CATALOGUE, path, &mut findings),
+        Source::Text(path, text) => entries::from_text(&CATALOGUE, path, text, &mut findings),
+        Source::Environment => (Entries::default(), true),
     };
-    entries.override_with(reading::entries::from_environment(variables, &mut findings));
+    let given = entries::from_environment(&CATALOGUE, variables, &mut findings);
+    entries.override_with(given, postgres::options::is_replaced);
     let file = path.map(Path::to_path_buf);
-    let mut reader = Reader { entries, findings, lookup, file, whole, servers, check };
+    let mut reader = Reader {
+        entries,
+        findings,
+        lookup,
+        file,
+        whole,
+        catalogue: &CATALOGUE,
+        opens_files_of: servers.open_files_of(),
+        help_with_denied,
+    };
     reader.report_missing();
     let config = read(&mut reader);
     let mut findings = reader.findings;

@@ -3,10 +3,9 @@
 //! A reload never changes the source or the destination of events, nor the tasks and connections of the relay. It applies
 //! limits, intervals, secrets and the log level. The catalogue defines the effect of each setting.
 
-pub(super) use super::catalogue::COMPARED;
-use super::catalogue::{Effect, Kafka, Outbox};
-use super::setting::{Compared, Section};
-use super::{Config, Property};
+use super::catalogue::CATALOGUE;
+use super::{Config, Effect, Kafka, Outbox, Property};
+use settings::setting::{Section, Setting};
 
 /// A changed setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,17 +18,41 @@ pub struct Change {
     pub effect: Effect,
 }
 
+/// Every setting except tables, and whether it differs between two configurations. Twins share an entry.
+pub(super) fn compared(old: &Config, new: &Config) -> Vec<(&'static Setting, bool)> {
+    /// A section that is used in only one of them differs as a whole.
+    fn optional<S: Section>(old: Option<&S>, new: Option<&S>) -> Vec<(&'static Setting, bool)> {
+        if let (Some(old), Some(new)) = (old, new) {
+            return old.compared(new);
+        }
+        let is_first = |setting: &&Setting| CATALOGUE.twin(setting).is_none_or(|twin| setting.key < twin.key);
+        let settings = S::SETTINGS.iter().filter(|setting| !setting.kind.is_table()).filter(is_first);
+        settings.map(|setting| (setting, old.is_some() != new.is_some())).collect()
+    }
+    [
+        old.postgres.compared(&new.postgres),
+        old.kafka.compared(&new.kafka),
+        optional(old.kafka.oauth.as_ref(), new.kafka.oauth.as_ref()),
+        optional(old.kafka.aws.as_ref(), new.kafka.aws.as_ref()),
+        old.outbox.compared(&new.outbox),
+        old.relay.compared(&new.relay),
+        old.reaper.compared(&new.reaper),
+        old.admin.compared(&new.admin),
+        old.log.compared(&new.log),
+    ]
+    .concat()
+}
+
 /// The differences between two configurations: those of tables after all others.
 pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
-    let change = |&(section, key, effect, differs): &Compared| {
-        let other_database = section == "postgres" && !same_database(old, new);
-        let effect = if other_database { Effect::Restart } else { effect };
-        let is_table = (section, key) == ("outbox", "table");
-        let is_changed =
-            if is_table { !old.outbox.table.is_same_table(&new.outbox.table) } else { differs(old, new) };
-        is_changed.then(|| Change { section, key: key.to_owned(), effect })
+    let change = |(setting, differs): (&'static Setting, bool)| {
+        let other_database = setting.section == "postgres" && !same_database(old, new);
+        let effect = if other_database { Effect::Restart } else { setting.effect };
+        let is_table = (setting.section, setting.key) == ("outbox", "table");
+        let is_changed = if is_table { !old.outbox.table.is_same_table(&new.outbox.table) } else { differs };
+        is_changed.then(|| Change { section: setting.section, key: setting.key.to_owned(), effect })
     };
-    let mut changes: Vec<Change> = COMPARED.iter().filter_map(change).collect();
+    let mut changes: Vec<Change> = compared(old, new).into_iter().filter_map(change).collect();
     changes.extend(properties(&old.kafka, &new.kafka));
     let envelope = |outbox: &Outbox| (outbox.envelope, outbox.cloudevents_source.clone());
     let same_envelope = envelope(&old.outbox) == envelope(&new.outbox);

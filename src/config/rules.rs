@@ -1,18 +1,34 @@
 //! Rules for single settings and for combinations of settings.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use humantime::format_duration;
 
+use relay::topic_allow::TopicAllow;
+use settings::choice;
+use settings::findings::Problem;
+use settings::nearest::nearest;
+use settings::reader::Reader;
+use settings::setting::Setting;
+use settings::size::ByteSize;
+use settings::values::Value;
+
 use super::catalogue::{Admin, Relay};
-use super::findings::Problem;
-use super::outbox::topic_allow::TopicAllow;
-use super::reading::nearest::nearest;
-use super::reading::reader::Reader;
-use super::reading::values::FromText;
-use super::setting::Setting;
-use super::size::ByteSize;
+
+choice! {
+    /// The form of log lines.
+    LogFormat {
+        /// journald under systemd, else text.
+        Auto = "auto",
+        /// Human-readable lines.
+        Text = "text",
+        /// One JSON object per line.
+        Json = "json",
+        /// Journal entries with fields.
+        Journald = "journald",
+    }
+}
 
 /// Below this, an ordinary pause of the machine or the network would end a claim.
 const TAKEOVER_TIMEOUT_LEAST: Duration = Duration::from_secs(3);
@@ -30,16 +46,6 @@ const WAITS: [&str; 6] = [
 /// Timeouts of single requests in librdkafka, whose own minimum is a few milliseconds.
 const REQUESTS: [&str; 3] = ["api.version.request.timeout.ms", "request.timeout.ms", "socket.timeout.ms"];
 const REQUEST_LEAST_MS: f64 = 1_000.0;
-
-/// Whether this is the name or an address of this host itself. The name is `localhost`, which resolvers must not send elsewhere.
-pub(super) fn is_loopback(host: &str) -> bool {
-    host.eq_ignore_ascii_case("localhost") || is_loopback_address(host)
-}
-
-pub(super) fn is_loopback_address(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
-}
 
 impl Relay {
     pub(super) fn check(&self, reader: &mut Reader) {
@@ -67,7 +73,7 @@ impl Relay {
     /// Properties of librdkafka with which nothing would be sent before the timeout, or no request could succeed.
     fn compare_with_properties(&self, reader: &mut Reader) {
         let most = self.publish_timeout.as_millis() as f64;
-        for (name, entry) in reader.entries.properties() {
+        for (name, entry) in reader.entries.table("kafka.properties") {
             let Some(Ok(value)) = entry.raw.text().map(|text| text.trim().parse::<f64>()) else { continue };
             let (is_wrong, message) = if WAITS.contains(&name.as_str()) {
                 let timeout = format_duration(self.publish_timeout);
@@ -110,7 +116,7 @@ pub(super) fn listen_address(
     setting: &Setting,
     reader: &Reader,
 ) -> Result<Option<SocketAddr>, Problem> {
-    if ["", "off"].contains(&text) { Ok(None) } else { FromText::from_text(text, setting, reader) }
+    if ["", "off"].contains(&text) { Ok(None) } else { Value::from_text(text, setting, reader) }
 }
 
 /// The allowed topics, or `None` for an empty text.
@@ -119,16 +125,7 @@ pub(super) fn topic_allow(
     setting: &Setting,
     reader: &Reader,
 ) -> Result<Option<TopicAllow>, Problem> {
-    if text.is_empty() { Ok(None) } else { FromText::from_text(text, setting, reader) }
-}
-
-impl FromText for SocketAddr {
-    fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<SocketAddr, Problem> {
-        text.parse().map_err(|_| {
-            let message = format!("{setting} is {text:?}, which is not an IP address with a port");
-            Problem::new(message, "for example \"127.0.0.1:10187\", \"[::]:10187\" or \"off\"")
-        })
-    }
+    if text.is_empty() { Ok(None) } else { Value::from_text(text, setting, reader) }
 }
 
 /// A word alone must be a level: `EnvFilter` would accept a mistyped level as the name of a module, and log nothing.

@@ -3,13 +3,13 @@
 use super::report::{LocalRelay, Rates, Reaper, Relays, Report};
 use super::verdict::{Circumstances, verdict};
 use crate::config::{Config, ConnectionError, OnSent};
-use crate::postgres::access::grants::STATUS_PRIVILEGES;
-use crate::postgres::connection::connect::{Database, monitoring_settings};
-use crate::postgres::connection::pooler;
-use crate::postgres::diagnose::status::{Counters, LaneStatus, PostgresStatus};
-use crate::relay::failure::Fault;
-use crate::relay::health::stats::Stats;
 use crate::supervisor::{self, StartError};
+use postgres::access::grants::STATUS_PRIVILEGES;
+use postgres::connection::connect::{Database, monitoring_settings};
+use postgres::connection::pooler;
+use postgres::diagnose::status::{Counters, LaneStatus, PostgresStatus};
+use relay::failure::Fault;
+use relay::health::stats::Stats;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,7 +61,13 @@ impl Monitor {
     ) -> Result<Monitor, MonitorError> {
         let (relay_name, settings) = monitoring_settings(&config.postgres, purpose)?;
         let database = Database::new(&settings, 2, Arc::new(Stats::new()))?;
-        let status = PostgresStatus::new(database.clone(), &config.outbox, limits.statement_timeout);
+        let status = PostgresStatus::new(
+            database.clone(),
+            &config.outbox.table,
+            &(&config.outbox).into(),
+            config.outbox.on_sent,
+            limits.statement_timeout,
+        );
         let config_argument = path.map(|path| format!(" --config {}", path.display())).unwrap_or_default();
         let (checked, counted, difference) = (None, None, None);
         Ok(Monitor { config, config_argument, relay_name, database, status, checked, counted, difference })

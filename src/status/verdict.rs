@@ -2,10 +2,10 @@
 
 use super::report::{LocalRelay, Rates};
 use crate::config::DEFAULT_FILE;
-use crate::postgres::diagnose::status::{BACKLOG_COUNTED_MAX, OutboxStatus};
-use crate::postgres::operate::pauses::Scope;
-use crate::text::{counted, in_line, span, thousands};
+use postgres::diagnose::status::{BACKLOG_COUNTED_MAX, OutboxStatus};
+use postgres::operate::pauses::Scope;
 use serde::Serialize;
+use settings::text::{counted, in_line, span, thousands};
 use std::time::Duration;
 
 /// This many rejected events within ten minutes show that something is wrong with the events or their topic.

@@ -3,19 +3,11 @@
 use uuid::Uuid;
 
 use super::bytes::{Reader, Writer};
+use kafka::operate::fingerprint::Fingerprint;
+use kafka::operate::reader::Record;
 
 /// The size of an entry in bytes.
 pub(crate) const ENTRY_BYTES: usize = 90;
-
-/// Digests of the parts of a record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fingerprint {
-    pub key: [u8; 16],
-    /// A tombstone has a different digest from an empty value.
-    pub value: [u8; 16],
-    /// Names and values, in their order.
-    pub headers: [u8; 16],
-}
 
 /// A row of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,18 +26,6 @@ pub(crate) struct Expected {
     pub partition: u32,
     /// In microseconds since 1970.
     pub created_us: i64,
-    pub fingerprint: Fingerprint,
-}
-
-/// A record in Kafka.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
-    /// The place in [`super::scope::Scope::topics`].
-    pub topic: u32,
-    pub partition: u32,
-    pub offset: i64,
-    /// The timestamp, in microseconds since 1970.
-    pub at_us: i64,
     pub fingerprint: Fingerprint,
 }
 
@@ -83,7 +63,7 @@ impl Entry {
             Known::Row(Row { id, expected: Some(expected) }) => {
                 let Expected { topic, partition, created_us, fingerprint } = expected;
                 let entry = entry.u8(JUDGED_ROW).i64(*id).u32(*topic).u32(*partition).i64(*created_us);
-                fingerprint.write(entry)
+                put(entry, fingerprint)
             }
             Known::Row(Row { id, expected: None }) => entry.u8(OTHER_ROW).i64(*id),
             Known::DeadLetter => entry.u8(DEAD_LETTER),
@@ -91,7 +71,7 @@ impl Entry {
             Known::Copy(topic) => entry.u8(COPY).u32(*topic),
             Known::Record(Record { topic, partition, offset, at_us, fingerprint }) => {
                 let entry = entry.u8(RECORD).u32(*topic).u32(*partition).i64(*offset).i64(*at_us);
-                fingerprint.write(entry)
+                put(entry, fingerprint)
             }
         }
         .entry()
@@ -104,7 +84,7 @@ impl Entry {
             JUDGED_ROW => {
                 let id = reader.i64();
                 let (topic, partition, created_us) = (reader.u32(), reader.u32(), reader.i64());
-                let fingerprint = Fingerprint::read(&mut reader);
+                let fingerprint = take(&mut reader);
                 Known::Row(Row { id, expected: Some(Expected { topic, partition, created_us, fingerprint }) })
             }
             OTHER_ROW => Known::Row(Row { id: reader.i64(), expected: None }),
@@ -114,7 +94,7 @@ impl Entry {
             _ => {
                 let (topic, partition) = (reader.u32(), reader.u32());
                 let (offset, at_us) = (reader.i64(), reader.i64());
-                let fingerprint = Fingerprint::read(&mut reader);
+                let fingerprint = take(&mut reader);
                 Known::Record(Record { topic, partition, offset, at_us, fingerprint })
             }
         };
@@ -122,14 +102,12 @@ impl Entry {
     }
 }
 
-impl Fingerprint {
-    fn write(&self, entry: Writer<ENTRY_BYTES>) -> Writer<ENTRY_BYTES> {
-        entry.put(&self.key).put(&self.value).put(&self.headers)
-    }
+fn put(entry: Writer<ENTRY_BYTES>, fingerprint: &Fingerprint) -> Writer<ENTRY_BYTES> {
+    entry.put(&fingerprint.key).put(&fingerprint.value).put(&fingerprint.headers)
+}
 
-    fn read(reader: &mut Reader<'_>) -> Fingerprint {
-        Fingerprint { key: reader.take(), value: reader.take(), headers: reader.take() }
-    }
+fn take(reader: &mut Reader<'_>) -> Fingerprint {
+    Fingerprint { key: reader.take(), value: reader.take(), headers: reader.take() }
 }
 
 #[cfg(test)]

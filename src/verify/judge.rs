@@ -4,10 +4,11 @@ use std::io;
 use std::path::Path;
 use uuid::Uuid;
 
-use super::entry::{ENTRY_BYTES, Entry, Expected, Known, Record, Row};
+use super::entry::{ENTRY_BYTES, Entry, Expected, Known, Row};
 use super::findings::{Finding, Findings, Kind};
 use super::order::{First, Order};
 use super::scope::{Absence, Scope, Unknown};
+use kafka::operate::reader::Record;
 
 /// The maximum number of different records that the rows of one event id may have. Rows of one event normally have the same.
 const VARIANTS_MAX: usize = 8;

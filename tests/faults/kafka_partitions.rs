@@ -9,7 +9,7 @@ use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
 use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers::{Load, Writers, write};
-use outbox_relay::relay::partition;
+use relay::partition;
 
 /// The relay looks up each topic that is in use every 30 seconds.
 const LOOKED_UP_WITHIN: Duration = Duration::from_secs(30);

@@ -1,7 +1,7 @@
 //! PostgreSQL answers but refuses. Each time, the relay is not ready and reports the reason, backs off, and resumes by
 //! itself.
 
-use outbox_relay::postgres::access::grants::relay_grants;
+use postgres::access::grants::relay_grants;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use outbox_relay::postgres::access::grants::relay_grants;
+use postgres::access::grants::relay_grants;
 use tokio_postgres::Client;
 
 use crate::support::certificates::{Files, Identity, authority};

@@ -99,7 +99,7 @@ pub async fn claim_and_settle(
 pub async fn produce(place: &Place, route: &Route, shape: &Shape) -> Result<Limit, BenchError> {
     let config = configured(place, route)?;
     let stats = Arc::new(Stats::new());
-    let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?;
+    let cluster = config.cluster()?;
     let relay = Rc::new(relay(cluster, &config, &stats));
     let round = round(&config, shape);
     let bytes = (shape.payload_bytes + ROW_OVERHEAD) as u64;
@@ -121,7 +121,7 @@ fn configured(place: &Place, route: &Route) -> Result<Config, BenchError> {
 }
 
 fn relay<P>(publisher: P, config: &Config, stats: &Arc<Stats>) -> Relay<P> {
-    let bounds = supervisor::limits(config);
+    let bounds = config.limits();
     let marks = Rc::new(RefCell::new(Marks::new()));
     Relay::new(publisher, config.outbox.topic.clone().into(), bounds, marks, Arc::clone(stats))
 }

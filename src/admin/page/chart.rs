@@ -1,7 +1,7 @@
 //! The charts as SVG paths. Each one covers the last 15 minutes, and is drawn without scripts or styles of its own.
 
 use super::history::{COVERED, Interval};
-use crate::text::{rate, thousands};
+use settings::text::{rate, thousands};
 use std::fmt::Write as _;
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! What the page shows of the database. The database is queried only while there are viewers, and at most every few seconds,
 //! however many there are. A page never waits long for the result.
 
-use crate::postgres::diagnose::status::LaneStatus;
 use crate::status::report::Report;
+use postgres::diagnose::status::LaneStatus;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

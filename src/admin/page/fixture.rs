@@ -4,15 +4,14 @@ use super::facts::{Known, Snapshot};
 use super::history::Interval;
 use super::view::{Shown, View};
 use crate::config::{self, Config};
-use crate::kafka::properties::check;
-use crate::postgres::diagnose::status::LaneStatus;
-use crate::relay::health::stats::Stats;
 use crate::status::report::{
     AtWork, Backlog, Blocked, BlockedKeys, DeadLetters, First, Held, HeldBack, Latency, LocalRelay, Paused,
     Reaper, Reason, Relays, Report, Size,
 };
 use crate::status::verdict::{OutboxState, Verdict};
 use askama::Template;
+use postgres::diagnose::status::LaneStatus;
+use relay::health::stats::Stats;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
@@ -98,7 +97,7 @@ pub(super) fn config(more: &str) -> Config {
          'sasl.password' = 'hunter2'\n{more}"
     );
     std::fs::write(&path, text).unwrap();
-    config::load(Some(&path), std::iter::empty(), check).unwrap_or_else(|findings| panic!("{findings}"))
+    config::load(Some(&path), std::iter::empty()).unwrap_or_else(|findings| panic!("{findings}"))
 }
 
 pub(super) fn here(ready: bool, says: &str) -> LocalRelay {
@@ -194,7 +193,7 @@ pub(super) fn held(topic: &str, error: &str) -> Held {
         topic: topic.to_owned(),
         reason: "unknown-topic".to_owned(),
         error: error.to_owned(),
-        remedy: crate::relay::reason::remedy("unknown-topic"),
+        remedy: relay::reason::remedy("unknown-topic"),
         since: TIME.to_owned(),
         next_probe: "2026-11-23T13:47:35Z".to_owned(),
         probes: 12,
@@ -207,7 +206,7 @@ pub(super) fn blocked(key: &str) -> Blocked {
         key: key.to_owned(),
         outbox_id: 4_711,
         reason: "record-too-large".to_owned(),
-        remedy: crate::relay::reason::blocked_key_remedy("record-too-large"),
+        remedy: relay::reason::blocked_key_remedy("record-too-large"),
         since: TIME.to_owned(),
     }
 }

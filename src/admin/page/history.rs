@@ -1,6 +1,6 @@
 //! Samples of counters that exist anyway, for the charts of the last 15 minutes. Their number is bounded.
 
-use crate::relay::health::stats::Stats;
+use relay::health::stats::Stats;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -15,9 +15,7 @@ mod view;
 
 use super::{AdminState, Observed};
 use crate::config::Config;
-use crate::relay::health::stats::Stats;
 use crate::status::report::LocalRelay;
-use crate::text::in_line;
 use askama::Template;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -25,6 +23,8 @@ use axum::response::{IntoResponse, Response};
 use facts::Facts;
 use history::{History, SAMPLE_EVERY};
 use reader::Reader;
+use relay::health::stats::Stats;
+use settings::text::in_line;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -4,7 +4,7 @@ use super::Page;
 use super::facts::{Snapshot, Source};
 use crate::config::Config;
 use crate::status::monitor::{Limits, Monitor, MonitorError};
-use crate::text::in_line;
+use settings::text::in_line;
 use std::future::ready;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;

@@ -1,8 +1,8 @@
 //! The tables of the page: what waits, who works, and the table itself.
 
-use crate::relay::reason::{fix, reason};
 use crate::status::report::{Paused, Report};
-use crate::text::{bytes, command, counted, in_line, seconds, thousands};
+use relay::reason::{fix, reason};
+use settings::text::{bytes, command, counted, in_line, seconds, thousands};
 
 /// The longest name of a topic.
 const TOPIC: usize = 249;

@@ -6,13 +6,13 @@ use super::history::{Interval, SAMPLE_EVERY};
 use super::style::STYLE;
 use super::tables::{self, Table};
 use crate::config::{Config, SettingInForce};
-use crate::postgres::diagnose::status::LaneStatus;
-use crate::relay::health::stats::Stats;
-use crate::relay::lane::LANES;
 use crate::status::report::{LocalRelay, Report};
 use crate::status::verdict::{OutboxState, Verdict};
-use crate::text::{command, rate, seconds, span, thousands, time};
 use askama::Template;
+use postgres::diagnose::status::LaneStatus;
+use relay::health::stats::Stats;
+use relay::lane::LANES;
+use settings::text::{command, rate, seconds, span, thousands, time};
 use std::time::{Duration, SystemTime};
 
 /// An unsent event that is older is late.
@@ -286,7 +286,7 @@ impl Cell {
                 title: format!("lane {lane}: nothing unsent"),
             };
         };
-        let full = status.rows >= crate::postgres::diagnose::status::FIRST_ROWS_A_LANE;
+        let full = status.rows >= postgres::diagnose::status::FIRST_ROWS_A_LANE;
         let label = if full { "99+".to_owned() } else { status.rows.to_string() };
         let age = status.oldest.map(|age| format!(", the oldest is {} old", span(age))).unwrap_or_default();
         let class = if status.oldest.is_some_and(|age| age > LATE) { "late" } else { "unsent" };

@@ -2,8 +2,8 @@
 
 use crate::cli::exit::Failed;
 use crate::cli::terminal::ask;
-use crate::postgres::operate::selection::Selection;
 use clap::Args;
+use postgres::operate::selection::Selection;
 use std::time::Duration;
 use uuid::Uuid;
 

@@ -8,12 +8,12 @@ use crate::cli::operator::{Total, in_batches};
 use crate::cli::terminal::output;
 use crate::cli::terminal::output::counted;
 use crate::cli::{ConfigFile, block_on};
-use crate::postgres::access::grants::Privilege;
-use crate::postgres::operate::acts::BatchResult;
-use crate::postgres::operate::blocked_keys::PostgresBlockedKeys;
-use crate::postgres::operate::selection::{Batch, Selection};
-use crate::relay::failure::Fault;
 use clap::Args;
+use postgres::access::grants::Privilege;
+use postgres::operate::acts::BatchResult;
+use postgres::operate::blocked_keys::PostgresBlockedKeys;
+use postgres::operate::selection::{Batch, Selection};
+use relay::failure::Fault;
 use serde::Serialize;
 
 const PREVIEW_ROWS: i64 = 100;

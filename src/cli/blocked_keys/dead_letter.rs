@@ -2,8 +2,8 @@
 
 use super::act::{Action, Chosen, act};
 use crate::cli::exit::Failed;
-use crate::postgres::access::grants::UNBLOCK_PRIVILEGES;
 use clap::Args;
+use postgres::access::grants::UNBLOCK_PRIVILEGES;
 
 const DEAD_LETTER: Action = Action {
     name: "dead-letter",

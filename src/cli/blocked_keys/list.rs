@@ -5,10 +5,10 @@ use crate::cli::arguments::selection::{Filters, ListOptions};
 use crate::cli::exit::Failed;
 use crate::cli::terminal::output::{self, time};
 use crate::cli::{ConfigFile, block_on};
-use crate::postgres::access::grants::BLOCK_PRIVILEGES;
-use crate::postgres::operate::blocked_keys::BlockedKey;
-use crate::relay::reason::blocked_key_remedy;
 use clap::Args;
+use postgres::access::grants::BLOCK_PRIVILEGES;
+use postgres::operate::blocked_keys::BlockedKey;
+use relay::reason::blocked_key_remedy;
 use serde::Serialize;
 
 /// List blocked keys, newest first.

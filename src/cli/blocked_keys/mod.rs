@@ -9,9 +9,9 @@ use super::exit::Failed;
 use super::one_shot;
 use super::terminal::output::{in_line, time};
 use crate::config::Config;
-use crate::postgres::access::grants::Privilege;
-use crate::postgres::operate::blocked_keys::{BlockedKey, PostgresBlockedKeys};
 use clap::{Args, Subcommand};
+use postgres::access::grants::Privilege;
+use postgres::operate::blocked_keys::{BlockedKey, PostgresBlockedKeys};
 
 /// List and resolve blocked keys.
 #[derive(Debug, Args)]

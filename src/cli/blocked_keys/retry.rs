@@ -2,8 +2,8 @@
 
 use super::act::{Action, Chosen, act};
 use crate::cli::exit::Failed;
-use crate::postgres::access::grants::RETRY_PRIVILEGES;
 use clap::Args;
+use postgres::access::grants::RETRY_PRIVILEGES;
 
 const RETRY: Action = Action {
     name: "retry",

@@ -9,11 +9,11 @@ use crate::cli::operator::in_batches;
 use crate::cli::terminal::output;
 use crate::cli::terminal::output::counted;
 use crate::config::Config;
-use crate::postgres::access::grants::Privilege;
-use crate::postgres::operate::acts::BatchResult;
-use crate::postgres::operate::dead_letters::{Filter, PostgresDeadLetters};
-use crate::postgres::operate::selection::Batch;
-use crate::relay::failure::Fault;
+use postgres::access::grants::Privilege;
+use postgres::operate::acts::BatchResult;
+use postgres::operate::dead_letters::{Filter, PostgresDeadLetters};
+use postgres::operate::selection::Batch;
+use relay::failure::Fault;
 use serde::Serialize;
 
 const PREVIEW_ROWS: i64 = 100;

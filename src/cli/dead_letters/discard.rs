@@ -4,9 +4,9 @@ use super::act::{Action, act};
 use crate::cli::ConfigFile;
 use crate::cli::arguments::selection::{ChangeOptions, Filters};
 use crate::cli::exit::Failed;
-use crate::postgres::access::grants::DISCARD_PRIVILEGES;
-use crate::postgres::operate::dead_letters::{Filter, PostgresDeadLetters};
 use clap::Args;
+use postgres::access::grants::DISCARD_PRIVILEGES;
+use postgres::operate::dead_letters::{Filter, PostgresDeadLetters};
 
 const DISCARD: Action =
     Action { name: "discard", verb: "Discard", participle: "discarded", privileges: DISCARD_PRIVILEGES };

@@ -5,9 +5,9 @@ use crate::cli::exit::Failed;
 use crate::cli::one_shot;
 use crate::cli::terminal::output::{self, in_line, time};
 use crate::cli::{ConfigFile, block_on};
-use crate::postgres::access::grants::HISTORY_PRIVILEGES;
-use crate::postgres::operate::acts::{Act, PostgresActs};
 use clap::Args;
+use postgres::access::grants::HISTORY_PRIVILEGES;
+use postgres::operate::acts::{Act, PostgresActs};
 use serde::Serialize;
 use uuid::Uuid;
 

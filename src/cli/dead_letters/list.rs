@@ -5,9 +5,9 @@ use crate::cli::arguments::selection::{Filters, ListOptions};
 use crate::cli::exit::Failed;
 use crate::cli::terminal::output::{self, time};
 use crate::cli::{ConfigFile, block_on};
-use crate::postgres::access::grants::LETTER_PRIVILEGES;
-use crate::postgres::operate::dead_letters::{DeadLetter, Filter};
 use clap::Args;
+use postgres::access::grants::LETTER_PRIVILEGES;
+use postgres::operate::dead_letters::{DeadLetter, Filter};
 use serde::Serialize;
 
 /// List dead letters, newest first, without payloads.

@@ -11,9 +11,9 @@ use super::exit::Failed;
 use super::one_shot;
 use super::terminal::output::{counted, in_line, time};
 use crate::config::Config;
-use crate::postgres::access::grants::Privilege;
-use crate::postgres::operate::dead_letters::{DeadLetter, PostgresDeadLetters};
 use clap::{Args, Subcommand};
+use postgres::access::grants::Privilege;
+use postgres::operate::dead_letters::{DeadLetter, PostgresDeadLetters};
 
 /// List, requeue or discard rejected events.
 #[derive(Debug, Args)]

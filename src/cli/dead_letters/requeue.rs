@@ -6,11 +6,11 @@ use crate::cli::exit::Failed;
 use crate::cli::terminal::output::counted;
 use crate::cli::{ConfigFile, one_shot};
 use crate::config::Config;
-use crate::kafka::cluster::record_bytes_max;
-use crate::postgres::access::grants::REQUEUE_PRIVILEGES;
-use crate::postgres::operate::dead_letters::{Filter, PostgresDeadLetters, RejectedAgain};
-use crate::postgres::operate::header_changes::HeaderChanges;
 use clap::Args;
+use kafka::cluster::record_bytes_max;
+use postgres::access::grants::REQUEUE_PRIVILEGES;
+use postgres::operate::dead_letters::{Filter, PostgresDeadLetters, RejectedAgain};
+use postgres::operate::header_changes::HeaderChanges;
 
 const REQUEUE: Action =
     Action { name: "requeue", verb: "Requeue", participle: "requeued", privileges: REQUEUE_PRIVILEGES };

@@ -8,16 +8,15 @@ use super::status::local_relay;
 use super::terminal::output;
 use super::{ConfigFile, block_on};
 use crate::config::Config;
-use crate::doctor::codes::{OTHER_CLUSTER, RELAY_NOTE, SYSTEM_HIDDEN};
-use crate::doctor::{Finding, TopicInUse};
-use crate::kafka::cluster::KafkaCluster;
-use crate::postgres::connection::connect::Database;
-use crate::postgres::connection::transaction::ShortTransaction;
-use crate::postgres::schema::identity::{self, Identity};
-use crate::relay::failure::Failure;
-use crate::{kafka, postgres};
 use clap::Args;
+use kafka::cluster::KafkaCluster;
+use postgres::connection::connect::Database;
+use postgres::connection::transaction::ShortTransaction;
+use postgres::schema::identity::{self, Identity};
+use relay::failure::Failure;
 use report::Report;
+use settings::doctor::codes::{OTHER_CLUSTER, RELAY_NOTE, SYSTEM_HIDDEN};
+use settings::doctor::{Finding, TopicInUse};
 
 /// Diagnose the database, topics and events.
 #[derive(Debug, Args)]
@@ -47,7 +46,7 @@ impl Doctor {
         let unusable = |failure: Failure| {
             Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error))
         };
-        let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).map_err(unusable)?;
+        let cluster = config.cluster().map_err(unusable)?;
         cluster.check_settings().map_err(unusable)?;
         let Diagnosis { findings, .. } = block_on(examine(&config, &cluster, "doctor", &[]))??;
         let report = Report::new(&config, &findings);
@@ -77,7 +76,18 @@ pub(super) async fn examine(
     topics: &[String],
 ) -> Result<Diagnosis, Failed> {
     let database = one_shot::monitoring_database(config, command)?;
-    let examined = postgres::diagnose::doctor::examine(config, &database, cluster.record_bytes_max()).await;
+    let reserved = config.outbox.headers.iter().filter(|header| header.is_reserved());
+    let settings = postgres::diagnose::doctor::Settings {
+        postgres: &config.postgres,
+        table: &config.outbox.table,
+        topics: (&config.outbox).into(),
+        on_sent: config.outbox.on_sent,
+        reserved_headers: reserved.map(|header| header.name.clone()).collect(),
+        batch_rows: config.relay.batch_size,
+        publish_timeout: config.relay.publish_timeout,
+        record_bytes_max: cluster.record_bytes_max(),
+    };
+    let examined = postgres::diagnose::doctor::examine(&settings, &database).await;
     let mut examined = examined.map_err(one_shot::fault)?;
     for topic in topics {
         if !examined.topics.iter().any(|used| used.topic == *topic) {

@@ -3,9 +3,9 @@
 use crate::cli::exit::Failed;
 use crate::cli::terminal::output::{commands, counted, in_line};
 use crate::config::Config;
-use crate::doctor::codes::CODES;
-use crate::doctor::{self, Severity};
 use serde::Serialize;
+use settings::doctor::codes::CODES;
+use settings::doctor::{self, Severity};
 use std::fmt;
 
 /// Texts from servers, and names, are cut to this length.

@@ -6,8 +6,8 @@ use super::plan::{Password, Plan};
 use crate::cli::exit::Failed;
 use crate::cli::migrate::failed;
 use crate::cli::terminal::output;
-use crate::kafka::operate::new_topic::Mode;
-use crate::postgres::schema::migrate;
+use kafka::operate::new_topic::Mode;
+use postgres::schema::migrate;
 
 /// The password file comes first, because a role whose password is lost cannot be used. The configuration comes last.
 pub(super) async fn apply(plan: &Plan<'_>, servers: &mut Servers) -> Result<(), Failed> {

@@ -7,18 +7,16 @@ use crate::cli::exit::Failed;
 use crate::cli::migrate::failed;
 use crate::cli::one_shot;
 use crate::config::{self, Config, Draft, DraftPassword, Secret, environment};
-use crate::kafka::cluster::KafkaCluster;
-use crate::kafka::operate::new_topic::{Mode, Topics};
-use crate::kafka::properties::check;
-use crate::postgres::access::new_roles::{self, Creator, NewRoles};
-use crate::postgres::connection::server_error::ServerError;
-use crate::postgres::connection::session::check_settings;
-use crate::postgres::connection::transaction::open;
-use crate::postgres::schema::check::{CheckError, server_faults};
-use crate::postgres::schema::migrate;
-use crate::relay::failure::{Failure, FailureKind};
-use crate::relay::publisher::Publisher;
 use deadpool_postgres::Object;
+use kafka::operate::new_topic::{Mode, Topics};
+use postgres::access::new_roles::{self, Creator, NewRoles};
+use postgres::connection::server_error::ServerError;
+use postgres::connection::session::check_settings;
+use postgres::connection::transaction::open;
+use postgres::schema::check::{CheckError, server_faults};
+use postgres::schema::migrate;
+use relay::failure::{Failure, FailureKind};
+use relay::publisher::Publisher;
 use std::path::Path;
 use tokio_postgres::Client;
 
@@ -89,7 +87,7 @@ fn draft<'a>(wanted: &'a Wanted, url: &'a str, password: DraftPassword<'a>) -> D
 /// The configuration as it will be read. The variables of `[postgres]` are for another role.
 fn settings(wanted: &Wanted, url: &str, password: DraftPassword<'_>) -> Result<Config, Failed> {
     let text = draft(wanted, url, password).text();
-    config::load_text(&wanted.file, &text, variables(), check).map_err(|findings| {
+    config::load_text(&wanted.file, &text, variables()).map_err(|findings| {
         let errors = findings.iter().filter(|finding| finding.severity == config::Severity::Error);
         let texts: Vec<_> = errors
             .map(|error| match error.help.as_str() {
@@ -108,7 +106,7 @@ fn variables() -> impl Iterator<Item = (String, String)> {
 
 /// Checks that an existing configuration is for the same outbox, so that it can be kept. Returns it.
 fn compare(file: &Path, wanted: &Config) -> Result<Config, Failed> {
-    let existing = config::load(Some(file), variables(), check).map_err(|findings| {
+    let existing = config::load(Some(file), variables()).map_err(|findings| {
         Failed::Configuration(anyhow::anyhow!(
             "{} exists, but is invalid. `init` does not overwrite it, and nothing was changed. Fix: correct it, or name \
              another file with --config.\n{findings}",
@@ -237,7 +235,7 @@ async fn inspect_topics(
     plan: &mut Plan<'_>,
 ) -> Result<Option<Topics>, Failed> {
     let kafka = |failure| one_shot::kafka(&failure);
-    let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).map_err(kafka)?;
+    let cluster = config.cluster().map_err(kafka)?;
     cluster.check_settings().map_err(kafka)?;
     cluster.probe().await.map_err(kafka)?;
     if wanted.topics.is_empty() {

@@ -16,11 +16,11 @@ use super::terminal::{ask, output};
 use super::{ConfigFile, block_on, check_config, load};
 use crate::config::properties::is_secret;
 use crate::config::{Secret, TableName};
-use crate::kafka::operate::new_topic::Shape;
-use crate::postgres::access::roles::{RelayRole, Sessions};
 use clap::Args;
+use kafka::operate::new_topic::Shape;
 use owner::OwnerUrl;
 use pg_outbox::topic::check_topic;
+use postgres::access::roles::{RelayRole, Sessions};
 use std::path::PathBuf;
 
 const DATABASE: &str = "postgres://postgres@localhost/app";

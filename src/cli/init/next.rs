@@ -2,9 +2,9 @@
 
 use super::Wanted;
 use crate::config::{Config, DEFAULT_FILE};
-use crate::postgres::access::new_roles::example_insert;
-use crate::text::shell;
 use pg_outbox::topic::TopicTemplate;
+use postgres::access::new_roles::example_insert;
+use settings::text::shell;
 use std::path::Path;
 
 const AGGREGATE_TYPE: &str = "order";

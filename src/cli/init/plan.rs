@@ -4,8 +4,8 @@ use super::Wanted;
 use super::files::{self, CONFIG_MODE, ConfigFileState, SECRET_MODE};
 use crate::cli::terminal::output::counted;
 use crate::config::Secret;
-use crate::postgres::access::new_roles::NewRoles;
-use crate::postgres::schema::migrate::{self, MigrationState, State};
+use postgres::access::new_roles::NewRoles;
+use postgres::schema::migrate::{self, MigrationState, State};
 use std::fmt;
 use std::path::PathBuf;
 

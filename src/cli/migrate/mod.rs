@@ -6,16 +6,16 @@ use super::exit::Failed;
 use super::terminal::output;
 use super::{ConfigFile, block_on};
 use crate::config::Config;
-use crate::postgres::access::roles::{self, RelayRole, Sessions};
-use crate::postgres::connection::connect::Database;
-use crate::postgres::cycle::statements::{self, Statements};
-use crate::postgres::payload::PayloadType;
-use crate::postgres::schema::adapter::debezium;
-use crate::postgres::schema::migrate::{self, MigrateError, Module, Series, State};
-use crate::postgres::table::TableName;
-use crate::relay::health::stats::Stats;
 use adopt::Adopt;
 use clap::{ArgGroup, Args, ValueEnum};
+use postgres::access::roles::{self, RelayRole, Sessions};
+use postgres::connection::connect::Database;
+use postgres::cycle::statements::{self, Statements};
+use postgres::payload::PayloadType;
+use postgres::schema::adapter::debezium;
+use postgres::schema::migrate::{self, MigrateError, Module, Series, State};
+use postgres::table::TableName;
+use relay::health::stats::Stats;
 use std::sync::Arc;
 
 /// Create or upgrade the outbox tables.
@@ -217,7 +217,7 @@ fn describe(state: &State) -> String {
     }
 }
 
-fn unavailable(fault: crate::relay::failure::Fault) -> Failed {
+fn unavailable(fault: relay::failure::Fault) -> Failed {
     Failed::Unavailable(fault.into())
 }
 

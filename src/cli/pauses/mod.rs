@@ -9,9 +9,9 @@ pub(crate) use resume::Resume;
 use super::exit::Failed;
 use super::one_shot;
 use crate::config::Config;
-use crate::postgres::access::grants::Privilege;
-use crate::postgres::operate::pauses::{PostgresPauses, Scope};
 use clap::Args;
+use postgres::access::grants::Privilege;
+use postgres::operate::pauses::{PostgresPauses, Scope};
 
 /// The scope of a pause. By default, everything.
 #[derive(Debug, Args)]

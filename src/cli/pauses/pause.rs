@@ -7,10 +7,10 @@ use crate::cli::one_shot;
 use crate::cli::terminal::output;
 use crate::cli::{ConfigFile, block_on};
 use crate::config::Outbox;
-use crate::postgres::access::grants::PAUSE_PRIVILEGES;
-use crate::postgres::operate::pauses::Scope;
-use crate::relay::topic::TopicRules;
 use clap::Args;
+use postgres::access::grants::PAUSE_PRIVILEGES;
+use postgres::operate::pauses::Scope;
+use relay::topic::TopicRules;
 
 /// Pause publishing: everything, one topic, or one key.
 #[derive(Debug, Args)]

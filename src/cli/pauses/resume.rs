@@ -5,9 +5,9 @@ use crate::cli::exit::Failed;
 use crate::cli::one_shot;
 use crate::cli::terminal::output;
 use crate::cli::{ConfigFile, block_on};
-use crate::postgres::access::grants::RESUME_PRIVILEGES;
-use crate::postgres::operate::pauses::{PausedScope, PostgresPauses};
 use clap::Args;
+use postgres::access::grants::RESUME_PRIVILEGES;
+use postgres::operate::pauses::{PausedScope, PostgresPauses};
 
 /// The maximum number of remaining pauses to list.
 const NAMED_MAX: i64 = 10;

@@ -4,15 +4,14 @@ use super::{COPY_ROWS, Counts, Plan};
 use crate::cli::exit::Failed;
 use crate::cli::one_shot;
 use crate::cli::terminal::progress::Progress;
-use crate::kafka::cluster::KafkaCluster;
-use crate::kafka::operate::copy::{Copier, Stopped};
-use crate::postgres::operate::outbox_rows::{HistoryRange, HistoryRow, PostgresHistory};
-use crate::postgres::operate::replay::Copied;
-use crate::relay::event::Event;
-use crate::relay::failure::{Failure, FailureKind};
-use crate::relay::reason::TOPIC_AUTHORIZATION;
-use crate::relay::topic;
+use kafka::operate::copy::{Copier, Stopped};
 use pg_outbox::topic::check_topic;
+use postgres::operate::outbox_rows::{HistoryRange, HistoryRow, PostgresHistory};
+use postgres::operate::replay::Copied;
+use relay::event::Event;
+use relay::failure::{Failure, FailureKind};
+use relay::reason::TOPIC_AUTHORIZATION;
+use relay::topic;
 
 /// The topic to copy to.
 pub(super) struct Target {
@@ -32,8 +31,7 @@ impl Plan<'_> {
         if counts.topics.contains_key(to) {
             return Err(own_topic(to));
         }
-        let (kafka, outbox, relay) = (&self.config.kafka, &self.config.outbox, &self.config.relay);
-        let cluster = KafkaCluster::new(kafka, outbox, relay).map_err(|failure| one_shot::kafka(&failure))?;
+        let cluster = self.config.cluster().map_err(|failure| one_shot::kafka(&failure))?;
         let copier = Copier::open(&cluster, to).await.map_err(|failure| unusable(to, &failure))?;
         one_shot::right_clusters(self.config, &self.database, cluster.comparison().answered()).await?;
         Ok(Target { name: to.to_owned(), copier, record_bytes_max: cluster.record_bytes_max() })

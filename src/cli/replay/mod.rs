@@ -12,15 +12,15 @@ use super::terminal::output;
 use super::terminal::progress::Progress;
 use super::{ConfigFile, block_on};
 use crate::config::Config;
-use crate::postgres::access::grants::REPLAY_PRIVILEGES;
-use crate::postgres::connection::connect::Database;
-use crate::postgres::operate::outbox_rows::PostgresHistory;
-use crate::postgres::operate::replay::PostgresReplay;
-use crate::postgres::operate::sent::SentSelection;
-use crate::relay::topic::TopicRules;
 use clap::Args;
 use copy::check_name;
 use humantime::format_rfc3339_micros;
+use postgres::access::grants::REPLAY_PRIVILEGES;
+use postgres::connection::connect::Database;
+use postgres::operate::outbox_rows::PostgresHistory;
+use postgres::operate::replay::PostgresReplay;
+use postgres::operate::sent::SentSelection;
+use relay::topic::TopicRules;
 use repeat::until_stopped;
 use serde::Serialize;
 use std::cell::Cell;
@@ -201,7 +201,12 @@ impl Replay {
         let database = one_shot::database(config)?;
         let facts = one_shot::allowed(config, &database, REPLAY_PRIVILEGES).await?;
         one_shot::right_clusters(config, &database, None).await?;
-        let history = PostgresHistory::new(database.clone(), &config.outbox, &facts);
+        let history = PostgresHistory::new(
+            database.clone(),
+            &config.outbox.table,
+            facts.topics(&config.outbox),
+            facts.payload,
+        );
         let bounds = history.bounds().await.map_err(one_shot::fault)?;
         let sent_before = self.sent_before.map_or(Ok(bounds.now), |before| before.at(bounds.now))?;
         let selection = self.filters.selection(bounds.now, sent_before)?;

@@ -4,8 +4,8 @@ use super::{REASON, Replay};
 use crate::cli::exit::Failed;
 use crate::cli::run::Signals;
 use crate::cli::terminal::output::{counted, note};
-use crate::postgres::operate::sent::SentSelection;
 use humantime::format_rfc3339_micros;
+use postgres::operate::sent::SentSelection;
 use std::cell::Cell;
 use uuid::Uuid;
 

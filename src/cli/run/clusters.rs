@@ -3,16 +3,16 @@
 
 use crate::cli::exit::Failed;
 use crate::config::Config;
-use crate::kafka::cluster::KafkaCluster;
-use crate::postgres::connection::connect::Database;
-use crate::postgres::connection::transaction::ShortTransaction;
-use crate::postgres::schema::identity::{self, Identity, Mismatch};
-use crate::postgres::table::TableName;
-use crate::relay::failure::{Failure, Fault, FaultKind};
-use crate::relay::health::outage::Outage;
-use crate::relay::health::stats::Stats;
-use crate::relay::reason::{CLUSTER_UNCONFIRMED, OTHER_CLUSTER};
 use futures_util::FutureExt;
+use kafka::cluster::KafkaCluster;
+use postgres::connection::connect::Database;
+use postgres::connection::transaction::ShortTransaction;
+use postgres::schema::identity::{self, Identity, Mismatch};
+use postgres::table::TableName;
+use relay::failure::{Failure, Fault, FaultKind};
+use relay::health::outage::Outage;
+use relay::health::stats::Stats;
+use relay::reason::{CLUSTER_UNCONFIRMED, OTHER_CLUSTER};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;

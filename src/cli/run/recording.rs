@@ -1,10 +1,10 @@
 //! Records the topic template of a relay, so that applications can compare theirs. The relay also works without that.
 
 use crate::config::Config;
-use crate::postgres::connection::connect::Database;
-use crate::postgres::schema::setting;
-use crate::relay::backoff::Backoff;
-use crate::relay::health::outage::Outage;
+use postgres::connection::connect::Database;
+use postgres::schema::setting;
+use relay::backoff::Backoff;
+use relay::health::outage::Outage;
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::time::Duration;

@@ -4,9 +4,8 @@ use crate::cli::exit::Failed;
 use crate::cli::log::Filter;
 use crate::cli::run::systemd;
 use crate::config::{self, Change, Config, Effect, Findings};
-use crate::kafka::properties::check;
-use crate::relay::health::stats::Stats;
 use crate::supervisor;
+use relay::health::stats::Stats;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -106,7 +105,7 @@ impl Reloading {
 /// Reads and validates the configuration as at start.
 async fn read(path: Option<PathBuf>) -> Result<Config, String> {
     let read = move || {
-        let config = config::load(path.as_deref(), config::environment(), check)
+        let config = config::load(path.as_deref(), config::environment())
             .map_err(|findings: Findings| findings.to_string())?;
         supervisor::check_kafka(&config)
             .map_err(|failure| format!("[kafka.properties] is invalid: {}", failure.error))?;

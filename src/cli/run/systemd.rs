@@ -9,7 +9,7 @@
 //! - STOPPING extends the stop timeout to the time that the drain may take, because TimeoutStopSec may be shorter than
 //!   shutdown_timeout.
 
-use crate::relay::health::stats::Stats;
+use relay::health::stats::Stats;
 use sd_notify::NotifyState;
 use std::convert::Infallible;
 use std::time::Duration;

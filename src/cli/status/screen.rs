@@ -1,7 +1,7 @@
 //! The report of `status` as one screen. The first line is the verdict.
 
 use crate::status::report::Report;
-use crate::text::{bytes, command, commands, counted, in_line, rate, seconds, thousands};
+use settings::text::{bytes, command, commands, counted, in_line, rate, seconds, thousands};
 use std::fmt;
 
 /// The longest topic name in Kafka.

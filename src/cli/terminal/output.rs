@@ -2,11 +2,11 @@
 
 use crate::cli::arguments::selection::ListOptions;
 use crate::cli::exit::Failed;
-use crate::relay::failure::Fault;
-use crate::text::printable_bytes;
-pub(crate) use crate::text::{commands, in_line, printable, time};
-pub use crate::text::{counted, thousands};
+use relay::failure::Fault;
 use serde::Serialize;
+use settings::text::printable_bytes;
+pub(crate) use settings::text::{commands, in_line, printable, time};
+pub use settings::text::{counted, thousands};
 use std::io::{ErrorKind, Write};
 
 /// Rows per page of a list, so that long lists need little memory.

@@ -1,8 +1,8 @@
 //! The progress bar on stderr. It is only shown on a terminal.
 
-use crate::kafka::operate::reader;
-use crate::text::in_line;
 use indicatif::{ProgressBar, ProgressStyle};
+use kafka::operate::reader;
+use settings::text::in_line;
 
 const STYLE: &str = "{msg:32!} [{bar:30}] {percent:>3}%  {eta} left";
 

@@ -6,17 +6,17 @@ use crate::cli::exit::Failed;
 use crate::cli::one_shot;
 use crate::cli::terminal::progress::Progress;
 use crate::config::Config;
-use crate::kafka::operate::fingerprint;
-use crate::kafka::operate::reader::ReadError;
-use crate::postgres::operate::outbox_rows::{
-    Bounds, HistoryRange, HistoryRow, OtherId, OtherIds, PostgresHistory, Recorded,
-};
-use crate::postgres::operate::sent::SentSelection;
-use crate::relay::event::Event;
-use crate::relay::partition;
-use crate::relay::topic::{self, TopicRules};
 use crate::verify::entry::{ENTRY_BYTES, Entry, Expected, Known, Row};
 use crate::verify::sorter::Sorter;
+use kafka::operate::fingerprint;
+use kafka::operate::reader::ReadError;
+use postgres::operate::outbox_rows::{
+    Bounds, HistoryRange, HistoryRow, OtherId, OtherIds, PostgresHistory, Recorded,
+};
+use postgres::operate::sent::SentSelection;
+use relay::event::Event;
+use relay::partition;
+use relay::topic::{self, TopicRules};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use uuid::Uuid;

@@ -13,13 +13,13 @@ use super::terminal::output;
 use super::terminal::progress::Progress;
 use super::{ConfigFile, block_on};
 use crate::config::{Config, Part};
-use crate::kafka::cluster::KafkaCluster;
-use crate::kafka::operate::reader::{ReadError, TopicReader};
-use crate::postgres::access::grants::VERIFY_PRIVILEGES;
-use crate::postgres::operate::outbox_rows::PostgresHistory;
-use crate::relay::reason::{fix, remedy};
 use clap::Args;
 use history::Collector;
+use kafka::cluster::KafkaCluster;
+use kafka::operate::reader::{ReadError, TopicReader};
+use postgres::access::grants::VERIFY_PRIVILEGES;
+use postgres::operate::outbox_rows::PostgresHistory;
+use relay::reason::{fix, remedy};
 use report::Report;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -81,8 +81,7 @@ impl Verify {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
         let id_header = id_header(&config)?;
-        let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
-            .map_err(|f| one_shot::kafka(&f))?;
+        let cluster = config.cluster().map_err(|f| one_shot::kafka(&f))?;
         cluster.check_settings().map_err(|failure| one_shot::kafka(&failure))?;
         let report = block_on(self.verify(&config, &cluster, &id_header))??;
         output::print(if self.json { report.json()? } else { report.to_string() }.as_bytes())?;
@@ -113,7 +112,12 @@ impl Verify {
     ) -> Result<Report, Failed> {
         let database = one_shot::database(config)?;
         let facts = one_shot::allowed(config, &database, VERIFY_PRIVILEGES).await?;
-        let history = PostgresHistory::new(database.clone(), &config.outbox, &facts);
+        let history = PostgresHistory::new(
+            database.clone(),
+            &config.outbox.table,
+            facts.topics(&config.outbox),
+            facts.payload,
+        );
         let bounds = history.bounds().await.map_err(one_shot::fault)?;
         let range = range::resolve(self.since, self.until, bounds.now)?;
         let cluster_id = cluster.id().await.map_err(|failure| one_shot::kafka(&failure))?;

@@ -8,14 +8,15 @@ use crate::cli::exit::Failed;
 use crate::cli::one_shot;
 use crate::cli::terminal::progress::Progress;
 use crate::config::Config;
-use crate::kafka::cluster::KafkaCluster;
-use crate::kafka::operate::inspect::Inspector;
-use crate::kafka::operate::reader::{PartitionRead, ReadError, TopicRead, TopicReader};
-use crate::verify::entry::{ENTRY_BYTES, Entry, Known, Record};
+use crate::verify::entry::{ENTRY_BYTES, Entry, Known};
 use crate::verify::findings::Findings;
 use crate::verify::judge::{Judge, unknown};
 use crate::verify::scope::{CLOCKS_DIFFER_US, Partition, Scope, Topic};
 use crate::verify::sorter::Sorter;
+use kafka::cluster::KafkaCluster;
+use kafka::operate::inspect::Inspector;
+use kafka::operate::reader::Record;
+use kafka::operate::reader::{PartitionRead, ReadError, TopicRead, TopicReader};
 use std::path::PathBuf;
 
 /// The result of the comparison.

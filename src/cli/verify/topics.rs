@@ -2,7 +2,7 @@
 
 use super::read_error;
 use crate::cli::exit::Failed;
-use crate::kafka::operate::reader::TopicReader;
+use kafka::operate::reader::TopicReader;
 use pg_outbox::topic::check_topic;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The environment overrides the file.
 
 use super::{Case, LEAST, with};
-use crate::config::catalogue::{Fallback, SECTIONS, SETTINGS};
+use crate::config::catalogue::{CATALOGUE, Fallback};
 use crate::config::{HeaderTemplate, LogFormat, OnSent, Part, Property};
 
 #[test]
@@ -84,7 +84,7 @@ fn a_finding_names_an_invalid_variable() {
 
 #[test]
 fn every_setting_has_a_variable() {
-    for setting in SETTINGS.iter().filter(|setting| !setting.kind.is_table()) {
+    for setting in CATALOGUE.settings().filter(|setting| !setting.kind.is_table()) {
         // No setting accepts this value, so a finding shows that the variable was applied.
         let case = Case::new("").env(&setting.variable(), "\u{0}no such thing");
         let unknown = case.findings().iter().any(|finding| finding.contains("no setting has this name"));
@@ -94,17 +94,21 @@ fn every_setting_has_a_variable() {
 
 #[test]
 fn the_catalogue_is_consistent() {
-    for setting in SETTINGS {
+    for setting in CATALOGUE.settings() {
         let name = format!("[{}] {}", setting.section, setting.key);
-        assert!(SECTIONS.iter().any(|(section, _)| *section == setting.section), "{name}");
-        assert_eq!(setting.twin().is_some(), setting.secret || setting.key.ends_with("_file"), "{name}");
+        assert!(CATALOGUE.sections.iter().any(|group| group.name == setting.section), "{name}");
+        assert_eq!(
+            CATALOGUE.twin(setting).is_some(),
+            setting.secret || setting.key.ends_with("_file"),
+            "{name}"
+        );
         assert!(!setting.help.is_empty() && setting.help.lines().all(|line| line.len() <= 118), "{name}");
         if let Fallback::Required(example) | Fallback::Unset(example) | Fallback::Default(example) =
             setting.fallback
             && !setting.kind.is_table()
         {
-            let raw = crate::config::reading::values::Raw::Variable(example.to_owned());
-            assert!(crate::config::reading::values::parse(setting, &raw).is_ok(), "{name}");
+            let raw = settings::values::Raw::Variable(example.to_owned());
+            assert!(settings::values::parse(setting, &raw).is_ok(), "{name}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `config.example.toml` matches the code.
 
 use super::Case;
-use crate::config::catalogue::SETTINGS;
+use crate::config::catalogue::CATALOGUE;
 use crate::config::example;
 
 /// The second one is a seed for fuzzing.
@@ -27,7 +27,7 @@ fn config_example_is_valid_and_shows_the_defaults() {
     assert!(as_it_is.warnings.is_empty(), "{}", as_it_is.warnings);
     // With all defaults uncommented, the result is the same.
     let mut text = example();
-    for setting in SETTINGS.iter().filter(|setting| !setting.kind.is_table()) {
+    for setting in CATALOGUE.settings().filter(|setting| !setting.kind.is_table()) {
         if let crate::config::catalogue::Fallback::Default(_) = setting.fallback {
             assert!(example().contains(&format!("\n#{} = ", setting.key)), "{}", setting.key);
             text = text.replace(&format!("\n#{} = ", setting.key), &format!("\n{} = ", setting.key));

@@ -2,7 +2,6 @@
 
 use super::{Case, LEAST, with};
 use crate::config::Severity;
-use crate::kafka::properties::check;
 
 #[test]
 fn a_minimal_configuration_has_the_defaults() {
@@ -21,8 +20,7 @@ fn a_minimal_configuration_has_the_defaults() {
 #[test]
 fn a_missing_file_is_a_finding_with_help() {
     let case = Case::without_file();
-    let findings =
-        crate::config::load(Some(&case.path("absent.toml")), std::iter::empty(), check).unwrap_err();
+    let findings = crate::config::load(Some(&case.path("absent.toml")), std::iter::empty()).unwrap_err();
     assert_eq!(findings.len(), 1, "{findings}");
     let text = findings.to_string();
     assert!(text.contains("absent.toml: cannot read the file: No such file"), "{text}");
@@ -32,7 +30,7 @@ fn a_missing_file_is_a_finding_with_help() {
 #[test]
 fn a_folder_instead_of_the_file_is_a_finding() {
     let case = Case::without_file();
-    let findings = crate::config::load(Some(case.folder.path()), std::iter::empty(), check).unwrap_err();
+    let findings = crate::config::load(Some(case.folder.path()), std::iter::empty()).unwrap_err();
     assert!(findings.to_string().contains("cannot read the file: Is a directory"), "{findings}");
 }
 

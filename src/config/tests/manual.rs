@@ -1,7 +1,7 @@
 //! `docs/configuration.md` matches the code.
 
 use super::page::manual;
-use crate::config::catalogue::SETTINGS;
+use crate::config::catalogue::CATALOGUE;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
 
@@ -18,7 +18,7 @@ fn the_manual_is_up_to_date() {
 #[test]
 fn the_manual_has_every_setting_once_in_a_row_of_four_cells() {
     let page = manual();
-    for setting in SETTINGS {
+    for setting in CATALOGUE.settings() {
         let section = page.split(&format!("\n## [{}]\n", setting.section)).nth(1).unwrap();
         let section = section.split("\n## ").next().unwrap();
         let begins = format!("| `{}` | ", setting.key);

@@ -24,7 +24,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::{Config, Findings, load};
-use crate::kafka::properties::check;
 
 /// A minimal configuration.
 const LEAST: &str =
@@ -77,7 +76,7 @@ impl Case {
 
     fn load(&self) -> Result<Config, Findings> {
         let path = self.path("config.toml");
-        load(self.has_file.then_some(path.as_path()), self.environment.clone().into_iter(), check)
+        load(self.has_file.then_some(path.as_path()), self.environment.clone().into_iter())
     }
 
     /// The printed findings, without the path of the folder.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::ByteSize;
-use crate::config::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
+use crate::config::catalogue::{CATALOGUE, Fallback, Group, Kind, Setting};
 use crate::config::properties::{FILES, PROTECTED, SECRETS};
 
 const HEAD: &str = "\
@@ -52,11 +52,11 @@ The guarantees depend on these properties, or another setting replaces them. `[k
 /// The page: first the settings, last the properties that are refused.
 pub(super) fn manual() -> String {
     let mut page = HEAD.to_owned();
-    for (section, help) in SECTIONS {
+    for Group { name: section, about, settings } in CATALOGUE.sections {
         page += &format!(
-            "\n## [{section}]\n\n{help}\n\n| Setting | Default | Value | Meaning |\n|---|---|---|---|\n"
+            "\n## [{section}]\n\n{about}\n\n| Setting | Default | Value | Meaning |\n|---|---|---|---|\n"
         );
-        for setting in SETTINGS.iter().filter(|setting| setting.section == *section) {
+        for setting in *settings {
             page += &row(setting);
         }
         if *section == "kafka" {
@@ -94,7 +94,7 @@ fn value(kind: Kind) -> String {
         Kind::Size(min, max) => format!("size, {} to {}", ByteSize::bytes(min), ByteSize::bytes(max)),
         Kind::Span(min, max) => format!("duration, {} to {}", span(min), span(max)),
         Kind::Command => "array of strings".to_owned(),
-        Kind::Properties | Kind::Headers | Kind::Columns => "table".to_owned(),
+        Kind::Table(_) => "table".to_owned(),
     }
 }
 

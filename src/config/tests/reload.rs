@@ -1,9 +1,10 @@
 //! Which settings a running relay applies.
 
 use super::{LEAST, with};
-use crate::config::catalogue::SETTINGS;
-use crate::config::reload::COMPARED;
+use crate::config::catalogue::CATALOGUE;
+use crate::config::reload::compared;
 use crate::config::{Config, Effect, PasswordCommand, changes};
+use settings::setting::Setting;
 
 const OPERATING: &str = include_str!("../../../docs/operating.md");
 
@@ -58,16 +59,17 @@ fn loaded(text: &str) -> Config {
 #[test]
 fn every_setting_is_compared_and_its_effect_is_documented() {
     let (running, other) = (loaded(LEAST), loaded(ALL));
-    for setting in SETTINGS.iter().filter(|setting| !setting.kind.is_table()) {
-        let key = setting.twin().map_or(setting.key, |twin| twin.key.min(setting.key));
-        let known = COMPARED.iter().find(|(section, name, ..)| (*section, *name) == (setting.section, key));
-        let (section, key, effect, differs) = known.unwrap_or_else(|| panic!("{setting:?} is not compared"));
+    let all = compared(&running, &other);
+    for setting in CATALOGUE.settings().filter(|setting| !setting.kind.is_table()) {
+        let key = CATALOGUE.twin(setting).map_or(setting.key, |twin| twin.key.min(setting.key));
+        let known = all.iter().find(|(known, _)| (known.section, known.key) == (setting.section, key));
+        let (Setting { section, key, effect, .. }, differs) =
+            known.unwrap_or_else(|| panic!("{setting:?} is not compared"));
         // The password command cannot be set together with the password, nor the token sections without a login.
         let unchanged = ["url", "bootstrap_servers", "sslcert", "sslkey", "password_command"].contains(key)
             || ["kafka.oauth", "kafka.aws"].contains(section);
         assert_eq!(
-            differs(&running, &other),
-            !unchanged,
+            *differs, !unchanged,
             "[{section}] {key}: ALL must set it to a value other than its default"
         );
         let when = match effect {

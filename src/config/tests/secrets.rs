@@ -1,9 +1,8 @@
 //! Secrets are read from the right place, and never printed.
 
 use super::{Case, LEAST, with};
-use crate::config::secret::Lookup;
 use crate::config::{Property, SecretSource};
-use crate::kafka::properties::check;
+use settings::secret::Lookup;
 
 const MARK: &str = "hunter2";
 
@@ -145,15 +144,12 @@ fn commands_that_use_only_the_database_open_no_files_for_kafka() {
     for settings in [kafka, oauth] {
         let case = with(settings);
         let path = case.path("config.toml");
-        assert!(
-            crate::config::load_for_database(Some(&path), std::iter::empty(), check).is_ok(),
-            "{settings}"
-        );
+        assert!(crate::config::load_for_database(Some(&path), std::iter::empty()).is_ok(), "{settings}");
         assert_eq!(case.findings().len(), 2, "{settings}");
     }
     let case = Case::new(&LEAST.replace("[kafka]", "password_file = 'pw'\n[kafka]"));
     assert!(
-        crate::config::load_for_database(Some(&case.path("config.toml")), std::iter::empty(), check).is_err(),
+        crate::config::load_for_database(Some(&case.path("config.toml")), std::iter::empty()).is_err(),
         "files for the database are opened"
     );
 }

@@ -2,7 +2,7 @@
 
 use super::{Case, LEAST, with};
 use crate::config::Config;
-use crate::config::catalogue::SETTINGS;
+use crate::config::catalogue::CATALOGUE;
 
 const MARK: &str = "hunter2";
 
@@ -74,7 +74,7 @@ fn secrets_are_hidden() {
 fn every_setting_with_a_default_is_shown() {
     use crate::config::catalogue::Fallback;
     let shown = shown(&with("").load().unwrap());
-    let defaults = SETTINGS.iter().filter(|setting| matches!(setting.fallback, Fallback::Default(_)));
+    let defaults = CATALOGUE.settings().filter(|setting| matches!(setting.fallback, Fallback::Default(_)));
     for setting in defaults.filter(|setting| !["kafka.oauth", "kafka.aws"].contains(&setting.section)) {
         value(&shown, &format!("{} {}", setting.section, setting.key));
     }

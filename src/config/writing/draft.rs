@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::config::outbox::table::TableName;
-use crate::config::secret::Secret;
+use crate::config::{Secret, TableName};
 
 const HEADER: &str = "\
 # The configuration of outbox-relay, written by `outbox-relay init`. `man outbox-relay.toml` lists every setting. After a
@@ -94,7 +93,7 @@ mod tests {
             topic: "shop.{aggregate_type}",
         };
         let path = Path::new("config.toml");
-        let loaded = load_text(path, &draft.text(), std::iter::empty(), |_, _| Ok(()));
+        let loaded = load_text(path, &draft.text(), std::iter::empty());
         let config = loaded.unwrap_or_else(|findings| panic!("{findings}\n{}", draft.text()));
         assert_eq!(config.outbox.table, table);
         assert_eq!(config.outbox.topic.topic("order", ""), "shop.order");

@@ -1,6 +1,6 @@
 //! `config.example.toml`, written from the catalogue.
 
-use crate::config::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
+use crate::config::catalogue::{CATALOGUE, Fallback, Kind, Setting};
 
 /// A configuration file that shows every setting with its default and its meaning.
 pub fn example() -> String {
@@ -11,13 +11,13 @@ pub fn example() -> String {
          # An environment variable overrides the file: OUTBOX_RELAY__RELAY__BATCH_SIZE sets [relay] batch_size.\n\
          # `outbox-relay check-config` reports every problem in the file.\n",
     );
-    for (section, help) in SECTIONS {
+    for group in CATALOGUE.sections {
         text.push('\n');
-        for line in help.lines() {
+        for line in group.about.lines() {
             text.push_str(&format!("# {line}\n"));
         }
-        text.push_str(&format!("[{section}]\n"));
-        for setting in SETTINGS.iter().filter(|setting| setting.section == *section) {
+        text.push_str(&format!("[{}]\n", group.name));
+        for setting in group.settings {
             text.push('\n');
             for line in setting.help.lines() {
                 text.push_str(&format!("# {line}\n"));
@@ -29,11 +29,8 @@ pub fn example() -> String {
 }
 
 fn assignment(setting: &Setting) -> String {
-    match setting.kind {
-        Kind::Properties => return PROPERTIES.to_owned(),
-        Kind::Headers => return HEADERS.to_owned(),
-        Kind::Columns => return COLUMNS.to_owned(),
-        _ => {}
+    if let Kind::Table(table) = setting.kind {
+        return format!("[{}]\n{}", table.section, table.lines);
     }
     let key = setting.key;
     match setting.fallback {
@@ -43,28 +40,6 @@ fn assignment(setting: &Setting) -> String {
         }
     }
 }
-
-const PROPERTIES: &str = "\
-[kafka.properties]
-#\"compression.type\" = \"lz4\"
-#\"security.protocol\" = \"sasl_ssl\"
-#\"ssl.ca.location\" = \"kafka-ca.pem\"
-#\"sasl.mechanism\" = \"SCRAM-SHA-512\"
-#\"sasl.username\" = \"outbox-relay\"
-#\"sasl.password_file\" = \"kafka-password\"
-";
-
-const HEADERS: &str = "\
-[outbox.headers]
-#event_id = \"{event_id}\"
-#event_type = \"{event_type}\"
-";
-
-const COLUMNS: &str = "\
-[outbox.columns]
-#aggregate_id = \"ref\"
-#sent_at = \"published_at\"
-";
 
 /// A value as it is written in TOML; the catalogue has it as the environment would give it.
 fn toml(kind: Kind, value: &str) -> String {

@@ -5,15 +5,15 @@ use super::{
     Rates, Reaper, Reason, Relays, Report, Size,
 };
 use crate::config::Config;
-use crate::postgres::cycle::reap::PATROLS_PER_RETENTION;
-use crate::postgres::diagnose::status::{
+use crate::status::verdict::Verdict;
+use postgres::cycle::reap::PATROLS_PER_RETENTION;
+use postgres::diagnose::status::{
     self, BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, Counters, DEAD_LETTERS_COUNTED_MAX, OutboxStatus,
     RejectedEvents, RelayConnection, VacuumHolder,
 };
-use crate::postgres::operate::pauses::{PausedScope, Scope};
-use crate::relay::reason::{blocked_key_remedy, remedy};
-use crate::status::verdict::Verdict;
-use crate::text::time;
+use postgres::operate::pauses::{PausedScope, Scope};
+use relay::reason::{blocked_key_remedy, remedy};
+use settings::text::time;
 use std::collections::BTreeSet;
 use std::time::Duration;
 

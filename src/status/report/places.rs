@@ -1,7 +1,7 @@
 //! The connections of relays, by where they come from.
 
 use super::{AtWork, Relays};
-use crate::text::seconds;
+use settings::text::seconds;
 use std::collections::BTreeMap;
 
 /// The connections with the same name from the same address.

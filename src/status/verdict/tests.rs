@@ -1,8 +1,8 @@
 use super::*;
-use crate::postgres::diagnose::status::{
+use postgres::diagnose::status::{
     Doing, FirstUnsent, HeldTopic, Reaping, RejectedEvents, RelayConnection, Sent, Size, Versions,
 };
-use crate::postgres::operate::pauses::PausedScope;
+use postgres::operate::pauses::PausedScope;
 use std::time::SystemTime;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -6,18 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_relay::config;
-use outbox_relay::kafka::properties::check;
-use outbox_relay::postgres::connection::connect::Database;
-use outbox_relay::postgres::cycle::claim::PostgresOutbox;
-use outbox_relay::postgres::cycle::event::OutboxRow;
-use outbox_relay::postgres::cycle::statements::Statements;
-use outbox_relay::postgres::schema::check::PayloadType;
-use outbox_relay::relay::event::{Event, Payload};
-use outbox_relay::relay::failure::FaultKind;
-use outbox_relay::relay::health::stats::Stats;
-use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::lanes::fence::Excepted;
-use outbox_relay::relay::outbox::{
+use postgres::connection::connect::Database;
+use postgres::cycle::claim::PostgresOutbox;
+use postgres::cycle::event::OutboxRow;
+use postgres::cycle::statements::Statements;
+use postgres::schema::check::PayloadType;
+use relay::event::{Event, Payload};
+use relay::failure::FaultKind;
+use relay::health::stats::Stats;
+use relay::lane::Lane;
+use relay::lanes::fence::Excepted;
+use relay::outbox::{
     Claim, Outbox as _, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, Settled, Settlement,
 };
 
@@ -39,7 +38,7 @@ fn worker(outbox: &Outbox, prepares: bool) -> PostgresOutbox {
         ("OUTBOX__TABLE", "app.outbox".to_owned()),
     ];
     let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value));
-    let config = config::load(None, settings.into_iter(), check).unwrap();
+    let config = config::load(None, settings.into_iter()).unwrap();
     let (table, sent) = (&config.outbox.table, config.outbox.on_sent);
     let statements = Statements::new(table, PayloadType::Json, sent, &config.outbox.topic, 1_000_000);
     let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();

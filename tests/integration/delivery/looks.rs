@@ -4,15 +4,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use outbox_relay::config;
-use outbox_relay::kafka::properties::check;
-use outbox_relay::postgres::connection::connect::Database;
-use outbox_relay::postgres::cycle::scout::PostgresScoutQueries;
-use outbox_relay::postgres::cycle::statements::Statements;
-use outbox_relay::postgres::schema::check::PayloadType;
-use outbox_relay::relay::health::stats::Stats;
-use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::lanes::lookout::Look;
-use outbox_relay::relay::lanes::scout::ScoutQueries;
+use postgres::connection::connect::Database;
+use postgres::cycle::scout::PostgresScoutQueries;
+use postgres::cycle::statements::Statements;
+use postgres::schema::check::PayloadType;
+use relay::health::stats::Stats;
+use relay::lane::Lane;
+use relay::lanes::lookout::Look;
+use relay::lanes::scout::ScoutQueries;
 
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
@@ -30,7 +29,7 @@ fn queries(outbox: &Outbox, prepared: bool) -> PostgresScoutQueries {
         ("OUTBOX__TABLE", "app.outbox".to_owned()),
     ];
     let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value));
-    let config = config::load(None, settings.into_iter(), check).unwrap();
+    let config = config::load(None, settings.into_iter()).unwrap();
     let table = &config.outbox.table;
     let statements =
         Statements::new(table, PayloadType::Json, config.outbox.on_sent, &config.outbox.topic, 1_000_000);

@@ -1,12 +1,12 @@
 //! The claim, the scout and the settlement use their index, whatever the statistics are.
 
 use outbox_relay::config::OnSent;
-use outbox_relay::postgres::connection::session::plain_settings;
-use outbox_relay::postgres::cycle::statements::Statements;
-use outbox_relay::postgres::schema::check::PayloadType;
-use outbox_relay::postgres::table::TableName;
-use outbox_relay::relay::topic::TopicRules;
 use pg_outbox::topic::TopicTemplate;
+use postgres::connection::session::plain_settings;
+use postgres::cycle::statements::Statements;
+use postgres::schema::check::PayloadType;
+use postgres::table::TableName;
+use relay::topic::TopicRules;
 
 use crate::support::database::run;
 use crate::support::outbox::Outbox;

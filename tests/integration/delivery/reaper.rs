@@ -5,19 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_relay::config::{self, Config};
-use outbox_relay::kafka::properties::check;
-use outbox_relay::postgres::connection::connect::Database;
-use outbox_relay::postgres::connection::session::reaper_settings;
-use outbox_relay::postgres::cycle::reap::{PostgresReaper, reap_sql};
-use outbox_relay::postgres::cycle::scout::PostgresScoutQueries;
-use outbox_relay::postgres::cycle::statements::Statements;
-use outbox_relay::postgres::schema::check::PayloadType;
-use outbox_relay::relay::failure::FaultKind;
-use outbox_relay::relay::health::stats::Stats;
-use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::lanes::marks::Marks;
-use outbox_relay::relay::lanes::scout::ScoutQueries;
-use outbox_relay::relay::reaper::{Pace, Reap};
+use postgres::connection::connect::Database;
+use postgres::connection::session::reaper_settings;
+use postgres::cycle::reap::{PostgresReaper, reap_sql};
+use postgres::cycle::scout::PostgresScoutQueries;
+use postgres::cycle::statements::Statements;
+use postgres::schema::check::PayloadType;
+use relay::failure::FaultKind;
+use relay::health::stats::Stats;
+use relay::lane::Lane;
+use relay::lanes::marks::Marks;
+use relay::lanes::scout::ScoutQueries;
+use relay::reaper::{Pace, Reap};
 use tokio_postgres::SimpleQueryMessage;
 
 use crate::support::database::run;
@@ -34,7 +33,7 @@ fn config(outbox: &Outbox) -> Config {
         ("OUTBOX__TABLE", "app.outbox".to_owned()),
     ];
     let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value));
-    config::load(None, settings.into_iter(), check).unwrap()
+    config::load(None, settings.into_iter()).unwrap()
 }
 
 fn reaper(outbox: &Outbox) -> PostgresReaper {

@@ -1,13 +1,12 @@
 //! A topic that cannot be written to delays only its own rows, and they are published once the topic is available.
 
 use outbox_relay::config;
-use outbox_relay::kafka::properties::check;
-use outbox_relay::postgres::connection::connect::Database;
-use outbox_relay::postgres::cycle::holds::PostgresHolds;
-use outbox_relay::postgres::cycle::statements::Statements;
-use outbox_relay::postgres::payload::PayloadType;
-use outbox_relay::relay::health::stats::Stats;
-use outbox_relay::relay::holds::prober::Holds;
+use postgres::connection::connect::Database;
+use postgres::cycle::holds::PostgresHolds;
+use postgres::cycle::statements::Statements;
+use postgres::payload::PayloadType;
+use relay::health::stats::Stats;
+use relay::holds::prober::Holds;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -151,7 +150,7 @@ fn holds(outbox: &Outbox) -> PostgresHolds {
         ("OUTBOX__TABLE", "app.outbox".to_owned()),
     ];
     let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value));
-    let config = config::load(None, settings.into_iter(), check).unwrap();
+    let config = config::load(None, settings.into_iter()).unwrap();
     let (table, sent) = (&config.outbox.table, config.outbox.on_sent);
     let statements = Statements::new(table, PayloadType::Json, sent, &config.outbox.topic, 1_000_000);
     let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();

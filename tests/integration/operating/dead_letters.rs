@@ -1,6 +1,6 @@
 //! Dead letters as an operator handles them: the real commands on a real database.
 
-use outbox_relay::postgres::access::grants::{operator_grants, relay_grants};
+use postgres::access::grants::{operator_grants, relay_grants};
 use serde_json::{Value, json};
 use std::process::Stdio;
 

@@ -13,7 +13,7 @@ mod topics;
 mod vacuum;
 
 use outbox_relay::doctor::codes::code;
-use outbox_relay::postgres::access::grants::relay_grants;
+use postgres::access::grants::relay_grants;
 use serde_json::Value;
 
 use crate::support::database::run;

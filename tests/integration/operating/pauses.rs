@@ -10,7 +10,7 @@ use crate::support::relay::{Relay, RelayProcess};
 use crate::support::rows::{self, Filling};
 use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers::{Load, Writers};
-use outbox_relay::postgres::access::grants::{operator_grants, relay_grants};
+use postgres::access::grants::{operator_grants, relay_grants};
 
 const BEGUN: &str = " WARN paused ";
 const ENDED: &str = " INFO resumed ";

@@ -237,7 +237,7 @@ async fn events_are_copied_to_another_topic_in_order_without_changing_rows() {
         assert_eq!(numbers(&copies, key), expected, "{key}");
     }
     for copy in &copies {
-        let partition = outbox_relay::relay::partition::of(copy.key.as_deref().unwrap(), 3);
+        let partition = relay::partition::of(copy.key.as_deref().unwrap(), 3);
         assert_eq!(copy.partition, partition as i32, "the partition that the relay chooses for the key");
         let original = originals.iter().find(|record| record.event_id() == copy.event_id()).unwrap();
         assert_eq!(

@@ -2,7 +2,6 @@
 //! files are only parsed, and no container is started.
 
 use outbox_relay::config::{self, catalogue};
-use outbox_relay::kafka::properties::check;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,7 +44,8 @@ fn container(pod: &Value) -> &Value {
 
 /// The port in the default of `[admin] listen`.
 fn admin_port() -> u64 {
-    let catalogue::Fallback::Default(listen) = catalogue::find("admin", "listen").unwrap().fallback else {
+    let catalogue::Fallback::Default(listen) = catalogue::CATALOGUE.find("admin", "listen").unwrap().fallback
+    else {
         panic!("[admin] listen has no default")
     };
     listen.rsplit_once(':').unwrap().1.parse().unwrap()
@@ -54,7 +54,7 @@ fn admin_port() -> u64 {
 /// Checks that every variable with the relay's prefix is a setting, and that clap accepts the arguments.
 fn check_program(of: &str, variables: &BTreeMap<String, String>, arguments: &[String]) {
     for name in variables.keys().filter(|name| name.starts_with(catalogue::VARIABLE_PREFIX)) {
-        assert!(catalogue::SETTINGS.iter().any(|setting| setting.variable() == *name), "{of}: {name}");
+        assert!(catalogue::CATALOGUE.settings().any(|setting| setting.variable() == *name), "{of}: {name}");
     }
     let line = ["outbox-relay".to_owned()].into_iter().chain(arguments.iter().cloned());
     outbox_relay::cli::command().try_get_matches_from(line).unwrap_or_else(|error| panic!("{of}: {error}"));
@@ -94,7 +94,7 @@ fn configmap_loads_with_the_files_of_the_secret() {
     let path = folder.path().join("config.toml");
     fs::write(&path, manifests["configmap.yaml"]["data"]["config.toml"].as_str().unwrap()).unwrap();
     let config =
-        config::load(Some(&path), std::iter::empty(), check).unwrap_or_else(|findings| panic!("{findings}"));
+        config::load(Some(&path), std::iter::empty()).unwrap_or_else(|findings| panic!("{findings}"));
     // Probes and Prometheus connect from other hosts, so the port is open to them. There must be no other warning.
     let warnings = config.warnings.to_string();
     assert_eq!(warnings.matches("warning: ").count(), 1, "{warnings}");
@@ -200,8 +200,7 @@ fn compose_uses_valid_arguments_and_settings() {
     };
     variables.insert("OUTBOX_RELAY__POSTGRES__URL".to_owned(), written("--database="));
     variables.insert("OUTBOX_RELAY__KAFKA__BOOTSTRAP_SERVERS".to_owned(), written("--brokers="));
-    let config =
-        config::load(None, variables.into_iter(), check).unwrap_or_else(|findings| panic!("{findings}"));
+    let config = config::load(None, variables.into_iter()).unwrap_or_else(|findings| panic!("{findings}"));
     assert_eq!(u64::from(config.admin.listen.unwrap().port()), admin_port());
     let port = admin_port();
     assert_eq!(texts(&relay["ports"]), [format!("127.0.0.1:{port}:{port}")]);

@@ -1,12 +1,12 @@
 //! `docs/error-codes.md` contains the tables of the code. `make docs` writes it.
 
 use crate::support::rendered;
-use outbox_relay::kafka::errors::codes::CODES;
-use outbox_relay::postgres::connection::sqlstates::SQLSTATES;
-use outbox_relay::relay::failure::{FailureKind, FaultKind};
-use outbox_relay::relay::reason::{REASONS, Reason};
+use kafka::errors::codes::CODES;
+use postgres::connection::sqlstates::SQLSTATES;
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::types::RDKafkaRespErr;
+use relay::failure::{FailureKind, FaultKind};
+use relay::reason::{REASONS, Reason};
 
 fn kind(kind: FailureKind) -> &'static str {
     match kind {
@@ -59,9 +59,9 @@ fn sqlstates() -> String {
 #[test]
 fn page_shows_the_tables_of_the_code() {
     let parts = [
-        ("src/relay/reason.rs", reasons()),
-        ("src/kafka/errors/codes.rs", codes()),
-        ("src/postgres/connection/sqlstates.rs", sqlstates()),
+        ("crates/relay/src/reason.rs", reasons()),
+        ("crates/kafka/src/errors/codes.rs", codes()),
+        ("crates/postgres/src/connection/sqlstates.rs", sqlstates()),
     ];
     rendered::check("docs/error-codes.md", &parts);
 }

@@ -26,6 +26,7 @@ fn shows(root: &Path, text: &str, file: &str) -> bool {
         (Some((module, test)), _) => {
             let of_module = file == format!("tests/{module}.rs")
                 || file.starts_with(&format!("tests/{module}/"))
+                || file.contains(&format!("/tests/{module}/"))
                 || file.ends_with(&format!("/{module}.rs"));
             of_module && read(file).contains(&format!("fn {test}("))
         }

@@ -59,12 +59,12 @@ async fn record_is_in_the_partition_that_the_java_client_chooses() {
 fn partitions_match_the_golden_values_of_the_java_client() {
     let golden = [("", 9), ("abc", 3), ("\u{e9}", 3)];
     for (key, partition) in golden {
-        assert_eq!(outbox_relay::relay::partition::of(key.as_bytes(), 12), partition, "{key:?}");
+        assert_eq!(relay::partition::of(key.as_bytes(), 12), partition, "{key:?}");
     }
     let keys = keys();
     for partitions in [1, 2, 3, 7, 64, 1_000] {
         let ours: Vec<u32> =
-            keys.iter().map(|key| outbox_relay::relay::partition::of(key.as_bytes(), partitions)).collect();
+            keys.iter().map(|key| relay::partition::of(key.as_bytes(), partitions)).collect();
         assert_eq!(ours, as_java_chooses(partitions, &keys), "{partitions} partitions");
     }
 }

@@ -1,12 +1,10 @@
 //! The checks at startup, on a real server. Each kind of damage is detected, reported, and fixed by the proposed
 //! remedy.
 
-use outbox_relay::postgres::access::grants::{relay_grants, writer_grants};
-use outbox_relay::postgres::schema::check::{
-    CheckError, PayloadType, SchemaFault, SchemaFaultKind, TopicColumn, check,
-};
-use outbox_relay::postgres::schema::migrate;
-use outbox_relay::postgres::table::TableName;
+use postgres::access::grants::{relay_grants, writer_grants};
+use postgres::schema::check::{CheckError, PayloadType, SchemaFault, SchemaFaultKind, TopicColumn, check};
+use postgres::schema::migrate;
+use postgres::table::TableName;
 use tokio_postgres::Client;
 
 use crate::support::database::{Database, run};

@@ -2,11 +2,9 @@
 
 use std::process::{Command, Stdio};
 
-use outbox_relay::postgres::access::roles::{self, RelayRole, Sessions};
-use outbox_relay::postgres::schema::migrate::{
-    self, MIGRATIONS, MigrateError, Migration, Module, Series, State,
-};
-use outbox_relay::postgres::table::{TableName, quote_identifier};
+use postgres::access::roles::{self, RelayRole, Sessions};
+use postgres::schema::migrate::{self, MIGRATIONS, MigrateError, Migration, Module, Series, State};
+use postgres::table::{TableName, quote_identifier};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 

@@ -1,8 +1,8 @@
 //! The optional modules: their migrations, and the reaper that keeps their tables small.
 
-use outbox_relay::postgres::access::grants::relay_grants;
-use outbox_relay::postgres::schema::migrate::{self, MigrateError, Module, Series, State};
-use outbox_relay::postgres::table::TableName;
+use postgres::access::grants::relay_grants;
+use postgres::schema::migrate::{self, MigrateError, Module, Series, State};
+use postgres::table::TableName;
 use tokio_postgres::Client;
 
 use crate::operating::commands::Setup;

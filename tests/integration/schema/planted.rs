@@ -6,7 +6,7 @@ use crate::support::database::{Database, run, unique};
 use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
 use crate::support::wait::{STALLED, wait_until};
-use outbox_relay::postgres::schema::migrate;
+use postgres::schema::migrate;
 use tempfile::{TempDir, tempdir};
 use tokio_postgres::Client;
 

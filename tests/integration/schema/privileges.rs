@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use outbox_relay::postgres::schema::migrate::Module;
+use postgres::schema::migrate::Module;
 use tokio_postgres::Client;
 
 use crate::operating::commands::Setup;

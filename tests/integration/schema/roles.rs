@@ -1,7 +1,7 @@
 //! The roles that `migrate --print-roles` prints. Each can do its work, and nothing else.
 
-use outbox_relay::postgres::access::roles::Sessions;
-use outbox_relay::postgres::schema::migrate::Module;
+use postgres::access::roles::Sessions;
+use postgres::schema::migrate::Module;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
@@ -200,10 +200,9 @@ async fn owner_with_createrole_can_apply_it_without_being_a_superuser() {
         format!("ALTER ROLE {owner} CREATEROLE; GRANT CREATE ON DATABASE {} TO {owner}", database.name());
     run(&admin, &allow).await;
     let table = r#"app."the outbox""#.parse().unwrap();
-    outbox_relay::postgres::schema::migrate::apply(&mut client, &table).await.unwrap();
-    let role: outbox_relay::postgres::access::roles::RelayRole =
-        format!("{owner} it's 100%").parse().unwrap();
-    run(&client, &outbox_relay::postgres::access::roles::print(&table, &role, Sessions::Own)).await;
+    postgres::schema::migrate::apply(&mut client, &table).await.unwrap();
+    let role: postgres::access::roles::RelayRole = format!("{owner} it's 100%").parse().unwrap();
+    run(&client, &postgres::access::roles::print(&table, &role, Sessions::Own)).await;
     let relay = database.connect_as(role.relay()).await;
     run(&relay, r#"SELECT payload FROM app."the outbox""#).await;
     let made =
@@ -314,7 +313,7 @@ fn invalid_role_name_is_refused() {
 async fn relay_that_lacks_a_privilege_logs_the_grant_and_ends() {
     let outbox = Outbox::without_topics("role_lacks").await;
     let role = outbox.roles.relay().to_owned();
-    let sql = outbox_relay::postgres::access::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
+    let sql = postgres::access::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
     // The relay also starts without the privileges on its settings: tests/integration/service/recorded_template.rs.
     for grant in sql.lines().filter(|grant| !grant.contains("outbox_setting")) {
         let revoke = grant.replacen("GRANT", "REVOKE", 1).replace(" TO ", " FROM ");

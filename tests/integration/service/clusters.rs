@@ -1,7 +1,7 @@
 //! The first relay records its PostgreSQL cluster and its Kafka cluster. A relay that finds others stops, and publishes nothing.
 
 use futures_util::future::join_all;
-use outbox_relay::postgres::access::grants::relay_grants;
+use postgres::access::grants::relay_grants;
 
 use crate::support::command::Ended;
 use crate::support::database::run;

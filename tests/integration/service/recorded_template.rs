@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use outbox_relay::postgres::access::grants::relay_grants;
-use outbox_relay::postgres::schema::migrate;
+use postgres::access::grants::relay_grants;
+use postgres::schema::migrate;
 
 use crate::support::database::run;
 use crate::support::outbox::Outbox;

@@ -131,7 +131,7 @@ async fn invalid_file_changes_nothing_and_all_errors_are_logged() {
 async fn relay_that_waits_for_postgres_applies_a_reload_before_it_starts() {
     let outbox = Outbox::create("reload_waiting", 1).await;
     let (role, _) = outbox.database.connect_as_new_role().await;
-    let grants = outbox_relay::postgres::access::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
+    let grants = postgres::access::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
     crate::support::database::run(&outbox.client, &grants).await;
     let login = async |allowed: &str| {
         crate::support::database::run(&outbox.client, &format!("ALTER ROLE {role} {allowed}")).await;

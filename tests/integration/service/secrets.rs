@@ -2,7 +2,7 @@
 
 mod everywhere;
 
-use outbox_relay::postgres::access::grants::relay_grants;
+use postgres::access::grants::relay_grants;
 
 use crate::support::consumer;
 use crate::support::database::run;

@@ -52,7 +52,7 @@ async fn ready_is_sent_after_the_schema_check_and_stopping_after_sigterm() {
 async fn without_postgres_the_relay_is_not_ready_and_requests_more_time() {
     let outbox = Outbox::create("waiting", 1).await;
     let (role, _) = outbox.database.connect_as_new_role().await;
-    let grants = outbox_relay::postgres::access::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
+    let grants = postgres::access::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
     run(&outbox.client, &grants).await;
     run(&outbox.client, &format!("ALTER ROLE {role} NOLOGIN")).await;
     let url = outbox.database.url().replace("postgres@", &format!("{role}:test@"));

@@ -3,7 +3,7 @@
 use super::admin::Running;
 use super::{Setup, kafka};
 use crate::support::database::run;
-use outbox_relay::postgres::access::grants::relay_grants;
+use postgres::access::grants::relay_grants;
 use serde_json::Value;
 
 #[tokio::test]

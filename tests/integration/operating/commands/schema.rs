@@ -2,7 +2,7 @@
 
 use super::{Ended, Setup, binary};
 use crate::support::database::run;
-use outbox_relay::postgres::access::grants::{operator_grants, relay_grants};
+use postgres::access::grants::{operator_grants, relay_grants};
 
 const COMMANDS: [&[&str]; 12] = [
     &["run"],

@@ -3,8 +3,7 @@
 use clap_mangen::roff::{Roff, bold, roman};
 use humantime::format_duration;
 use outbox_relay::config::ByteSize;
-use outbox_relay::config::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
-use outbox_relay::kafka::properties::check;
+use outbox_relay::config::catalogue::{CATALOGUE, Fallback, Group, Kind, Setting};
 use std::time::Duration;
 
 use super::MANUAL;
@@ -50,9 +49,9 @@ pub fn page() -> String {
     for paragraph in DESCRIPTION {
         roff.control("PP", []).text([roman(*paragraph)]);
     }
-    for (name, about) in SECTIONS {
+    for Group { name, about, settings } in CATALOGUE.sections {
         roff.control("SH", [&*format!("[{name}]")]).text([roman(about.replace('\n', " "))]);
-        for setting in SETTINGS.iter().filter(|setting| setting.section == *name) {
+        for setting in *settings {
             roff.control("TP", []).text([bold(setting.key), roman(format!(" ({})", takes(setting.kind)))]);
             roff.text([roman(setting.help.replace('\n', " "))]).control("br", []);
             roff.text([roman(fallback(setting))]);
@@ -81,7 +80,7 @@ fn takes(kind: Kind) -> String {
             format!("duration, {} to {}", span(min), span(max))
         }
         Kind::Command => "array of strings".to_owned(),
-        Kind::Properties | Kind::Headers | Kind::Columns => "table".to_owned(),
+        Kind::Table(_) => "table".to_owned(),
     }
 }
 
@@ -113,7 +112,6 @@ fn example_in_the_manual_is_a_valid_configuration() {
         std::fs::write(&file, secret).unwrap();
         std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
     }
-    let config =
-        outbox_relay::config::load(Some(&folder.path().join("config.toml")), std::iter::empty(), check);
+    let config = outbox_relay::config::load(Some(&folder.path().join("config.toml")), std::iter::empty());
     assert!(config.unwrap_or_else(|findings| panic!("{findings}")).warnings.is_empty());
 }

@@ -1,12 +1,12 @@
 //! The statements of a relay with renamed columns use the same indexes as with the standard names.
 
 use outbox_relay::config::OnSent;
-use outbox_relay::postgres::connection::session::{plain_settings, reaper_settings};
-use outbox_relay::postgres::cycle::reap::reap_sql;
-use outbox_relay::postgres::cycle::statements::Statements;
-use outbox_relay::postgres::schema::check::PayloadType;
-use outbox_relay::relay::topic::TopicRules;
 use pg_outbox::topic::TopicTemplate;
+use postgres::connection::session::{plain_settings, reaper_settings};
+use postgres::cycle::reap::reap_sql;
+use postgres::cycle::statements::Statements;
+use postgres::schema::check::PayloadType;
+use relay::topic::TopicRules;
 use tokio_postgres::SimpleQueryMessage;
 
 use super::world::{NAMES, World, table};

@@ -2,7 +2,7 @@
 //! quotes.
 
 use outbox_relay::config::{Column, Columns};
-use outbox_relay::postgres::table::TableName;
+use postgres::table::TableName;
 use std::ops::Range;
 use tokio_postgres::Client;
 

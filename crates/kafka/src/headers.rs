@@ -1,0 +1,212 @@
+//! `[outbox.headers]`: the headers of each record, as templates.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::mem;
+
+use crate::envelope::{self, Envelope, EnvelopeOptions};
+use settings::entries::Entry;
+use settings::findings::Problem;
+use settings::nearest::nearest;
+use settings::reader::Reader;
+use settings::setting::Table;
+use settings::values::Raw;
+
+/// The longest name, and the longest template, in bytes.
+const BYTES_MAX: usize = 1_000;
+const HEADERS_MAX: usize = 100;
+
+/// `[outbox.headers]`.
+pub static HEADERS: Table = Table {
+    section: "outbox.headers",
+    example: "{ event_id = \"{event_id}\" }",
+    lines: "#event_id = \"{event_id}\"\n#event_type = \"{event_type}\"\n",
+    key_of_variable: |name| name.to_lowercase(),
+    what: "",
+    is_known: |_| false,
+    is_harmless: |_| false,
+};
+
+const PLACEHOLDERS: [(&str, Part); 5] = [
+    ("event_id", Part::EventId),
+    ("event_type", Part::EventType),
+    ("aggregate_type", Part::AggregateType),
+    ("aggregate_id", Part::AggregateId),
+    ("created_at", Part::CreatedAt),
+];
+
+/// A part of the value of a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The same text for every event.
+    Text(String),
+    /// The UUID as text, lower case with hyphens.
+    EventId,
+    /// The column `event_type`.
+    EventType,
+    /// The column `aggregate_type`.
+    AggregateType,
+    /// The column `aggregate_id`, which is the key.
+    AggregateId,
+    /// The column `created_at` in the format of RFC 3339, in UTC with microseconds.
+    CreatedAt,
+}
+
+impl Part {
+    /// The name of a placeholder; empty for text.
+    fn name(&self) -> &'static str {
+        PLACEHOLDERS.iter().find(|(_, part)| part == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// A header of each record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderTemplate {
+    /// The name. It contains no NUL character.
+    pub name: String,
+    /// The value, which is empty without parts.
+    pub value: Vec<Part>,
+}
+
+impl HeaderTemplate {
+    /// Whether the header identifies the event or its type. The headers of a row cannot have its name.
+    pub fn is_reserved(&self) -> bool {
+        self.value.iter().any(|part| matches!(part, Part::EventId | Part::EventType))
+    }
+
+    /// The template as in the configuration.
+    pub fn template(&self) -> String {
+        let mut text = String::new();
+        for part in &self.value {
+            match part {
+                Part::Text(literal) => text.push_str(&literal.replace('{', "{{").replace('}', "}}")),
+                placeholder => _ = write!(text, "{{{}}}", placeholder.name()),
+            }
+        }
+        text
+    }
+}
+
+/// The headers `event_id` and `event_type`.
+pub fn default_headers() -> Vec<HeaderTemplate> {
+    let header = |name: &str, part| HeaderTemplate { name: name.to_owned(), value: vec![part] };
+    vec![header("event_id", Part::EventId), header("event_type", Part::EventType)]
+}
+
+/// Reads the headers of each record: those of the envelope, and those of `[outbox.headers]`.
+pub fn read(options: EnvelopeOptions<'_>, reader: &mut Reader) -> Vec<HeaderTemplate> {
+    let entries = reader.entries.table(HEADERS.section);
+    let own = own(&entries, reader);
+    let mut headers = envelope::headers(options, reader);
+    // Headers of the configuration replace the default ones. They are added to those of an envelope.
+    let replaces_all = options.envelope.1 == Envelope::None && !entries.is_empty();
+    headers.retain(|header| !replaces_all && !entries.contains_key(&header.name));
+    headers.extend(own);
+    headers.sort_by(|one, other| one.name.cmp(&other.name));
+    check(&headers, &entries, reader);
+    headers
+}
+
+/// The headers of `[outbox.headers]`.
+fn own(entries: &BTreeMap<String, Entry>, reader: &mut Reader) -> Vec<HeaderTemplate> {
+    let mut headers = Vec::new();
+    for (name, entry) in entries {
+        match header(name, entry) {
+            Ok(header) => headers.push(header),
+            Err(problem) => reader.findings.error(&entry.place, problem),
+        }
+    }
+    headers
+}
+
+fn check(headers: &[HeaderTemplate], entries: &BTreeMap<String, Entry>, reader: &mut Reader) {
+    if headers.len() > HEADERS_MAX {
+        let message =
+            format!("[outbox.headers] has {} headers, but must have at most {HEADERS_MAX}", headers.len());
+        reader.findings.error(&reader.default_place(), Problem::new(message, ""));
+    }
+    for (place, header) in headers.iter().enumerate() {
+        let is_same = |other: &&HeaderTemplate| other.name.eq_ignore_ascii_case(&header.name);
+        if let Some(other) = headers[..place].iter().find(is_same) {
+            let message = format!("the headers `{}` and `{}` differ only in case", other.name, header.name);
+            let help = "remove one of them: many consumers ignore the case";
+            let entry = entries.get(&header.name).or_else(|| entries.get(&other.name));
+            let place = entry.map_or_else(|| reader.default_place(), |entry| entry.place.clone());
+            reader.findings.error(&place, Problem::new(message, help));
+        }
+    }
+    if !headers.iter().any(|header| header.value == [Part::EventId]) {
+        let message =
+            "no header in [outbox.headers] is {event_id}, so consumers cannot recognize a duplicate";
+        reader.findings.warn(&reader.default_place(), Problem::new(message, "add event_id = \"{event_id}\""));
+    }
+}
+
+fn header(name: &str, entry: &Entry) -> Result<HeaderTemplate, Problem> {
+    let invalid =
+        |what: &str, help: &str| Problem::new(format!("header `{}` {what}", name.escape_debug()), help);
+    let (Raw::Variable(text) | Raw::String(text)) = &entry.raw else {
+        return Err(invalid("must be a string", "for example \"{event_id}\""));
+    };
+    if name.is_empty() || name.contains(char::is_control) {
+        return Err(invalid(
+            "has an invalid name",
+            "a name has at least one character, and no control characters",
+        ));
+    }
+    if text.contains(char::is_control) {
+        return Err(invalid("contains a control character", "remove it"));
+    }
+    if name.len().max(text.len()) > BYTES_MAX {
+        return Err(invalid(&format!("is longer than {BYTES_MAX} bytes"), ""));
+    }
+    let value = parse(text).map_err(|(what, help)| invalid(&what, &help))?;
+    Ok(HeaderTemplate { name: name.to_owned(), value })
+}
+
+/// Parses a template. `{{` and `}}` are literal braces.
+pub(crate) fn parse(template: &str) -> Result<Vec<Part>, (String, String)> {
+    let mut parts = Vec::new();
+    let mut literal = String::new();
+    let mut rest = template;
+    while let Some(at) = rest.find(['{', '}']) {
+        let (before, from) = rest.split_at(at);
+        let (brace, after) = from.split_at(1);
+        literal.push_str(before);
+        if let Some(after) = after.strip_prefix(brace) {
+            literal.push_str(brace);
+            rest = after;
+            continue;
+        }
+        let Some((name, after)) = after.split_once('}').filter(|_| brace == "{") else {
+            let help = "close the brace, or write {{ or }} for a brace in the value";
+            return Err((format!("has an unmatched {brace}"), help.to_owned()));
+        };
+        if !literal.is_empty() {
+            parts.push(Part::Text(mem::take(&mut literal)));
+        }
+        parts.push(placeholder(name)?);
+        rest = after;
+    }
+    literal.push_str(rest);
+    if !literal.is_empty() {
+        parts.push(Part::Text(literal));
+    }
+    Ok(parts)
+}
+
+fn placeholder(name: &str) -> Result<Part, (String, String)> {
+    if let Some((_, part)) = PLACEHOLDERS.iter().find(|(known, _)| *known == name) {
+        return Ok(part.clone());
+    }
+    if name == "id" {
+        let what = "contains {id}, but IDs can be issued again after a failover";
+        return Err((what.to_owned(), "use {event_id}".to_owned()));
+    }
+    let names = PLACEHOLDERS.iter().map(|(name, _)| *name);
+    let help = match nearest(name, names.clone()) {
+        Some(near) => format!("did you mean {{{near}}}?"),
+        None => format!("the placeholders are {{{}}}", names.collect::<Vec<_>>().join("}, {")),
+    };
+    Err((format!("contains the unknown placeholder {{{name}}}"), help))
+}

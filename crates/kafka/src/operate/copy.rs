@@ -1,0 +1,130 @@
+//! Publishes events to a topic of the operator's choice, for `replay --to-topic`.
+
+use crate::cluster::KafkaCluster;
+use crate::errors::failure::reason;
+use crate::publishing::producer::KafkaProducer;
+use rdkafka::error::RDKafkaErrorCode;
+use relay::event::Event;
+use relay::failure::{Failure, FailureKind};
+use relay::partition;
+use relay::publisher::{DeliveryReport, Producer, Publisher, Refusal};
+use relay::reason::{NO_ANSWER, SMALLER_BATCHES};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long to wait for the acknowledgements of a batch.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(60);
+
+/// A producer for one topic. Events of a key stay in order. After a failure it must not be used again.
+pub struct Copier {
+    producer: KafkaProducer,
+    topic: String,
+    /// Whether each partition has acknowledged a record. The first one of a partition is sent alone, as in a session.
+    primed: Vec<bool>,
+    in_flight: u32,
+}
+
+/// Publishing stopped.
+#[derive(Debug)]
+pub struct Stopped {
+    /// How many events of the batch, from the first, Kafka has acknowledged.
+    pub acknowledged: usize,
+    pub failure: Failure,
+}
+
+impl Copier {
+    /// Connects, and checks that the topic exists and that each of its partitions has a leader. Only a record shows whether
+    /// the user may publish, and publishing begins with a single one.
+    pub async fn open(cluster: &KafkaCluster, topic: &str) -> Result<Copier, Failure> {
+        let mut producer = cluster.open().await?;
+        if let Err(failure) = producer.lookup(topic).await {
+            if failure.reason != SMALLER_BATCHES.word {
+                return Err(failure);
+            }
+            producer = cluster.open().await?;
+            producer.lookup(topic).await?;
+        }
+        let leaders = producer.leaders(topic).await?;
+        if let Some(partition) = leaders.iter().position(Option::is_none) {
+            let error = format!("partition {partition} of topic {topic} has no leader");
+            return Err(reason(RDKafkaErrorCode::LeaderNotAvailable).failure(error));
+        }
+        let primed = vec![false; leaders.len()];
+        Ok(Copier { producer, topic: topic.to_owned(), primed, in_flight: 0 })
+    }
+
+    /// Publishes events in order, and returns when Kafka has acknowledged all of them.
+    pub async fn publish<E: Event>(&mut self, events: &[&E]) -> Result<(), Stopped> {
+        let mut acknowledged = 0;
+        for (place, event) in events.iter().enumerate() {
+            let partition = partition::of(event.key(), self.primed.len() as u32);
+            let is_primed = self.primed[partition as usize];
+            if !is_primed {
+                acknowledged += self.wait(acknowledged).await?;
+            }
+            if let Err(refusal) = self.producer.send(place as u32, &self.topic, partition, *event) {
+                // The earlier events are still acknowledged, unless they fail too.
+                acknowledged += self.wait(acknowledged).await?;
+                return Err(Stopped { acknowledged, failure: refused(refusal) });
+            }
+            self.in_flight += 1;
+            if !is_primed {
+                acknowledged += self.wait(acknowledged).await?;
+                self.primed[partition as usize] = true;
+            }
+        }
+        self.wait(acknowledged).await.map(drop)
+    }
+
+    /// Waits for everything in flight, and returns the number of acknowledgements.
+    async fn wait(&mut self, before: usize) -> Result<usize, Stopped> {
+        let sent = std::mem::take(&mut self.in_flight) as usize;
+        let in_time = timeout(ACKNOWLEDGED_WITHIN, self.producer.quiet(false)).await;
+        let mut reports = Vec::new();
+        self.producer.drain(&mut reports);
+        reports.sort_by_key(|report| report.index);
+        let acknowledged = acknowledged_from(before, &reports);
+        if acknowledged == sent {
+            return Ok(acknowledged);
+        }
+        let failed = reports.into_iter().find_map(|DeliveryReport { outcome, .. }| outcome.err());
+        let silent = || {
+            let why =
+                if in_time.is_err() { format!(" within {ACKNOWLEDGED_WITHIN:?}") } else { String::new() };
+            NO_ANSWER.failure(format!("Kafka did not acknowledge the records{why}"))
+        };
+        Err(Stopped { acknowledged: before + acknowledged, failure: failed.unwrap_or_else(silent) })
+    }
+}
+
+/// How many events from this one on are acknowledged. The first one without a report ends the count.
+fn acknowledged_from(first: usize, reports: &[DeliveryReport]) -> usize {
+    let is_acknowledged = |(place, report): &(usize, &DeliveryReport)| {
+        report.index as usize == *place && report.outcome.is_ok()
+    };
+    (first..).zip(reports).take_while(is_acknowledged).count()
+}
+
+fn refused(refusal: Refusal) -> Failure {
+    match refusal {
+        Refusal::Session(failure) => failure,
+        Refusal::Row(rejection) => {
+            Failure { kind: FailureKind::Row, reason: rejection.reason, error: rejection.error }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_after_one_without_an_acknowledgement_are_not_counted() {
+        let acknowledged = |index| DeliveryReport { index, outcome: Ok(()) };
+        let failed = DeliveryReport { index: 5, outcome: Err(Failure::unknown("gone")) };
+        assert_eq!(acknowledged_from(3, &[3, 4, 5].map(acknowledged)), 3);
+        assert_eq!(acknowledged_from(3, &[3, 4, 6].map(acknowledged)), 2, "5 has no report");
+        assert_eq!(acknowledged_from(3, &[4, 5].map(acknowledged)), 0);
+        assert_eq!(acknowledged_from(3, &[acknowledged(3), acknowledged(4), failed, acknowledged(6)]), 2);
+    }
+}

@@ -1,0 +1,203 @@
+//! The Kafka checks of `outbox-relay doctor`. They publish nothing.
+
+use crate::cluster::KafkaCluster;
+use crate::operate::inspect::{Described, Inspector, TopicSettings, Unknown};
+use crate::options::{Kafka, Property};
+use crate::publishing::limits;
+use relay::failure::{Failure, FailureKind};
+use relay::publisher::Publisher;
+use relay::reason::{CLUSTER_AUTHORIZATION, UNKNOWN_TOPIC, remedy};
+use settings::doctor::codes::{
+    ADVERTISED, CHECK_SKIPPED, KAFKA_TLS_OFF, KAFKA_UNREACHABLE, MIN_INSYNC_TOO_HIGH, MIN_INSYNC_TOO_LOW,
+    PARTITION_UNAVAILABLE, PAYLOAD_ABOVE_TOPIC, REPLICATION_FACTOR, TOPIC_ABOVE_RELAY, TOPIC_HIDDEN,
+    TOPIC_MISSING, TOPIC_UNUSABLE, UNCLEAN_ELECTION,
+};
+use settings::doctor::{Finding, Severity, TopicInUse};
+use std::net::IpAddr;
+
+/// In the commands of remedies.
+const BROKER: &str = "--bootstrap-server BROKER";
+
+/// Checks the cluster and the topics of the outbox's events.
+pub async fn examine(settings: &Kafka, cluster: &KafkaCluster, topics: &[TopicInUse]) -> Vec<Finding> {
+    let mut findings = find(settings, cluster, topics).await;
+    for finding in &mut findings {
+        finding.remedy =
+            finding.remedy.replace(BROKER, &format!("--bootstrap-server {}", settings.bootstrap_servers));
+    }
+    findings
+}
+
+async fn find(settings: &Kafka, cluster: &KafkaCluster, topics: &[TopicInUse]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(unencrypted(settings));
+    // Without permission to publish, the brokers still answer, and the topics show which permission is missing.
+    let probed = cluster.probe().await.err();
+    if let Some(failure) = probed.as_ref().filter(|failure| failure.reason != CLUSTER_AUTHORIZATION.word) {
+        findings.push(unreachable(settings, failure));
+        return findings;
+    }
+    if let Some(failure) = cluster.unusable_addresses().await {
+        findings.push(ADVERTISED.found(&settings.bootstrap_servers, failure.error, remedy(failure.reason)));
+    }
+    if settings.uses_tokens() {
+        let problem = "the Kafka client library cannot read topic settings with token authentication";
+        let remedy = "check them with kafka-configs.sh --describe --entity-type topics";
+        findings.push(CHECK_SKIPPED.found("topic settings", problem, remedy));
+    }
+    let inspector = match Inspector::new(settings, cluster).await {
+        Ok(inspector) => inspector,
+        Err(failure) => {
+            findings.push(unreachable(settings, &failure));
+            return findings;
+        }
+    };
+    for topic in topics {
+        match inspector.describe(&topic.topic).await {
+            Ok(described) => findings.extend(judge(topic, &described, cluster.record_bytes_max())),
+            Err(failure) if failure.kind == FailureKind::Topic => {
+                findings.extend(topic.has_events.then(|| unusable(topic, &failure)));
+            }
+            Err(failure) => {
+                findings.push(unreachable(settings, &failure));
+                break;
+            }
+        }
+    }
+    let is_explained = findings.iter().any(|finding| finding.code.severity == Severity::Error);
+    findings.extend(probed.filter(|_| !is_explained).map(|failure| unreachable(settings, &failure)));
+    findings
+}
+
+fn unreachable(settings: &Kafka, failure: &Failure) -> Finding {
+    KAFKA_UNREACHABLE.found(&settings.bootstrap_servers, failure.to_string(), remedy(failure.reason))
+}
+
+fn unusable(topic: &TopicInUse, failure: &Failure) -> Finding {
+    let waiting = match topic.waiting {
+        0 => String::new(),
+        1 => "; one of the oldest waiting rows is for this topic".to_owned(),
+        rows => format!("; {rows} of the oldest waiting rows are for this topic"),
+    };
+    let place = format!("topic {}", topic.topic);
+    // The failure may already begin with the place.
+    let failure_text = failure.to_string();
+    let problem = failure_text.trim_start_matches(&format!("{place}: ")).to_owned() + &waiting;
+    if failure.reason == UNKNOWN_TOPIC.word {
+        let create = format!("kafka-topics.sh --bootstrap-server BROKER --create --topic {}", topic.topic);
+        return TOPIC_MISSING.found(place, problem, create);
+    }
+    TOPIC_UNUSABLE.found(place, problem, remedy(failure.reason))
+}
+
+fn judge(topic: &TopicInUse, described: &Described, record_bytes_max: usize) -> Vec<Finding> {
+    let Described { replicas, in_sync, settings } = *described;
+    let name = &topic.topic;
+    let place = format!("topic {name}");
+    let alter = |setting: &str| {
+        format!(
+            "kafka-configs.sh --bootstrap-server BROKER --alter --entity-type topics --entity-name {name} --add-config {setting}"
+        )
+    };
+    let mut findings = Vec::new();
+    if replicas == 1 {
+        let remedy =
+            "run kafka-reassign-partitions.sh with a plan that has three replicas for each partition";
+        findings.push(REPLICATION_FACTOR.found(&place, "its replication factor is 1", remedy));
+    }
+    let TopicSettings { min_insync, request_bytes_max, unclean_election } = match settings {
+        Ok(settings) => settings,
+        Err(unknown) => {
+            if unknown == Unknown::Hidden {
+                let remedy = "grant the relay's Kafka user DescribeConfigs on the topic";
+                findings.push(TOPIC_HIDDEN.found(&place, "its settings are not readable", remedy));
+            }
+            if in_sync == 0 {
+                findings.push(unavailable(&place, in_sync, 1));
+            }
+            return findings;
+        }
+    };
+    if in_sync < min_insync.max(1) {
+        findings.push(unavailable(&place, in_sync, min_insync));
+    }
+    if min_insync > replicas || min_insync == replicas && replicas > 1 {
+        let problem = format!("min.insync.replicas is {min_insync}, and the topic has {replicas} replicas");
+        let least = (replicas - 1).max(1);
+        findings.push(MIN_INSYNC_TOO_HIGH.found(
+            &place,
+            problem,
+            alter(&format!("min.insync.replicas={least}")),
+        ));
+    }
+    if min_insync == 1 && replicas > 2 {
+        let problem = format!("min.insync.replicas is 1, and the topic has {replicas} replicas");
+        findings.push(MIN_INSYNC_TOO_LOW.found(&place, problem, alter("min.insync.replicas=2")));
+    }
+    if min_insync == 1 && replicas == 2 {
+        let problem = "min.insync.replicas is 1, the only choice with two replicas";
+        let remedy = "run kafka-reassign-partitions.sh with a plan that has three replicas for each partition, then \
+        set min.insync.replicas=2";
+        findings.push(MIN_INSYNC_TOO_LOW.found(&place, problem, remedy));
+    }
+    if unclean_election {
+        let problem = "unclean.leader.election.enable is true";
+        findings.push(UNCLEAN_ELECTION.found(&place, problem, alter("unclean.leader.election.enable=false")));
+    }
+    findings.extend(above_relay(&place, request_bytes_max, record_bytes_max));
+    if topic.largest_bytes > request_bytes_max {
+        let problem = format!(
+            "max.message.bytes is {request_bytes_max}, and the largest waiting event has {}",
+            topic.largest_bytes
+        );
+        let enough = alter(&format!("max.message.bytes={}", topic.largest_bytes.saturating_add(65_536)));
+        findings.push(PAYLOAD_ABOVE_TOPIC.found(&place, problem, enough));
+    }
+    findings
+}
+
+/// Kafka's default limit is slightly above that of the client library, which is no finding.
+fn above_relay(place: &str, request_bytes_max: i64, record_bytes_max: usize) -> Option<Finding> {
+    let is_above = request_bytes_max > limits::DEFAULT.max(record_bytes_max) as i64;
+    is_above.then(|| {
+        let problem = format!(
+            "max.message.bytes is {request_bytes_max}, but message.max.bytes in [kafka.properties] is {record_bytes_max}"
+        );
+        let remedy = format!("set [kafka.properties] \"message.max.bytes\" = \"{request_bytes_max}\", and restart the relays");
+        TOPIC_ABOVE_RELAY.found(place, problem, remedy)
+    })
+}
+
+fn unavailable(place: &str, in_sync: usize, wanted: usize) -> Finding {
+    let problem = match in_sync {
+        0 => "a partition has no leader".to_owned(),
+        _ => format!("a partition has {in_sync} of the {wanted} in-sync replicas that it needs"),
+    };
+    let remedy = "start the brokers that are down. To list the affected partitions, run `kafka-topics.sh \
+    --bootstrap-server BROKER --describe --unavailable-partitions`";
+    PARTITION_UNAVAILABLE.found(place, problem, remedy)
+}
+
+fn unencrypted(settings: &Kafka) -> Option<Finding> {
+    let protocol = match settings.properties.get("security.protocol") {
+        Some(Property::Plain(protocol)) => protocol.to_lowercase(),
+        _ => "plaintext".to_owned(),
+    };
+    let local = settings.bootstrap_servers.split(',').all(|broker| is_loopback(broker.trim()));
+    (protocol.ends_with("plaintext") && !local).then(|| {
+        let problem = format!("security.protocol is {protocol}, and the brokers are remote");
+        let tls = if protocol.starts_with("sasl") { "sasl_ssl" } else { "ssl" };
+        let remedy = format!("set [kafka.properties] \"security.protocol\" = \"{tls}\", and ssl.ca.location");
+        KAFKA_TLS_OFF.found(&settings.bootstrap_servers, problem, remedy)
+    })
+}
+
+/// Whether this `host:port`, with or without a protocol, is on this machine.
+fn is_loopback(broker: &str) -> bool {
+    let address = broker.rsplit_once("://").map_or(broker, |(_, address)| address);
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests;

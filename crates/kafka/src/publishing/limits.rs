@@ -1,0 +1,158 @@
+//! The size limits of topics, `max.message.bytes`. Producer requests stay below the smallest one in use.
+
+use crate::publishing::learned::LearnedLimits;
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Kafka's default of `max.message.bytes`.
+pub(crate) const DEFAULT: usize = 1_048_588;
+const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+const KNOWN_FOR: Duration = Duration::from_secs(600);
+const UNKNOWN_FOR: Duration = Duration::from_secs(60);
+
+const TOPICS_KEPT: usize = 4_096;
+
+/// The size limits of the topics in use.
+pub(crate) struct TopicLimits {
+    /// librdkafka's `message.max.bytes`, the largest allowed record.
+    pub record_bytes_max: usize,
+    /// `None` if the limits cannot be read.
+    config: RefCell<Option<ClientConfig>>,
+    /// Created with the first producer, and again after a change of the configuration.
+    admin: RefCell<Option<Arc<AdminClient<DefaultClientContext>>>>,
+    /// The limit of each topic, and how long it is valid.
+    known: RefCell<HashMap<String, (usize, Instant)>>,
+    /// What refused requests show about limits that cannot be read.
+    pub(crate) learned: Arc<LearnedLimits>,
+    /// Until when no limit is read, because the last attempt got no answer.
+    unanswered_until: Cell<Option<Instant>>,
+    /// How many times the configuration has changed.
+    generation: Cell<u64>,
+}
+
+impl TopicLimits {
+    pub(crate) fn new(config: Option<ClientConfig>, record_bytes_max: usize) -> TopicLimits {
+        TopicLimits {
+            record_bytes_max,
+            config: RefCell::new(config),
+            admin: RefCell::new(None),
+            known: RefCell::new(HashMap::new()),
+            learned: Arc::default(),
+            unanswered_until: Cell::new(None),
+            generation: Cell::new(0),
+        }
+    }
+
+    /// Creates the admin client on another thread before a claim needs it, because that takes as long as creating a producer.
+    pub(crate) async fn prepare(&self) {
+        if self.admin.borrow().is_some() {
+            return;
+        }
+        let (config, generation) = (self.config.borrow().clone(), self.generation.get());
+        let Some(config) = config else { return };
+        let made = tokio::task::spawn_blocking(move || config.create().ok()).await;
+        let Ok(Some(admin)) = made else { return };
+        let mut known = self.admin.borrow_mut();
+        if known.is_none() && generation == self.generation.get() {
+            *known = Some(Arc::new(admin));
+        } else {
+            // Dropping it waits for its threads.
+            tokio::task::spawn_blocking(move || drop::<AdminClient<DefaultClientContext>>(admin));
+        }
+    }
+
+    /// Uses this configuration, whose secrets may have changed, if the limits can be read at all.
+    pub(crate) fn reconfigure(&self, config: ClientConfig) {
+        if let Some(current) = self.config.borrow_mut().as_mut() {
+            *current = config;
+        }
+        self.generation.set(self.generation.get() + 1);
+        self.learned.clear();
+        self.unanswered_until.set(None);
+        if let Some(admin) = self.admin.take() {
+            // Dropping it waits for its threads.
+            tokio::task::spawn_blocking(move || drop(admin));
+        }
+    }
+
+    /// The topic's limit, read from this broker and remembered. Kafka's default if it cannot be read.
+    ///
+    /// Any broker knows it. Without a broker ID, librdkafka would wait for the controller, which a mock cluster lacks.
+    pub(crate) async fn of(&self, topic: &str, broker: Option<i32>) -> usize {
+        let learned = || self.learned.of(topic).unwrap_or(usize::MAX);
+        let before = self.known.borrow().get(topic).copied();
+        if let Some((limit, _)) = before.filter(|(_, until)| *until > Instant::now()) {
+            return limit.min(learned());
+        }
+        let answer = self.read(topic, broker).await;
+        if answer.is_some() {
+            self.learned.read(topic);
+        }
+        // Limits may change, so read them again from time to time, and soon if there was no answer.
+        let valid_for = if answer.is_some() { KNOWN_FOR } else { UNKNOWN_FOR };
+        let limit = answer.or(before.map(|(limit, _)| limit)).unwrap_or(DEFAULT);
+        self.remember(topic, limit, Instant::now() + valid_for);
+        limit.min(learned())
+    }
+
+    /// Remembers a limit. If there are too many, the one that expires first is forgotten.
+    fn remember(&self, topic: &str, limit: usize, until: Instant) {
+        let mut known = self.known.borrow_mut();
+        if known.len() >= TOPICS_KEPT && !known.contains_key(topic) {
+            let first = known.iter().min_by_key(|(_, (_, until))| *until).map(|(topic, _)| topic.clone());
+            first.map(|topic| known.remove(&topic));
+        }
+        known.insert(topic.to_owned(), (limit, until));
+    }
+
+    /// Forgets a limit that was wrong, because a request was refused for its size.
+    pub(crate) fn forget(&self, topic: &str) {
+        self.known.borrow_mut().remove(topic);
+    }
+
+    pub(crate) fn smallest(&self) -> usize {
+        let known = self.known.borrow();
+        let limits = known.values().map(|(limit, _)| *limit);
+        limits.chain(self.learned.smallest()).min().unwrap_or(usize::MAX)
+    }
+
+    async fn read(&self, topic: &str, broker: Option<i32>) -> Option<usize> {
+        if self.unanswered_until.get().is_some_and(|until| until > Instant::now()) {
+            return None;
+        }
+        self.prepare().await;
+        let admin = self.admin.borrow().clone()?;
+        let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT)).broker_id(broker);
+        let answer = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
+        if answer.is_err() {
+            // This broker may be unreachable. The lookups of other topics must not wait for it too.
+            self.unanswered_until.set(Some(Instant::now() + UNKNOWN_FOR));
+        }
+        let resource = answer.ok()?.into_iter().next()?.ok()?;
+        let entry = resource.get("max.message.bytes")?;
+        entry.value.as_ref()?.parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_of_10_000_topics_take_bounded_memory() {
+        let limits = TopicLimits::new(None, DEFAULT);
+        let begun = Instant::now();
+        for number in 0..10_000_usize {
+            let until = begun + Duration::from_secs(number as u64);
+            limits.remember(&format!("events.{number}"), 10_000 + number, until);
+        }
+        assert_eq!(limits.known.borrow().len(), TOPICS_KEPT);
+        assert_eq!(limits.smallest(), 20_000 - TOPICS_KEPT, "the latest are kept");
+    }
+}

@@ -1,0 +1,283 @@
+//! Opens a connection: the socket, TLS as `sslmode` requires, and the guard of the authentication.
+//!
+//! `tokio_postgres` answers whatever a server requests, sends passwords over its own sockets, and shows neither. So the relay
+//! opens the socket itself, and hands over a stream that is already encrypted and guarded.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+
+use postgres_openssl::{MakeTlsConnector, TlsConnector};
+use rustix::net::sockopt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Empty, empty};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::time::timeout;
+use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode, SslNegotiation, TargetSessionAttrs};
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::{Client, Config, Error};
+
+use super::fault::fault;
+use super::guard::{Guard, Raw, Stream};
+use crate::options::{Authentication, Connection as Settings, Tls, TlsMode};
+
+/// The default of `connect_timeout`.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const PORT: u16 = 5432;
+/// The message that requests TLS: its length, and a code instead of a version.
+const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+
+/// Drives the connection until it ends.
+pub(super) type Connection = tokio_postgres::Connection<Empty, Guard>;
+
+/// Why a connection was not opened, or not used. It contains no secret.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Refused(pub(super) String);
+
+/// The servers of the url, and how to connect to them.
+#[derive(Clone)]
+pub(super) struct Dialer {
+    /// The url. Its `ssl_mode` is not used.
+    pub(super) config: Config,
+    mode: TlsMode,
+    is_direct: bool,
+    authentication: Authentication,
+    tls: MakeTlsConnector,
+}
+
+impl Dialer {
+    pub(super) fn new(settings: Settings, tls: MakeTlsConnector) -> Dialer {
+        let Settings { mut config, tls: Tls { mode, .. }, authentication } = settings;
+        let is_direct = config.get_ssl_negotiation() == SslNegotiation::Direct;
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_TIMEOUT);
+        }
+        // The client library then calls `Dial` first, for every server.
+        config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+        Dialer { config, mode, is_direct, authentication, tls }
+    }
+
+    fn timeout(&self) -> Duration {
+        self.config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT)
+    }
+
+    /// Tries the hosts in the URL one after the other, each for at most `connect_timeout`. A frozen server still accepts
+    /// connections, and must not keep the relay from the server that took over. The pool limits the last attempt.
+    pub(super) async fn connect(&self) -> Result<(Client, Connection), Error> {
+        let (hosts, addresses) = (self.config.get_hosts().len(), self.config.get_hostaddrs().len());
+        let mut places: Vec<usize> = (0..hosts.max(addresses)).collect();
+        self.shuffle(&mut places);
+        let last = places.pop().unwrap_or_default();
+        let limit = self.timeout();
+        for place in places {
+            match timeout(limit, self.connect_to(place)).await {
+                Ok(Ok(connected)) => return Ok(connected),
+                Ok(Err(error)) => tracing::debug!("{}", fault("connecting to PostgreSQL", error)),
+                Err(_) => tracing::debug!("no response within {limit:?}, trying the next host"),
+            }
+        }
+        self.connect_to(last).await
+    }
+
+    fn shuffle<T>(&self, places: &mut [T]) {
+        if self.config.get_load_balance_hosts() == LoadBalanceHosts::Random {
+            fastrand::shuffle(places);
+        }
+    }
+
+    /// Tries the addresses of a host.
+    async fn connect_to(&self, place: usize) -> Result<(Client, Connection), Error> {
+        let host = self.config.get_hosts().get(place);
+        let mut addresses = match self.addresses(host, place).await {
+            Ok(addresses) => addresses,
+            Err(error) => return self.start(Err(Refused(error.to_string()))).await,
+        };
+        self.shuffle(&mut addresses);
+        let mut connected = None;
+        for address in addresses {
+            // The certificate is checked against the name.
+            let name = match (host, &address) {
+                (Some(Host::Tcp(name)), _) => name.clone(),
+                (_, Address::Tcp(address)) => address.ip().to_string(),
+                (_, Address::Unix(_)) => "localhost".to_owned(),
+            };
+            match self.start(Ok((address, name))).await {
+                Ok(connected) => return Ok(connected),
+                Err(error) => connected = Some(Err(error)),
+            }
+        }
+        match connected {
+            Some(failed) => failed,
+            None => self.start(Err(Refused("the host has no address".to_owned()))).await,
+        }
+    }
+
+    async fn addresses(&self, host: Option<&Host>, place: usize) -> io::Result<Vec<Address>> {
+        let ports = self.config.get_ports();
+        let port = ports.get(place).or(ports.first()).copied().unwrap_or(PORT);
+        if let Some(address) = self.config.get_hostaddrs().get(place) {
+            return Ok(vec![Address::Tcp((*address, port).into())]);
+        }
+        match host {
+            Some(Host::Unix(folder)) => Ok(vec![Address::Unix(folder.join(format!(".s.PGSQL.{port}")))]),
+            Some(Host::Tcp(name)) => {
+                Ok(lookup_host((name.as_str(), port)).await?.map(Address::Tcp).collect())
+            }
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Opens the connection and logs in. Errors of the client library can be created only by the library, so an error of
+    /// ours takes the same way.
+    async fn start(&self, target: Result<(Address, String), Refused>) -> Result<(Client, Connection), Error> {
+        let dial = Dial { target, dialer: self.clone() };
+        let (client, mut connection) = self.config.connect_raw(empty(), dial).await?;
+        if self.config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite {
+            let read_only = tokio::select! {
+                biased;
+                Err(error) = &mut connection => return Err(error),
+                rows = client.simple_query("SHOW transaction_read_only") => is_on(&rows?),
+            };
+            if read_only {
+                let refused = Refused("database does not allow writes".to_owned());
+                return Box::pin(self.start(Err(refused))).await;
+            }
+        }
+        Ok((client, connection))
+    }
+}
+
+fn is_on(rows: &[tokio_postgres::SimpleQueryMessage]) -> bool {
+    let row = rows.iter().find_map(|message| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    row == Some("on")
+}
+
+enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// One attempt to open a connection. The client library calls it instead of a TLS handshake.
+struct Dial {
+    /// The address and the name of the server.
+    target: Result<(Address, String), Refused>,
+    dialer: Dialer,
+}
+
+impl TlsConnect<Empty> for Dial {
+    type Stream = Guard;
+    type Error = Refused;
+    type Future = Pin<Box<dyn Future<Output = Result<Guard, Refused>> + Send>>;
+
+    fn connect(self, _: Empty) -> Self::Future {
+        Box::pin(self.open())
+    }
+}
+
+impl Dial {
+    async fn open(mut self) -> Result<Guard, Refused> {
+        let (address, name) = self.target?;
+        let limit = self.dialer.timeout();
+        let opened = timeout(limit, socket(&self.dialer, &address)).await;
+        let raw = opened.unwrap_or_else(|_| Err(Refused("connection timed out".to_owned())))?;
+        let tls = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut self.dialer.tls, &name);
+        let tls = tls.map_err(|error| Refused(format!("TLS cannot be set up: {error}")))?;
+        let stream = negotiate(raw, tls, &self.dialer).await?;
+        Ok(Guard::new(stream, self.dialer.authentication))
+    }
+}
+
+async fn socket(dialer: &Dialer, address: &Address) -> Result<Raw, Refused> {
+    let failed = |error: io::Error| Refused(error.to_string());
+    match address {
+        Address::Tcp(address) => {
+            let stream = TcpStream::connect(address).await.map_err(failed)?;
+            stream.set_nodelay(true).and_then(|()| detect_death(&stream, &dialer.config)).map_err(failed)?;
+            Ok(Box::new(stream))
+        }
+        Address::Unix(path) => {
+            let stream = UnixStream::connect(path).await.map_err(failed)?;
+            if let Some(expected) = &dialer.authentication.peer {
+                let peer = stream.peer_cred().map_err(failed)?.uid();
+                check_peer(expected, peer)?;
+            }
+            Ok(Box::new(stream))
+        }
+    }
+}
+
+fn detect_death(stream: &TcpStream, config: &Config) -> io::Result<()> {
+    let socket = stream.as_fd();
+    if let Some(time) = config.get_tcp_user_timeout() {
+        let milliseconds = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(socket, milliseconds)?;
+    }
+    if config.get_keepalives() {
+        sockopt::set_socket_keepalive(socket, true)?;
+        sockopt::set_tcp_keepidle(socket, config.get_keepalives_idle())?;
+        if let Some(time) = config.get_keepalives_interval() {
+            sockopt::set_tcp_keepintvl(socket, time)?;
+        }
+        if let Some(retries) = config.get_keepalives_retries() {
+            sockopt::set_tcp_keepcnt(socket, retries)?;
+        }
+    }
+    Ok(())
+}
+
+/// `requirepeer`: whether the process that opened the socket belongs to this user, by name or by number.
+fn check_peer(expected: &str, uid: u32) -> Result<(), Refused> {
+    let user = uzers::get_user_by_uid(uid);
+    let name = user.map_or_else(|| uid.to_string(), |user| user.name().to_string_lossy().into_owned());
+    if expected == name || expected.parse() == Ok(uid) {
+        return Ok(());
+    }
+    Err(Refused(format!("requirepeer is \"{expected}\", but the server runs as \"{name}\"")))
+}
+
+async fn negotiate(mut raw: Raw, tls: TlsConnector, dialer: &Dialer) -> Result<Stream, Refused> {
+    if dialer.mode == TlsMode::Disable {
+        return Ok(Stream::Plain(raw));
+    }
+    if !dialer.is_direct {
+        let mut answer = [0];
+        let asked = async {
+            raw.write_all(&TLS_REQUEST).await?;
+            // Not one byte more: the rest must be encrypted.
+            raw.read_exact(&mut answer).await
+        };
+        asked.await.map_err(|error| Refused(format!("error communicating with the server: {error}")))?;
+        match answer[0] {
+            b'S' => {}
+            b'N' if dialer.mode == TlsMode::Prefer => return Ok(Stream::Plain(raw)),
+            b'N' => return Err(Refused("server does not support TLS".to_owned())),
+            _ => return Err(Refused("the server did not answer the request for TLS".to_owned())),
+        }
+    }
+    let secured = tls.connect(raw).await;
+    secured.map(Stream::Tls).map_err(|error| Refused(format!("TLS handshake failed: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peer_is_compared_by_name_or_number() {
+        for expected in ["root", "0"] {
+            assert!(check_peer(expected, 0).is_ok(), "{expected}");
+        }
+        for (expected, uid) in [("postgres", 0), ("root", 12_345_678), ("1", 0), ("", 0)] {
+            assert!(check_peer(expected, uid).is_err(), "{expected}");
+        }
+        let error = check_peer("postgres", 12_345_678).unwrap_err().to_string();
+        assert_eq!(error, "requirepeer is \"postgres\", but the server runs as \"12345678\"");
+    }
+}

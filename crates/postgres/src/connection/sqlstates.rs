@@ -1,0 +1,237 @@
+//! The kind and the remedy of every SQLSTATE: all classes of PostgreSQL's appendix A, and the codes that differ from their
+//! class or have their own remedy.
+
+use relay::failure::FaultKind;
+
+/// An SQLSTATE, or a class of them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Sqlstate {
+    /// Five characters, or two for a class.
+    pub state: &'static str,
+    /// How the relay reacts.
+    pub kind: FaultKind,
+    /// What it means for the relay.
+    pub means: &'static str,
+    /// What to do: an imperative, or a sentence that begins with `NO_ACTION`. Without a full stop.
+    pub remedy: &'static str,
+}
+
+/// The entry for this SQLSTATE, or else for its class.
+pub fn entry(state: &str) -> Option<&'static Sqlstate> {
+    let find = |wanted: &str| SQLSTATES.iter().find(|entry| entry.state == wanted);
+    find(state).or_else(|| find(state.get(..2)?))
+}
+
+const fn unavailable(state: &'static str, means: &'static str, remedy: &'static str) -> Sqlstate {
+    Sqlstate { state, kind: FaultKind::Unavailable, means, remedy }
+}
+
+const fn contended(state: &'static str, means: &'static str, remedy: &'static str) -> Sqlstate {
+    Sqlstate { state, kind: FaultKind::Contended, means, remedy }
+}
+
+const fn refused(state: &'static str, means: &'static str, remedy: &'static str) -> Sqlstate {
+    Sqlstate { state, kind: FaultKind::Refused, means, remedy }
+}
+
+const fn data(state: &'static str, means: &'static str, remedy: &'static str) -> Sqlstate {
+    Sqlstate { state, kind: FaultKind::Data, means, remedy }
+}
+
+const fn timed_out(state: &'static str, means: &'static str, remedy: &'static str) -> Sqlstate {
+    Sqlstate { state, kind: FaultKind::TimedOut, means, remedy }
+}
+
+const NOTHING: &str = "no action is needed unless this persists";
+const LOCKED: &str = "no action is needed: the relay skips the locked rows. If this persists, find the session that \
+     holds the locks in pg_locks";
+const OBJECTS: &str = "check the relay's tables for triggers, rules, policies and views. To check for a failed \
+migration, run `outbox-relay check-config --connect`";
+const POOLER: &str = "use the pooler in transaction mode, and set prepared_statements = false if it does not support prepared \
+     statements";
+const REPORT: &str = "report a bug in outbox-relay, with the server log";
+const PRIVILEGES: &str =
+    "grant the missing privilege: `outbox-relay check-config --connect` shows the GRANT statement";
+const CREDENTIALS: &str = "check the role, its password or client certificate, and pg_hba.conf. Files are reloaded \
+     at each attempt, systemd credentials only at a restart";
+const FIX_SERVER: &str = "check the server log and fix the cause";
+
+/// Sorted by state. An entry for a code overrides the entry for its class.
+pub const SQLSTATES: &[Sqlstate] = &[
+    refused("00", "success (not an error)", REPORT),
+    refused("01", "a warning (not an error)", REPORT),
+    refused("02", "no data", OBJECTS),
+    refused("03", "the statement is incomplete", REPORT),
+    unavailable(
+        "08",
+        "the connection broke or was refused, by the server or a pooler",
+        "check the server, the pooler and the network",
+    ),
+    refused("09", "a trigger action failed", OBJECTS),
+    unavailable(
+        "0A",
+        "a standby rejected a write, or a table changed under a prepared statement",
+        "no action is needed: the relay prepares its statements again. If this persists, check whether the URL points to the \
+         primary, and run RECONNECT on the console of PgBouncer if there is one",
+    ),
+    refused("0B", "a transaction could not start", REPORT),
+    refused("0F", "an invalid locator", REPORT),
+    refused("0L", "an invalid grantor", OBJECTS),
+    refused("0P", "an invalid role", CREDENTIALS),
+    refused("0Z", "diagnostics were requested in the wrong place", OBJECTS),
+    refused("10", "an XQuery error", OBJECTS),
+    refused("20", "no branch of a CASE matched", OBJECTS),
+    refused("21", "a subquery returned more than one row", OBJECTS),
+    data("22", "a value is out of range or invalid", OBJECTS),
+    refused(
+        "23",
+        "a constraint was violated, for example one added to the dead letters",
+        "drop the constraint that was added to the relay's tables",
+    ),
+    unavailable("24", "the cursor is in an unexpected state", POOLER),
+    refused("25", "the transaction is in an unexpected state", POOLER),
+    unavailable(
+        "25006",
+        "the server is read-only. After a failover, another host in the URL may be the primary",
+        "no action is needed during a failover. Otherwise, point the URL to the primary and check \
+         default_transaction_read_only",
+    ),
+    unavailable("25P02", "the transaction has already failed", NOTHING),
+    unavailable(
+        "25P03",
+        "idle_in_transaction_session_timeout ended a claim: the relay was frozen or disconnected longer than \
+         takeover_timeout",
+        "check why the relay's host froze or lost its connection. If the host or the network is only slow, increase \
+         [relay] takeover_timeout, which also sets idle_in_transaction_session_timeout",
+    ),
+    unavailable(
+        "25P04",
+        "transaction_timeout ended a transaction of the relay",
+        "set transaction_timeout to 0 for the relay's role. If the server was upgraded to PostgreSQL 17 or later, \
+         restart the relay, which then sets it to 0 for its claims",
+    ),
+    unavailable("26", "the prepared statement does not exist, for example behind a pooler", POOLER),
+    refused("27", "a trigger changed the row that the statement was about to change", OBJECTS),
+    unavailable("28", "the server rejected the login", CREDENTIALS),
+    unavailable(
+        "28000",
+        "the role is not allowed to log in, no pg_hba.conf line matches, or the client certificate is missing or belongs \
+         to another role",
+        "check the role, sslcert and sslkey if the server requires a certificate, sslmode if the error contains \
+         \"no encryption\", and pg_hba.conf. Files are reloaded at each attempt, systemd credentials only at a restart",
+    ),
+    unavailable("28P01", "the password is wrong (a rotation may be in progress)", CREDENTIALS),
+    refused("2B", "an object depends on a privilege", OBJECTS),
+    refused("2D", "a transaction was ended in the wrong place", OBJECTS),
+    refused("2F", "a function failed", OBJECTS),
+    unavailable("34", "the cursor does not exist, for example behind a pooler", POOLER),
+    refused("38", "an external function failed", OBJECTS),
+    refused("39", "an external function or a trigger broke its protocol", OBJECTS),
+    refused("3B", "an invalid savepoint", REPORT),
+    unavailable(
+        "3D",
+        "the database does not exist",
+        "check the database name in [postgres] url, and whether the database is being restored",
+    ),
+    refused("3F", "the schema does not exist", "check [outbox] table and run `outbox-relay migrate`"),
+    contended("40", "the server rolled the transaction back because of a conflict", NOTHING),
+    contended("40001", "a serialization failure", NOTHING),
+    unavailable("40003", "it is unknown whether the statement completed", NOTHING),
+    contended("40P01", "a deadlock with another session that locks outbox rows", LOCKED),
+    refused(
+        "42",
+        "the statement does not match the tables",
+        "run `outbox-relay migrate`, then `outbox-relay check-config --connect`",
+    ),
+    refused("42501", "a privilege is missing, or row security hides rows", PRIVILEGES),
+    unavailable("42P05", "the prepared statement already exists, for example behind a pooler", POOLER),
+    refused("42P01", "a table does not exist", "check [outbox] table and run `outbox-relay migrate`"),
+    refused("44", "a view's CHECK OPTION is violated", OBJECTS),
+    refused("53", "the server has insufficient resources", FIX_SERVER),
+    refused(
+        "53100",
+        "the server's disk is full",
+        "free or add disk space: check for WAL retained by replication slots, and run `outbox-relay reap`",
+    ),
+    refused("53200", "the server is out of memory", FIX_SERVER),
+    unavailable(
+        "53300",
+        "too many connections",
+        "increase max_connections or the role's limit, or find out what uses the connections: a relay needs workers \
+         + 7",
+    ),
+    refused("53400", "a configured limit is reached", FIX_SERVER),
+    data(
+        "54",
+        "a server limit was exceeded, for example by the text of a jsonb payload",
+        "find the row with a jsonb payload of hundreds of megabytes, and move it out of the outbox",
+    ),
+    refused("55", "an object is in the wrong state", FIX_SERVER),
+    contended("55006", "an object is in use", LOCKED),
+    contended("55P03", "another session held a lock longer than lock_timeout", LOCKED),
+    unavailable("57", "an operator or the system intervened", NOTHING),
+    timed_out(
+        "57014",
+        "a statement took longer than 30 s or was canceled",
+        "use pg_stat_activity to find out what is slowing down the server, and check whether the outbox has been \
+         vacuumed recently",
+    ),
+    unavailable("57P01", "the server is shutting down, or the connection was terminated", NOTHING),
+    unavailable("57P02", "another server process crashed", FIX_SERVER),
+    unavailable("57P03", "the server is starting or recovering", NOTHING),
+    unavailable(
+        "57P04",
+        "the database was dropped",
+        "check the database name in [postgres] url, and whether the database is being restored",
+    ),
+    unavailable(
+        "57P05",
+        "the connection was idle longer than idle_session_timeout",
+        "set idle_session_timeout to 0 for the relay's role",
+    ),
+    refused("58", "the server's operating system reported an I/O error", FIX_SERVER),
+    contended("72", "the snapshot is too old", NOTHING),
+    refused("F0", "a server configuration file is invalid", FIX_SERVER),
+    refused("HV", "a foreign table failed: the outbox must be an ordinary table", OBJECTS),
+    refused("P0", "PL/pgSQL raised an error, for example in a trigger", OBJECTS),
+    data(
+        "XX",
+        "an internal error",
+        "check the server log. For damaged data or indexes (XX001, XX002), see amcheck and REINDEX in the \
+         PostgreSQL manual",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// The classes of table A.1 in PostgreSQL 18, and class 72 of PostgreSQL 14 to 16.
+    const CLASSES: &str = "00 01 02 03 08 09 0A 0B 0F 0L 0P 0Z 10 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D \
+                           3F 40 42 44 53 54 55 57 58 72 F0 HV P0 XX";
+
+    #[test]
+    fn every_class_is_listed_and_every_state_once() {
+        let mut listed = HashSet::new();
+        for entry in SQLSTATES {
+            assert!(listed.insert(entry.state), "{} twice", entry.state);
+            assert!([2, 5].contains(&entry.state.len()), "{}", entry.state);
+            assert!(CLASSES.contains(&entry.state[..2]), "{} has no class", entry.state);
+            for text in [entry.means, entry.remedy] {
+                assert!(!text.is_empty() && !text.ends_with('.'), "{}: {text}", entry.state);
+            }
+        }
+        let missing: Vec<&str> = CLASSES.split(' ').filter(|class| !listed.contains(class)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    #[test]
+    fn a_code_overrides_its_class_and_unknown_states_have_no_entry() {
+        let state = |state: &str| entry(state).map(|entry| entry.state);
+        assert_eq!(state("25006"), Some("25006"));
+        assert_eq!(state("25001"), Some("25"));
+        assert_eq!(state("08P01"), Some("08"));
+        assert_eq!([state("ZZ000"), state("2"), state("")], [None; 3]);
+    }
+}

@@ -1,0 +1,171 @@
+//! TLS to PostgreSQL: builds a connector from the settings. Modes mean the same as in libpq.
+//!
+//! There are two intended differences: without a root certificate, the system's authorities are trusted, and `prefer` does
+//! not fall back to plain text after a failed handshake.
+
+mod cached;
+
+pub(crate) use cached::CachedConnector;
+
+use std::path::{Path, PathBuf};
+
+use openssl::error::ErrorStack;
+use openssl::pkey::{PKey, Private};
+use openssl::ssl::{SslConnector, SslConnectorBuilder, SslFiletype, SslMethod, SslVerifyMode, SslVersion};
+use openssl::x509::X509;
+use openssl::x509::store::{X509Lookup, X509Store, X509StoreBuilder};
+use openssl::x509::verify::X509VerifyFlags;
+use postgres_openssl::MakeTlsConnector;
+
+use crate::options::{Tls, TlsMode, TlsVersion};
+use settings::secret::Secret;
+
+/// Why the connector cannot be built. Messages never quote the content of a file.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The file cannot be read.
+    #[error("the {what} {} cannot be read: {source}", path.display())]
+    Unreadable {
+        /// What the file is for.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file has the wrong content.
+    #[error("the {what} {} is invalid: {problem}", path.display())]
+    Unusable {
+        /// What the file is for.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// Only one of certificate and key is set.
+    #[error("the client certificate and its key must be set together")]
+    CertOrKeyMissing,
+    /// OpenSSL itself failed.
+    #[error("OpenSSL cannot be set up: {0}")]
+    OpenSsl(#[from] ErrorStack),
+}
+
+/// Builds a connector from the present content of the files.
+///
+/// [`Tls::mode`] decides whether TLS is used. The connector decides what to verify.
+pub fn connector(tls: &Tls) -> Result<MakeTlsConnector, TlsError> {
+    let mut builder = SslConnector::builder(SslMethod::tls_client())?;
+    builder.set_min_proto_version(Some(version(tls.version_min)))?;
+    builder.set_max_proto_version(tls.version_max.map(version))?;
+    postgres_openssl::set_postgresql_alpn(&mut builder)?; // required for sslnegotiation=direct
+    if tls.root_cert.is_some() || tls.crl.is_some() || tls.crl_dir.is_some() {
+        builder.set_cert_store(trusted(tls)?);
+    }
+    match (&tls.client_cert, &tls.client_key) {
+        (Some(cert), Some(key)) => present(&mut builder, cert, key, tls)?,
+        (None, None) => {}
+        _ => return Err(TlsError::CertOrKeyMissing),
+    }
+
+    let verify_chain = match tls.mode {
+        TlsMode::Disable | TlsMode::Prefer => false,
+        TlsMode::Require => tls.root_cert.is_some(),
+        TlsMode::VerifyCa | TlsMode::VerifyFull => true,
+    };
+    builder.set_verify(if verify_chain { SslVerifyMode::PEER } else { SslVerifyMode::NONE });
+    let verify_host = tls.mode == TlsMode::VerifyFull;
+    let names_host = tls.names_host;
+    let mut connector = MakeTlsConnector::new(builder.build());
+    connector.set_callback(move |connection, _| {
+        connection.set_verify_hostname(verify_host);
+        connection.set_use_server_name_indication(names_host);
+        Ok(())
+    });
+    Ok(connector)
+}
+
+fn version(version: TlsVersion) -> SslVersion {
+    match version {
+        TlsVersion::V1_2 => SslVersion::TLS1_2,
+        TlsVersion::V1_3 => SslVersion::TLS1_3,
+    }
+}
+
+/// Trusts only the authorities of the file, because any of the system's could sign for the server. With revocation lists,
+/// every certificate of the chain needs one, as in libpq.
+fn trusted(tls: &Tls) -> Result<X509Store, TlsError> {
+    let mut store = X509StoreBuilder::new()?;
+    match &tls.root_cert {
+        Some(path) => {
+            for certificate in certificates("root certificate", path)? {
+                store.add_cert(certificate)?;
+            }
+        }
+        None => store.set_default_paths()?,
+    }
+    let unusable =
+        |path: &Path, problem| TlsError::Unusable { what: "revocation list", path: path.to_owned(), problem };
+    let name =
+        |path: &Path| path.to_str().map(str::to_owned).ok_or_else(|| unusable(path, "its name is not UTF-8"));
+    if let Some(path) = &tls.crl {
+        let loaded = store.add_lookup(X509Lookup::file())?.load_crl_file(name(path)?, SslFiletype::PEM);
+        loaded.map_err(|_| unusable(path, "it contains no PEM revocation list"))?;
+    }
+    if let Some(path) = &tls.crl_dir {
+        let name = name(path)?;
+        store.add_lookup(X509Lookup::hash_dir())?.add_dir(&name, SslFiletype::PEM)?;
+    }
+    if tls.crl.is_some() || tls.crl_dir.is_some() {
+        store.set_flags(X509VerifyFlags::CRL_CHECK | X509VerifyFlags::CRL_CHECK_ALL)?;
+    }
+    Ok(store.build())
+}
+
+fn present(builder: &mut SslConnectorBuilder, cert: &Path, key: &Path, tls: &Tls) -> Result<(), TlsError> {
+    let mut chain = certificates("client certificate", cert)?.into_iter();
+    if let Some(own) = chain.next() {
+        builder.set_certificate(&own)?;
+    }
+    for issuer in chain {
+        builder.add_extra_chain_cert(issuer)?;
+    }
+    let unusable = |problem| TlsError::Unusable { what: "client key", path: key.to_owned(), problem };
+    let private_key = private_key(key, tls)?;
+    builder
+        .set_private_key(&private_key)
+        .and_then(|()| builder.check_private_key())
+        .map_err(|_| unusable("it does not match the client certificate"))
+}
+
+fn private_key(path: &Path, tls: &Tls) -> Result<PKey<Private>, TlsError> {
+    let pem = read("client key", path)?;
+    // Without a passphrase, OpenSSL would ask for one on the terminal. An empty one prevents that.
+    let password = tls.key_password.as_ref().map_or("", Secret::expose);
+    let problem = match &tls.key_password {
+        None => "it is not an unencrypted PEM private key (for an encrypted key, set sslpassword in the url)",
+        Some(_) => "it is not a PEM private key that sslpassword decrypts",
+    };
+    PKey::private_key_from_pem_passphrase(&pem, password.as_bytes()).map_err(|_| TlsError::Unusable {
+        what: "client key",
+        path: path.to_owned(),
+        problem,
+    })
+}
+
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<X509>, TlsError> {
+    match X509::stack_from_pem(&read(what, path)?) {
+        Ok(found) if !found.is_empty() => Ok(found),
+        _ => {
+            let problem = "it contains no PEM certificate";
+            Err(TlsError::Unusable { what, path: path.to_owned(), problem })
+        }
+    }
+}
+
+fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|source| TlsError::Unreadable { what, path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,344 @@
+//! The claim: lanes locked by an open transaction, and the read of their unsent rows.
+
+pub(crate) mod discard;
+pub(crate) mod first_row;
+pub(crate) mod locking;
+pub(crate) mod reading;
+pub(crate) mod search;
+pub(crate) mod transaction;
+
+use crate::connection::connect::{Database, serial};
+use crate::connection::fault::{answer, fault, unavailable};
+use crate::connection::session::{FIRST, begin, claim_settings};
+use crate::connection::transaction::examine;
+use crate::cycle::claim::discard::Discard;
+use crate::cycle::claim::locking::{LOCKING, Locking, owned};
+use crate::cycle::claim::reading::Reading;
+use crate::cycle::claim::transaction::ClaimTransaction;
+use crate::cycle::event::{OutboxRow, column};
+use crate::cycle::settle;
+use crate::cycle::statements::Statements;
+use crate::schema::{check, identity};
+use deadpool_postgres::Object;
+use futures_util::TryStreamExt;
+use relay::event::Event;
+use relay::failure::Fault;
+use relay::lane::Lane;
+use relay::outbox::{
+    Claim, Head, Outbox, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, ServerId, Settled,
+    Settlement, Slice,
+};
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio_postgres::Error;
+
+/// A worker's access to the outbox, over one connection.
+pub struct PostgresOutbox {
+    database: Database,
+    statements: Rc<Statements>,
+    /// BEGIN with the settings of a claim, and the settings alone.
+    begin: String,
+    settings: String,
+    connection: Option<Object>,
+    discard: Discard,
+    /// A changed type of the payload column may have caused the fault.
+    recheck_payload_type: bool,
+}
+
+impl PostgresOutbox {
+    /// For this outbox. Connects on first use.
+    pub fn new(
+        database: Database,
+        statements: Rc<Statements>,
+        takeover_timeout: Duration,
+        server_version_num: i32,
+    ) -> PostgresOutbox {
+        let settings = claim_settings(takeover_timeout, server_version_num);
+        let discard = Discard::new(database.ending());
+        PostgresOutbox {
+            database,
+            statements,
+            begin: begin("READ WRITE", &settings),
+            settings: format!("{FIRST}; {settings}"),
+            connection: None,
+            discard,
+            recheck_payload_type: false,
+        }
+    }
+
+    /// Connects unless there is a usable connection. A discarded one is closed, not returned to the pool.
+    async fn connect(&mut self) -> Result<(), Fault> {
+        if self.discard.take() {
+            self.connection.take().map(Object::take);
+            self.recheck_payload_type = true;
+        }
+        let connection = match self.connection.take() {
+            Some(connection) if !connection.is_closed() => connection,
+            _ => {
+                let connection = self.database.get().await?;
+                if let Err(fault) = self.require_recorded_cluster(&connection).await {
+                    drop(Object::take(connection)); // an answer may still be outstanding
+                    return Err(fault);
+                }
+                connection
+            }
+        };
+        if self.recheck_payload_type {
+            if let Err(fault) = self.check_payload_type(&connection).await {
+                drop(Object::take(connection)); // an answer may still be outstanding
+                return Err(fault);
+            }
+            self.recheck_payload_type = false;
+        }
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    /// A new connection may lead to a copy, whose rows the original publishes. The process ends soon after.
+    async fn require_recorded_cluster(&self, connection: &Object) -> Result<(), Fault> {
+        if identity::is_recorded(connection, self.statements.table()).await? {
+            return Ok(());
+        }
+        Err(unavailable("claiming events", "this is another PostgreSQL cluster than the recorded one"))
+    }
+
+    /// The statements depend on the type of the payload column, which can change while the relay runs.
+    async fn check_payload_type(&mut self, connection: &Object) -> Result<(), Fault> {
+        let doing = "checking the type of the payload column";
+        let payload = examine(connection, check::payload_type(connection, self.statements.table()));
+        let payload = answer(doing, payload).await?;
+        if let Some(payload) = payload.filter(|payload| *payload != self.statements.payload) {
+            tracing::info!("type of the payload column changed to {payload}");
+            self.statements = Rc::new(self.statements.with_payload(payload));
+        }
+        Ok(())
+    }
+}
+
+impl Outbox for PostgresOutbox {
+    type Event = OutboxRow;
+    type Claim<'a> = PostgresClaim<'a>;
+
+    async fn claim(
+        &mut self,
+        lanes: &[Lane],
+        promptly: Option<&ReadRequest>,
+    ) -> Result<PostgresClaim<'_>, Fault> {
+        self.connect().await?;
+        let Some(connection) = &mut self.connection else { unreachable!("it has just connected") };
+        let (discard, prepares) = (&self.discard, self.database.prepares());
+        self.database.count_transaction();
+        let serial = serial(connection);
+        let (begin, settings) = (&*self.begin, &*self.settings);
+        let locking = Locking { statements: &self.statements, begin, settings, prepares, lanes };
+        let (transaction, rows, reading) = match promptly {
+            None => {
+                let locked = locking.lock(connection).await;
+                let (transaction, rows) = locked.map_err(|fault| discard.after(fault))?;
+                (transaction, rows, None)
+            }
+            Some(read) => {
+                let locked = locking.lock_and_read(connection, read).await;
+                let (transaction, rows, reading) = locked.map_err(|fault| discard.after(fault))?;
+                (transaction, rows, Some(reading))
+            }
+        };
+        let owned = owned(lanes, serial, &rows).map_err(|error| fault(LOCKING, error));
+        let (lanes, server) = owned.map_err(|fault| discard.after(fault))?;
+        Ok(PostgresClaim {
+            transaction,
+            statements: &self.statements,
+            prepares,
+            lanes,
+            server,
+            discard,
+            reading,
+            hold_version: -1,
+            basis: -1,
+            read: 0,
+            rows_max: promptly.map_or(0, |read| read.rows_max),
+            in_order: true,
+        })
+    }
+}
+
+/// An open claim.
+pub struct PostgresClaim<'a> {
+    transaction: ClaimTransaction<'a>,
+    statements: &'a Statements,
+    prepares: bool,
+    lanes: Vec<Lane>,
+    server: ServerId,
+    discard: &'a Discard,
+    reading: Option<Reading>,
+    /// As of the read's snapshot, from the latest row: a slice can be empty.
+    hold_version: i64,
+    basis: i64,
+    read: usize,
+    rows_max: usize,
+    /// The rows arrive lane by lane, by id. False if the read names its rows, which then arrive in the order of the request.
+    in_order: bool,
+}
+
+impl PostgresClaim<'_> {
+    fn check_payload_type(&self, rows: &[OutboxRow]) -> Result<(), Fault> {
+        if rows.first().is_some_and(|row| row.payload_type() != Some(self.statements.payload)) {
+            self.discard.set();
+            return Err(unavailable("reading events", "the type of the payload column has changed"));
+        }
+        Ok(())
+    }
+
+    /// Reads up to `rows_max` rows of the open read. Drops those beyond `bytes_max` on arrival, to limit memory.
+    async fn slice(
+        &mut self,
+        rows_max: usize,
+        bytes_max: usize,
+        rows: &mut Vec<OutboxRow>,
+    ) -> Result<Slice, Error> {
+        let Some(reading) = self.reading.take() else { unreachable!("next_slice before read") };
+        let (stream, reading) = reading.slice(&self.transaction, rows_max).await?;
+        let (whole, mut stream) = (reading.is_none(), pin!(stream));
+        let (mut bytes, mut cut, mut got) = (0, false, 0);
+        while let Some(row) = stream.try_next().await? {
+            self.hold_version = row.try_get(column::HOLD_VERSION)?;
+            self.basis = row.try_get(column::BASIS)?;
+            if row.try_get::<_, Option<i64>>(column::ID)?.is_none() {
+                continue; // a row without an event, which only has the versions
+            }
+            got += 1;
+            cut |= bytes >= bytes_max && bytes > 0;
+            if !cut {
+                let size = row.raw_size_bytes();
+                let row = OutboxRow::new(row)?;
+                // A read that was sent together with the lock also returns lanes that another session had locked.
+                if !whole || self.lanes.contains(&row.lane()) {
+                    bytes += size;
+                    rows.push(row);
+                }
+            }
+        }
+        self.read += got;
+        let completed = stream.rows_affected();
+        let exhausted = reading.as_ref().is_none_or(|reading| reading.is_exhausted(completed, got, rows_max));
+        let end = match (cut || self.read >= self.rows_max, exhausted) {
+            (true, _) => ReadEnd::Cut,
+            (false, true) => ReadEnd::Complete,
+            (false, false) => ReadEnd::More,
+        };
+        if end != ReadEnd::More {
+            // A finished portal still keeps the snapshot.
+            if let Some(reading) = reading {
+                reading.close(&self.transaction).await?;
+            }
+        } else {
+            self.reading = reading;
+        }
+        Ok(Slice { hold_version: self.hold_version, basis: self.basis, end })
+    }
+}
+
+impl Claim for PostgresClaim<'_> {
+    type Event = OutboxRow;
+
+    fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    fn server(&self) -> ServerId {
+        self.server
+    }
+
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault> {
+        self.rows_max = read.rows_max;
+        self.in_order = read.rows == RowSelection::Pending;
+        if let Some(Reading::Whole(rows)) = self.reading.take() {
+            // Its rows are not needed, but if it failed, only its answer contains the reason.
+            let drained = answer("reading events", rows.try_for_each(|_| std::future::ready(Ok(())))).await;
+            drained.map_err(|fault| self.discard.after(fault))?;
+        }
+        let opened =
+            Reading::open(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
+        self.reading = Some(opened.map_err(|fault| self.discard.after(fault))?);
+        Ok(())
+    }
+
+    async fn next_slice(
+        &mut self,
+        rows_max: usize,
+        bytes_max: usize,
+        rows: &mut Vec<OutboxRow>,
+    ) -> Result<Slice, Fault> {
+        let before = rows.len();
+        let slice = answer("reading events", self.slice(rows_max, bytes_max, rows)).await;
+        let slice = slice.map_err(|fault| self.discard.after(fault))?;
+        self.check_payload_type(&rows[before..])?;
+        if self.in_order {
+            assert_in_order(&self.lanes, &rows[before.saturating_sub(1)..]);
+        }
+        Ok(slice)
+    }
+
+    async fn head(&mut self, read: &ReadRequest) -> Result<Head<OutboxRow>, Fault> {
+        self.reading = None; // as in `release`
+        let head =
+            first_row::read(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
+        head.map_err(|fault| self.discard.after(fault))
+    }
+
+    async fn read_on(&mut self, search: &Search, rows: &mut Vec<OutboxRow>) -> Result<SearchResult, Fault> {
+        if !self.prepares {
+            // Parsing and planning the statement for every read would cost more than claims do.
+            return Ok(SearchResult {
+                hold_version: search.hold_version,
+                basis: search.basis,
+                ids: Vec::new(),
+                cut: true,
+            });
+        }
+        let found = search::read(&self.transaction, self.statements, &self.lanes, search, rows).await;
+        let found = found.map_err(|fault| self.discard.after(fault))?;
+        self.check_payload_type(rows)?;
+        Ok(found)
+    }
+
+    async fn record_sent(&mut self, sent: &[&OutboxRow]) -> Result<bool, Fault> {
+        let recorded = settle::record_sent(&self.transaction, self.statements, self.prepares, sent).await;
+        recorded.map_err(|fault| self.discard.after(fault))
+    }
+
+    async fn keep_alive(&mut self) -> Result<(), Fault> {
+        let alive =
+            answer("keeping the claim alive", self.transaction.client().batch_execute("SELECT 1")).await;
+        alive.map_err(|fault| self.discard.after(fault))
+    }
+
+    async fn settle(self, settlement: &Settlement<'_, OutboxRow>) -> Result<Settled, Fault> {
+        let discard = self.discard;
+        let settled = settle::settle(self.transaction, self.statements, self.prepares, settlement).await;
+        settled.map_err(|fault| discard.after(fault))
+    }
+
+    async fn release(self) -> Result<(), Fault> {
+        let discard = self.discard;
+        drop(self.reading); // unread rows would block the answer to ROLLBACK
+        let released = answer("releasing a claim", self.transaction.roll_back()).await;
+        released.map_err(|fault| discard.after(fault))
+    }
+}
+
+/// The plan of the read determines its order: lanes as requested, then ids. The order guarantee depends on it, so a
+/// violation ends the process before anything is published.
+fn assert_in_order(lanes: &[Lane], rows: &[OutboxRow]) {
+    let place = |row: &OutboxRow| lanes.iter().position(|lane| *lane == row.lane());
+    for pair in rows.windows(2) {
+        let (earlier, later) = (&pair[0], &pair[1]);
+        let in_order = if earlier.lane() == later.lane() {
+            earlier.id() < later.id()
+        } else {
+            place(earlier) < place(later)
+        };
+        assert!(in_order, "the claim read id {} before id {} ", earlier.id(), later.id());
+    }
+}

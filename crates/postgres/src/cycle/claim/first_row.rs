@@ -1,0 +1,89 @@
+//! Reads the first row of a lane without its large values, and checks whether the whole row can be read.
+
+use crate::connection::fault::{answer, fault};
+use crate::cycle::claim::reading::Values;
+use crate::cycle::claim::transaction::ClaimTransaction;
+use crate::cycle::event::{OutboxRow, column};
+use crate::cycle::statements::Statements;
+use relay::event::Event;
+use relay::failure::{Fault, FaultKind};
+use relay::lane::Lane;
+use relay::outbox::{Head, ReadRequest, RowSelection};
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+const DOING: &str = "checking an event that may be unreadable";
+
+/// Reads the first row in the transaction of the claim. A savepoint keeps the claim if the server cannot read the row. It
+/// creates no multixact, because no rows are locked or written after it.
+pub(crate) async fn read(
+    transaction: &ClaimTransaction<'_>,
+    statements: &Statements,
+    prepares: bool,
+    lanes: &[Lane],
+    read: &ReadRequest,
+) -> Result<Head<OutboxRow>, Fault> {
+    let reader = HeadReader { transaction, prepares };
+    let values = Values::new(statements, lanes, read);
+    let rows = reader.rows(&statements.read_head, &values.pending()).await?;
+    let Some(row) = rows.into_iter().next() else {
+        return Ok(Head { hold_version: -1, basis: read.basis, row: None, refusal: None });
+    };
+    let first = || -> Result<_, tokio_postgres::Error> {
+        let versions = (row.try_get(column::HOLD_VERSION)?, row.try_get(column::BASIS)?);
+        let is_there = row.try_get::<_, Option<i64>>(column::ID)?.is_some();
+        Ok((versions, if is_there { Some(OutboxRow::new(row)?) } else { None }))
+    };
+    let ((hold_version, basis), row) = first().map_err(|error| fault(DOING, error))?;
+    let refusal = match &row {
+        Some(row) => reader.read_error(statements, lanes, read, row.id()).await?,
+        None => None,
+    };
+    Ok(Head { hold_version, basis, row, refusal })
+}
+
+struct HeadReader<'a, 'b> {
+    transaction: &'a ClaimTransaction<'b>,
+    prepares: bool,
+}
+
+impl HeadReader<'_, '_> {
+    /// The server's error when it reads the whole row, if the data is the cause.
+    async fn read_error(
+        &self,
+        statements: &Statements,
+        lanes: &[Lane],
+        read: &ReadRequest,
+        id: i64,
+    ) -> Result<Option<String>, Fault> {
+        let witnesses = lanes.iter().map(|lane| (*lane, id)).collect();
+        let this = ReadRequest {
+            rows: RowSelection::These(witnesses),
+            lows: vec![i64::MIN; lanes.len()],
+            ..read.clone()
+        };
+        let values = Values::new(statements, lanes, &this);
+        self.run("SAVEPOINT whole").await?;
+        let whole = self.rows(&statements.read_row, &values.typed()).await;
+        let error = match whole {
+            Ok(_) => None,
+            Err(fault) if fault.kind == FaultKind::Data => Some(fault.message),
+            Err(fault) => return Err(fault),
+        };
+        self.run("ROLLBACK TO SAVEPOINT whole; RELEASE SAVEPOINT whole").await?;
+        Ok(error)
+    }
+
+    async fn run(&self, sql: &str) -> Result<(), Fault> {
+        answer(DOING, self.transaction.client().batch_execute(sql)).await
+    }
+
+    async fn rows(&self, sql: &str, values: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Fault> {
+        if !self.prepares {
+            return answer(DOING, self.transaction.client().query_typed(sql, values)).await;
+        }
+        let statement = answer(DOING, self.transaction.prepare_cached(sql)).await?;
+        let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|(value, _)| *value).collect();
+        answer(DOING, self.transaction.client().query(&statement, &values)).await
+    }
+}

@@ -1,0 +1,174 @@
+//! Measurements for metrics and health, on a connection that nothing else waits for: every 5 s how much is unsent, and once a
+//! minute the tables and what holds vacuum back.
+
+use crate::connection::connect::Database;
+use crate::connection::fault::fault;
+use crate::connection::transaction::{Params, ShortTransaction};
+use crate::cycle::statements::Statements;
+use crate::diagnose::holders::HOLDERS;
+use crate::table::TableName;
+use relay::Relay;
+use relay::failure::{Fault, FaultKind};
+use relay::health::outage::Outage;
+use relay::lane::Lane;
+use relay::lanes::scout::{SCOUT, after};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+use tokio_postgres::types::Type;
+
+/// How much is unsent.
+const BACKLOG_EVERY: Duration = Duration::from_secs(5);
+/// The tables, because this reads the size of each of their files.
+const TABLES_EVERY: Duration = Duration::from_secs(60);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The tables that can grow without limit.
+const TABLES: [&str; 3] = ["{outbox}", "{dead_letter}", "{act}"];
+const ADVICE: &str = "Events are still published, but metrics are outdated. If this is a timeout, check with \
+     `outbox-relay status` whether vacuum keeps up";
+
+/// Needs no privilege on the tables. The lock that it takes conflicts only with ACCESS EXCLUSIVE.
+const SIZES: &str = "
+SELECT array(SELECT coalesce(pg_total_relation_size(to_regclass(t.name)), 0)
+             FROM unnest($2::text[]) WITH ORDINALITY AS t(name, place) ORDER BY t.place),
+       greatest(age(c.relfrozenxid), age(d.datfrozenxid))::bigint
+FROM pg_class AS c, pg_database AS d
+WHERE c.oid = $1::text::regclass AND d.datname = current_database()";
+
+/// What is measured on a schedule of its own.
+#[derive(Clone, Copy)]
+enum Kind {
+    Backlog,
+    Oldest,
+    Tables,
+}
+
+/// Measures until the relay ends, even while Kafka is unavailable. A failure does not stop publishing.
+pub async fn keep_measuring<P>(
+    relay: Rc<Relay<P>>,
+    database: Database,
+    statements: Rc<Statements>,
+    table: TableName,
+) {
+    // READ WRITE, although it only reads, so that a standby rejects it.
+    let transaction = ShortTransaction::writing(database);
+    let measurements = Measurements { relay: &relay, transaction, statements, table };
+    let outage = Outage::new("backlog measurements", "backlog_not_measured");
+    let outage = outage.described("failing", "working again");
+    let mut due = [Instant::now(); 3];
+    loop {
+        for (kind, every) in
+            [(Kind::Backlog, BACKLOG_EVERY), (Kind::Oldest, BACKLOG_EVERY), (Kind::Tables, TABLES_EVERY)]
+        {
+            let begun = Instant::now();
+            if begun < due[kind as usize] {
+                continue;
+            }
+            let measured = measurements.measure(kind).await;
+            due[kind as usize] = after(&measured, begun, every);
+            match measured {
+                Err(fault) if fault.kind == FaultKind::Unavailable => {
+                    due[kind as usize] = Instant::now() + RETRY_AFTER;
+                    measurements.note_unavailable(begun, &fault);
+                }
+                Err(fault) => outage.failed(kind as usize, &fault, ADVICE),
+                Ok(()) => {
+                    outage.worked(kind as usize);
+                    measurements.note_available();
+                    if matches!(kind, Kind::Oldest) && outage.lasts().is_none() {
+                        relay.stats.measured();
+                    }
+                }
+            }
+        }
+        sleep_until(due.into_iter().min().unwrap_or_else(Instant::now)).await;
+    }
+}
+
+struct Measurements<'a, P> {
+    relay: &'a Relay<P>,
+    transaction: ShortTransaction,
+    statements: Rc<Statements>,
+    table: TableName,
+}
+
+impl<P> Measurements<'_, P> {
+    /// While Kafka is unavailable, the scout asks PostgreSQL nothing. Otherwise it fails in the same way and says so.
+    fn note_unavailable(&self, begun: Instant, fault: &Fault) {
+        if self.relay.gate.is_open() {
+            tracing::debug!("{fault}");
+        } else {
+            self.relay.health.postgres_failed(SCOUT, begun, fault);
+        }
+    }
+
+    fn note_available(&self) {
+        if !self.relay.gate.is_open() {
+            self.relay.health.postgres.needed_only_by(&[SCOUT]);
+            self.relay.health.postgres_worked(SCOUT);
+        }
+    }
+
+    async fn measure(&self, kind: Kind) -> Result<(), Fault> {
+        match kind {
+            Kind::Backlog => self.measure_backlog().await,
+            Kind::Oldest => self.measure_oldest().await,
+            Kind::Tables => self.measure_tables().await,
+        }
+    }
+
+    /// Counts the unsent rows above the marks: exact up to 10,000, then an estimate from the ids.
+    async fn measure_backlog(&self) -> Result<(), Fault> {
+        const DOING: &str = "estimating the backlog";
+        let (lanes, numbers) = lanes();
+        let lows = self.relay.marks.borrow().snapshot(&lanes).lows;
+        let params: Params<'_> = &[(&numbers, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)];
+        let rows = self.transaction.query(DOING, &self.statements.backlog, params).await?;
+        let unsent = rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(|error| fault(DOING, error))?;
+        self.relay.stats.backlog.set(unsent);
+        Ok(())
+    }
+
+    /// Measures the age of the oldest unsent row, even of a held topic, and reads the database's clock. The marks apply if
+    /// nothing is held or paused. Otherwise this walks index entries that vacuum has not removed, like a sweep.
+    async fn measure_oldest(&self) -> Result<(), Fault> {
+        const DOING: &str = "looking for the oldest event";
+        let (lanes, numbers) = lanes();
+        let marks = self.relay.marks.borrow().snapshot(&lanes);
+        let params: Params<'_> =
+            &[(&numbers, Type::INT2_ARRAY), (&marks.lows, Type::INT8_ARRAY), (&marks.basis, Type::INT8)];
+        let rows = self.transaction.query(DOING, &self.statements.oldest, params).await?;
+        let Some(row) = rows.first() else { unreachable!("an aggregate without GROUP BY is one row") };
+        let read = || Ok((row.try_get::<_, Option<f64>>(0)?, row.try_get(1)?));
+        let (seconds, clock_us) = read().map_err(|error| fault(DOING, error))?;
+        self.relay.stats.oldest_seconds.set(seconds.unwrap_or_default());
+        self.relay.health.note_clock(clock_us);
+        Ok(())
+    }
+
+    async fn measure_tables(&self) -> Result<(), Fault> {
+        const DOING: &str = "measuring the tables";
+        let stats = &self.relay.stats;
+        let (outbox, tables) = (self.table.quoted(), TABLES.map(|name| self.table.render(name)));
+        let tables = tables.as_slice();
+        let params: Params<'_> = &[(&outbox, Type::TEXT), (&tables, Type::TEXT_ARRAY)];
+        let rows = self.transaction.query(DOING, SIZES, params).await?;
+        let Some(row) = rows.first() else { return Ok(()) };
+        let read = || Ok((row.try_get::<_, Vec<i64>>(0)?, row.try_get(1)?));
+        let (sizes, age) = read().map_err(|error| fault(DOING, error))?;
+        for (name, bytes) in TABLES.iter().zip(sizes) {
+            stats.table_bytes.get_or_create(&vec![("table", self.table.name_of(name))]).set(bytes);
+        }
+        stats.transaction_id_age.set(age);
+        let holders = self.table.render(HOLDERS);
+        let rows = self.transaction.query(DOING, &holders, &[(&1_i64, Type::INT8)]).await?;
+        let held: i32 =
+            rows.first().map_or(Ok(0), |row| row.try_get(4)).map_err(|error| fault(DOING, error))?;
+        stats.vacuum_held_back.set(held.into());
+        Ok(())
+    }
+}
+
+fn lanes() -> (Vec<Lane>, Vec<i16>) {
+    (Lane::all().collect(), Lane::all().map(Lane::number).collect())
+}

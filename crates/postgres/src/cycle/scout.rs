@@ -1,0 +1,232 @@
+//! The scout's connection. Each query is one round trip. Looks share a transaction, because beginning one with its settings costs more
+//! than a look. In READ COMMITTED each statement has its own snapshot, and none is kept between them. A scan does not share it: it
+//! locks more tables, and could deadlock with a session that has locked them in another order.
+
+use crate::connection::connect::{Database, serial};
+use crate::connection::fault::{answer, fault};
+use crate::connection::transaction::{Params, Place, ShortTransaction};
+use crate::cycle::claim::reading::excepted;
+use crate::cycle::statements::Statements;
+use deadpool_postgres::Object;
+use relay::failure::Fault;
+use relay::lane::Lane;
+use relay::lanes::fence::Writer;
+use relay::lanes::lookout::Look;
+use relay::lanes::marks::MarksSnapshot;
+use relay::lanes::scout::{Looked, Scan, ScoutQueries};
+use relay::outbox::ServerId;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+/// How long looks share a transaction. It has a lock that makes a change of the table wait, and between two such transactions nothing
+/// is locked, so that vacuum can truncate the table.
+const SHARED_FOR: Duration = Duration::from_millis(90);
+
+/// The scout's access to the outbox. It connects on first use.
+pub struct PostgresScoutQueries {
+    transaction: ShortTransaction,
+    looking: ShortTransaction,
+    statements: Rc<Statements>,
+    /// The quoted name of the table, whose locks identify the writers.
+    table: String,
+    connection: Option<Object>,
+    /// When the transaction began that looks have left open.
+    open_since: Option<Instant>,
+    /// What the first look in that transaction has returned, apart from its rows.
+    seen: Option<Looked>,
+}
+
+impl PostgresScoutQueries {
+    /// For this outbox.
+    pub fn new(database: Database, statements: Rc<Statements>, table: String) -> PostgresScoutQueries {
+        // READ WRITE, although it only reads, so that a standby rejects it. On a demoted server, the scout would see neither
+        // new rows nor writers.
+        let transaction = ShortTransaction::writing(database.clone());
+        let looking = ShortTransaction::looking(database);
+        PostgresScoutQueries {
+            transaction,
+            looking,
+            statements,
+            table,
+            connection: None,
+            open_since: None,
+            seen: None,
+        }
+    }
+
+    /// Runs a query. Also returns the serial number of the connection.
+    async fn query(
+        &mut self,
+        doing: &'static str,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<(u64, Vec<Row>), Fault> {
+        self.rest().await?;
+        let connection = self.connected().await?;
+        let serial = serial(&connection);
+        let (connection, rows) = self.transaction.query_on(connection, doing, sql, params).await;
+        self.connection = connection;
+        Ok((serial, rows?))
+    }
+
+    async fn connected(&mut self) -> Result<Object, Fault> {
+        match self.connection.take() {
+            Some(connection) if !connection.is_closed() => Ok(connection),
+            _ => {
+                self.open_since = None;
+                self.transaction.connect().await
+            }
+        }
+    }
+
+    /// Runs a statement in the transaction that looks share: begins it, or ends it once it is old.
+    async fn share(&mut self, doing: &'static str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Fault> {
+        let Some(connection) = &self.connection else { unreachable!("it has just connected") };
+        let place = match self.open_since {
+            None => Place::First,
+            Some(at) if at.elapsed() < SHARED_FOR => Place::Next,
+            Some(_) => Place::Last,
+        };
+        if place == Place::First {
+            (self.open_since, self.seen) = (Some(Instant::now()), None);
+        }
+        let rows = self.looking.query_as(connection, place, doing, sql, params).await;
+        match (&rows, place) {
+            (Err(_), _) => self.close(),
+            (Ok(_), Place::Last) => self.open_since = None,
+            (Ok(_), _) => {}
+        }
+        rows
+    }
+
+    /// Closes the connection instead of returning it, because its transaction may be open.
+    fn close(&mut self) {
+        self.open_since = None;
+        drop(self.connection.take().map(Object::take));
+    }
+}
+
+impl Drop for PostgresScoutQueries {
+    fn drop(&mut self) {
+        if self.open_since.is_some() {
+            self.close();
+        }
+    }
+}
+
+impl ScoutQueries for PostgresScoutQueries {
+    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault> {
+        const DOING: &str = "scanning for events";
+        let statements = Rc::clone(&self.statements);
+        let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
+        let [xids, floor] = excepted(&marks.excepted);
+        let params = [
+            (&numbers as &(dyn ToSql + Sync), Type::INT2_ARRAY),
+            (&marks.lows, Type::INT8_ARRAY),
+            (&marks.basis, Type::INT8),
+            xids,
+            floor,
+        ];
+        let (connection, rows) = self.query(DOING, &statements.scan, &params).await?;
+        scan(connection, &rows).map_err(|error| fault(DOING, error))
+    }
+
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
+        const DOING: &str = "listing open transactions that write to the outbox";
+        let statements = Rc::clone(&self.statements);
+        let table = self.table.clone();
+        let params: Params<'_> = &[(&table, Type::TEXT)];
+        let (connection, rows) = if self.open_since.is_some_and(|at| at.elapsed() < SHARED_FOR) {
+            let connection = self.connected().await?;
+            let number = serial(&connection);
+            self.connection = Some(connection);
+            (number, self.share(DOING, &statements.writers, params).await?)
+        } else {
+            self.query(DOING, &statements.writers, params).await?
+        };
+        let mut server = ServerId { connection, started_us: 0, backend: 0 };
+        let mut writers = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let read =
+                || Ok((row.try_get(0)?, row.try_get(1)?, row.try_get::<_, Option<_>>(2)?, row.try_get(3)?));
+            let (started_us, backend, name, xid) = read().map_err(|error| fault(DOING, error))?;
+            server = ServerId { connection, started_us, backend };
+            writers.extend(name.map(|name| Writer { name, xid }));
+        }
+        Ok((server, writers))
+    }
+
+    async fn look(&mut self, look: &Look) -> Result<Looked, Fault> {
+        const DOING: &str = "looking for new events";
+        let statements = Rc::clone(&self.statements);
+        let above = look.above.unwrap_or(i64::MIN);
+        let most = Looked::ROWS_MAX as i64;
+        let params: Params<'_> = &[(&above, Type::INT8), (&look.gaps, Type::INT8_ARRAY), (&most, Type::INT8)];
+        let connection = self.connected().await?;
+        let number = serial(&connection);
+        self.connection = Some(connection);
+        if let (Some(_), Some(seen), Some(above), []) = (self.open_since, &self.seen, look.above, &*look.gaps)
+        {
+            // Most looks find nothing, and the whole statement costs several times as much.
+            let (seen, params): (_, Params<'_>) = (seen.clone(), &[(&above, Type::INT8)]);
+            if self.share(DOING, &statements.glance, params).await?.is_empty() {
+                return Ok(seen);
+            }
+        }
+        let rows = self.share(DOING, &statements.look, params).await;
+        let looked = looked(number, &rows?).map_err(|error| fault(DOING, error))?;
+        self.seen = Some(Looked { rows: Vec::new(), ..looked.clone() });
+        Ok(looked)
+    }
+
+    async fn rest(&mut self) -> Result<(), Fault> {
+        const DOING: &str = "ending the transaction of looks";
+        let Some(connection) = self.connection.as_ref().filter(|_| self.open_since.is_some()) else {
+            return Ok(());
+        };
+        if connection.is_closed() {
+            self.close();
+            return Ok(());
+        }
+        let ended = answer(DOING, async { Ok(connection.batch_execute("COMMIT").await) }).await;
+        match ended.and_then(|ended| ended.map_err(|error| fault(DOING, error))) {
+            Ok(()) => self.open_since = None,
+            Err(fault) => {
+                self.close();
+                return Err(fault);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn scan(connection: u64, rows: &[Row]) -> Result<Scan, tokio_postgres::Error> {
+    let mut server = ServerId { connection, started_us: 0, backend: 0 };
+    let mut basis = -1;
+    let mut first_unsent = Vec::new();
+    for row in rows {
+        server = ServerId { connection, started_us: row.try_get(2)?, backend: row.try_get(3)? };
+        basis = row.try_get(4)?;
+        let lane: i16 = row.try_get(0)?;
+        if let (Some(lane), Some(id)) = (Lane::new(lane.into()), row.try_get(1)?) {
+            first_unsent.push((lane, id));
+        }
+    }
+    Ok(Scan { server, basis, first_unsent })
+}
+
+fn looked(connection: u64, rows: &[Row]) -> Result<Looked, tokio_postgres::Error> {
+    let server = ServerId { connection, started_us: 0, backend: 0 };
+    let mut looked = Looked { server, hold_version: -1, basis: -1, rows: Vec::new() };
+    for row in rows {
+        looked.server = ServerId { connection, started_us: row.try_get(0)?, backend: row.try_get(1)? };
+        (looked.hold_version, looked.basis) = (row.try_get(2)?, row.try_get(3)?);
+        let lane: Option<i16> = row.try_get(5)?;
+        if let Some(id) = row.try_get(4)? {
+            looked.rows.push((id, lane.and_then(|lane| Lane::new(lane.into()))));
+        }
+    }
+    Ok(looked)
+}

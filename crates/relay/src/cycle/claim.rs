@@ -1,0 +1,186 @@
+//! The first stage: claims lanes and plans the read. Also keeps the claim alive while the cycle waits for Kafka.
+
+use crate::Relay;
+use crate::cycle::reports::Overdue;
+use crate::fail_point;
+use crate::failure::Fault;
+use crate::lane::Lane;
+use crate::lanes::board::CLAIM_LANES_MAX;
+use crate::lanes::marks::MarksSnapshot;
+use crate::lanes::seen::SeenIds;
+use crate::outbox::{Claim, Outbox, ReadRequest, RowSelection};
+use crate::rows::batch::Batch;
+use std::future::Future;
+use std::pin::pin;
+use tokio::time::{Instant, sleep, timeout};
+
+/// The maximum number of rows per slice. Rows of a slice beyond the byte limit are read and dropped.
+pub(super) const SLICE_ROWS_MAX: usize = 1_024;
+
+pub(super) struct Claimed<C> {
+    pub(super) claim: C,
+    pub(super) planned: PlannedRead,
+    /// The locked lanes.
+    pub(super) lanes: Vec<Lane>,
+    /// When Kafka must have acknowledged the batch.
+    pub(super) deadline: Instant,
+    /// Why the claim must not be settled: it was lost, or its read failed.
+    pub(super) fault: Option<Fault>,
+    /// Rows were still arriving when its flow ended.
+    pub(super) flowing: bool,
+    /// The number of rows that were acknowledged during its flow.
+    pub(super) flowed: usize,
+    /// The latency of the rows before this index has been measured.
+    pub(super) measured: usize,
+    /// Rows that another session has locked are left out of the settlement.
+    pub(super) skips_locked: bool,
+    pub(super) recorded: Recorded,
+    /// Rows for whose reports the flow continued beyond its window.
+    pub(super) overdue: Option<Overdue>,
+}
+
+/// What a flow has recorded as sent. It takes effect with the commit of the settlement.
+#[derive(Clone, Copy)]
+pub(super) struct Recorded {
+    /// The rows of the batch before this index.
+    pub(super) rows: usize,
+    /// Whether none of them was missing, because another session had moved or deleted it.
+    pub(super) all: bool,
+}
+
+/// A read with the marks at the time it was planned.
+pub(super) struct PlannedRead {
+    pub(super) marks: MarksSnapshot,
+    pub(super) read: ReadRequest,
+    /// What a flow searches for after this read. It is taken before the read is sent. Later, another worker may have seen a
+    /// row that this read does not contain.
+    pub(super) search: Option<SeenIds>,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) begun: Instant,
+    /// Whether it was sent together with the claim.
+    pub(super) sent: bool,
+}
+
+/// Claims those of `lanes` that are free, or returns `None` if none is.
+///
+/// If no backlog is known, the read of all `lanes` is sent together with the claim, and rows of other lanes are discarded.
+pub(super) async fn claim<'o, O: Outbox, P>(
+    relay: &Relay<P>,
+    outbox: &'o mut O,
+    lanes: &[Lane],
+    skips_locked: bool,
+) -> Result<Option<Claimed<O::Claim<'o>>>, Fault> {
+    let claim_first = relay.board.has_more(lanes)
+        || relay.board.was_elsewhere(lanes)
+        || relay.narrowing.claims_first(lanes);
+    let rows_max = if claim_first { relay.settings.limits().batch_rows } else { prompt_rows(relay) };
+    let rows_max = relay.narrowing.rows_max(lanes, relay.rows.rows_max(rows_max));
+    let early = (!claim_first).then(|| PlannedRead::new(relay, lanes, rows_max));
+    let claim = outbox.claim(lanes, early.as_ref().map(|planned| &planned.read)).await?;
+    if claim.lanes().is_empty() {
+        claim.release().await?;
+        return Ok(None);
+    }
+    fail_point::reach("lanes-locked").await;
+    relay.marks.borrow_mut().note_server(claim.server());
+    let owned = claim.lanes().to_vec();
+    let planned = match early {
+        // The server is still the one for which the read was planned.
+        Some(early) if early.marks.epoch() == relay.marks.borrow().epoch() => early.only(&owned),
+        _ => PlannedRead::new(relay, &owned, rows_max),
+    };
+    let deadline = Instant::now() + relay.settings.limits().publish_timeout;
+    Ok(Some(Claimed {
+        claim,
+        planned,
+        lanes: owned,
+        deadline,
+        fault: None,
+        flowing: false,
+        flowed: 0,
+        measured: 0,
+        skips_locked,
+        recorded: Recorded { rows: 0, all: true },
+        overdue: None,
+    }))
+}
+
+/// How many rows to read of each lane: equal shares for a backlog. A claim of all lanes expects few rows, so any lane may
+/// use the whole limit.
+fn shares<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> Vec<usize> {
+    if lanes.len() > CLAIM_LANES_MAX {
+        return vec![rows_max; lanes.len()];
+    }
+    relay.board.shares(lanes, rows_max)
+}
+
+/// How many rows to read at once if no backlog is known. All of them are read, even beyond `batch_bytes`, so this limits
+/// what a burst of unexpectedly large rows costs.
+fn prompt_rows<P>(relay: &Relay<P>) -> usize {
+    let limits = relay.settings.limits();
+    relay.rows.rows_in(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
+}
+
+impl PlannedRead {
+    fn new<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> PlannedRead {
+        let search = relay.marks.borrow_mut().search();
+        let marks = relay.marks.borrow().snapshot(lanes);
+        let refused = relay.rows.shares_if_refused(lanes);
+        let rows_max = refused.as_ref().map_or(rows_max, |shares| shares.iter().sum::<usize>().min(rows_max));
+        let read = ReadRequest {
+            lows: marks.lows.clone(),
+            basis: marks.basis,
+            excepted: marks.excepted.clone(),
+            rows_max,
+            shares: refused.unwrap_or_else(|| shares(relay, lanes, rows_max)),
+            rows: RowSelection::Pending,
+        };
+        PlannedRead { marks, read, search, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
+    }
+
+    /// Keeps the part of a read that was sent with the claim for the lanes that were locked.
+    fn only(mut self, owned: &[Lane]) -> PlannedRead {
+        self.marks = self.marks.only(&self.lanes, owned);
+        let shares = self.lanes.iter().zip(&self.read.shares).filter(|(lane, _)| owned.contains(lane));
+        self.read.shares = shares.map(|(_, rows)| *rows).collect();
+        self.sent = true;
+        self
+    }
+}
+
+impl<C: Claim> Claimed<C> {
+    /// Gives the next rows the whole `publish_timeout`, unless earlier rows are overdue.
+    pub(super) fn extend_deadline<P>(&mut self, relay: &Relay<P>) {
+        let begun = self.overdue.map_or_else(Instant::now, |overdue| overdue.begun);
+        self.deadline = begun + relay.settings.limits().publish_timeout;
+    }
+
+    /// Measures the latency of the acknowledged rows before this index that were not measured yet.
+    pub(super) fn measure_latency<P>(&mut self, relay: &Relay<P>, batch: &Batch<C::Event>, to: usize) {
+        relay.health.measure_latency(batch.sent_in(self.measured..to));
+        self.measured = to;
+    }
+
+    /// Waits for `work` and keeps the claim alive meanwhile. If the claim is lost, the work continues, because
+    /// acknowledgements still count. `work` must end by itself, because this feeds the watchdog while it waits.
+    pub(super) async fn keep_during<P, T>(&mut self, relay: &Relay<P>, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        while self.fault.is_none() {
+            let beat = async {
+                sleep(relay.settings.limits().takeover_timeout / 3).await;
+                self.claim.keep_alive().await
+            };
+            let kept = tokio::select! {
+                biased;
+                done = &mut work => return done,
+                kept = beat => kept,
+            };
+            self.fault = kept.err();
+        }
+        loop {
+            if let Ok(done) = timeout(relay.settings.limits().takeover_timeout / 3, work.as_mut()).await {
+                return done;
+            }
+        }
+    }
+}

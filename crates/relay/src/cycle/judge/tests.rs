@@ -1,0 +1,67 @@
+//! Judging with a cluster that refuses every row for the same reason.
+
+use super::*;
+use crate::cycle::session::tests::LateReporter;
+use crate::cycle::tests::relay_with;
+use crate::event::fixture::Row;
+use crate::outbox::ReadEnd;
+use crate::reason::{INVALID_RECORD, Reason};
+use std::rc::Rc;
+use tokio::time::sleep;
+
+struct Refusing(&'static Reason, Duration);
+
+impl Publisher for Refusing {
+    type Producer = LateReporter;
+
+    async fn open(&self) -> Result<LateReporter, Failure> {
+        Ok(LateReporter::default())
+    }
+    async fn judge<E: Event>(&self, _: &str, _: u32, _: &[&E]) -> Judged {
+        sleep(self.1).await;
+        Judged { acknowledged: 0, failure: Some(self.0.failure("refused")) }
+    }
+    async fn probe(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// The fate of the first of two suspects.
+async fn judged(reason: &'static Reason) -> Fate {
+    let relay = relay_with(Refusing(reason, Duration::ZERO));
+    let mut session = Session::new(LateReporter::default(), Rc::default());
+    let mut batch = Batch::default();
+    batch.rows_mut().extend([Row(1), Row(2)]);
+    batch.appended(ReadEnd::Complete);
+    session.begin(&relay.rows.refusals);
+    session.send(&relay.topics, &mut batch, 0).await;
+    batch.suspect(0);
+    batch.suspect(1);
+    judge(&relay, &mut session, &mut batch).await;
+    batch.fate(0)
+}
+
+#[tokio::test]
+async fn a_row_is_not_rejected_because_of_another_row() {
+    assert_eq!(judged(&INVALID_RECORD).await, Fate::Rejected(0));
+    assert_eq!(judged(&OTHER_RECORD_REFUSED).await, Fate::Suspect, "the reason is about another row");
+}
+
+/// Otherwise the rows of other topics would wait until the last suspect was judged.
+#[tokio::test(start_paused = true)]
+async fn a_claim_judges_for_a_limited_time_but_completes_a_search() {
+    let relay = relay_with(Refusing(&INVALID_RECORD, Duration::from_millis(200)));
+    let mut session = Session::new(LateReporter::default(), Rc::default());
+    let mut batch = Batch::default();
+    batch.rows_mut().extend((1..=16).map(Row));
+    batch.appended(ReadEnd::Complete);
+    session.begin(&relay.rows.refusals);
+    session.send(&relay.topics, &mut batch, 0).await;
+    (0..16).for_each(|index| batch.suspect(index));
+    let begun = Instant::now();
+    assert!(judge(&relay, &mut session, &mut batch).await.is_none());
+    assert_eq!(begun.elapsed(), Duration::from_millis(800), "eight rows, four, two, one");
+    let rejected = (0..16).filter(|&index| matches!(batch.fate(index), Fate::Rejected(_))).count();
+    let left = (0..16).filter(|&index| batch.fate(index) == Fate::Suspect).count();
+    assert_eq!((rejected, left), (1, 15));
+}

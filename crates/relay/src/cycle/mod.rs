@@ -1,0 +1,142 @@
+//! The cycle: claim, publish, settle. It is one transaction, which stays open until Kafka has answered.
+//!
+//! | Stage | File | What it does |
+//! |---|---|---|
+//! | claim | `claim.rs` | locks lanes and plans the read |
+//! | publish | `publish.rs`, `reports.rs` | reads slice by slice, sends the rows, waits for the reports |
+//! | read on | `flow.rs` | if there is no backlog: reads and sends what is new, until the flow ends |
+//! | judge | `judge.rs` | publishes refused rows again, on separate producers and in order |
+//! | settle | `settle.rs` | records the outcome and commits |
+//! | confirm | `settle.rs` | raises the marks once the COMMIT is confirmed |
+//!
+//! While the cycle waits for Kafka, a `SELECT 1` every `takeover_timeout / 3` keeps the claim alive.
+//!
+//! Three rules keep the order through every crash: a claim is a contiguous prefix of each key's unsent rows, a session never
+//! leaves a gap, and only real acknowledgements are settled.
+
+mod claim;
+mod flow;
+pub(crate) mod judge;
+pub(crate) mod large_rows;
+pub(crate) mod narrow;
+mod publish;
+mod reports;
+pub mod session;
+mod settle;
+pub mod worker;
+
+use crate::Relay;
+use crate::cycle::claim::Claimed;
+use crate::cycle::session::Session;
+use crate::failure::{Failure, FailureKind, Fault};
+use crate::lane::Lane;
+use crate::outbox::{Claim, Outbox};
+use crate::publisher::Publisher;
+use crate::reason::SILENT_CONNECTION;
+use crate::rows::batch::Batch;
+use crate::rows::coverage::Coverage;
+use std::time::Duration;
+use tokio::time::timeout_at;
+
+/// The result of one cycle.
+#[derive(Debug, Default)]
+pub(crate) struct Cycle {
+    /// The claimed lanes, and how far each of them was read.
+    pub coverage: Vec<Coverage>,
+    /// Rows read.
+    pub rows: usize,
+    /// Rows settled as sent.
+    pub sent: usize,
+    /// Those of them that Kafka had acknowledged in an earlier cycle.
+    pub recovered: usize,
+    /// The time from the first row sent to the last report.
+    pub publishing: Option<Duration>,
+    /// The failure that closed the session.
+    pub failure: Option<Failure>,
+    /// Why some suspects could not be judged.
+    pub unjudged: Option<Failure>,
+    /// A row could not be settled because another session has locked it.
+    pub locked_out: bool,
+    /// Rows were still arriving when a flow ended.
+    pub flowing: bool,
+    /// The rows that were acknowledged during the flow. They do not show that Kafka was available at its end.
+    pub flowed: usize,
+}
+
+impl Cycle {
+    /// Whether the session failed although Kafka did not refuse anything.
+    fn unanswered(&self) -> bool {
+        let kind = |failure: &Failure| {
+            failure.kind == FailureKind::Unknown || failure.reason == SILENT_CONNECTION.word
+        };
+        self.failure.as_ref().is_some_and(kind)
+    }
+}
+
+/// Runs one cycle over those of `lanes` that are free.
+///
+/// A fault ends the claim, and rows that Kafka has acknowledged enter the acknowledged set. Check [`Session::failure`]
+/// afterwards: a failed session must be replaced, whatever this returns.
+pub(crate) async fn run<O: Outbox, P: Publisher>(
+    relay: &Relay<P>,
+    outbox: &mut O,
+    session: &mut Session<P::Producer>,
+    lanes: &[Lane],
+    skip_locked: bool,
+) -> Result<Cycle, Fault> {
+    let Some(mut claimed) = claim::claim(relay, outbox, lanes, skip_locked).await? else {
+        return Ok(Cycle::default());
+    };
+    let limits = relay.settings.limits();
+    let on_rejected = relay.narrowing.on_rejected(lanes, limits.on_rejected);
+    let mut batch = Batch::new(on_rejected).holding_after(limits.rejections_before_hold);
+    session.begin(&relay.rows.refusals);
+    publish::publish(relay, session, &mut claimed, &mut batch).await;
+    publish::accepted(relay, session, &batch);
+    let unjudged = judge_suspects(relay, session, &mut claimed, &mut batch).await;
+    // Process reports that arrived while other rows were judged.
+    session.absorb(&mut batch);
+    publish::reported(relay, session, &batch);
+    claimed.measure_latency(relay, &batch, batch.len());
+    let publishing = session.publishing();
+
+    let Claimed { claim, planned, lanes: owned, fault, flowing, flowed, recorded, .. } = claimed;
+    let settled = match fault {
+        None => {
+            settle::settle(relay, claim, session, &batch, recorded, skip_locked).await.inspect_err(|fault| {
+                relay.narrowing.settlement_failed(&owned, fault);
+            })
+        }
+        Some(fault) => Err(fault),
+    };
+    match settled {
+        Ok(settled) => {
+            let failure = session.failure().cloned();
+            let confirmed = settle::confirm(relay, &planned.marks, &owned, &batch, &settled);
+            Ok(Cycle { publishing, failure, unjudged, flowing, flowed, ..confirmed })
+        }
+        Err(fault) => {
+            settle::keep_acknowledged(relay, &owned, &batch);
+            Err(fault)
+        }
+    }
+}
+
+/// Judges the rows that Kafka refused, until the deadline. Returns why some of them could not be judged.
+async fn judge_suspects<C: Claim, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    claimed: &mut Claimed<C>,
+    batch: &mut Batch<C::Event>,
+) -> Option<Failure> {
+    // Without the claim, another relay may already publish the rows of these lanes.
+    if claimed.fault.is_some() || !batch.has_suspects() {
+        return None;
+    }
+    let judging = timeout_at(claimed.deadline, judge::judge(relay, session, batch));
+    let judged = claimed.keep_during(relay, judging).await;
+    judged.unwrap_or_else(|_| Some(reports::not_acknowledged(relay, session)))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,372 @@
+//! A worker: one Postgres connection, one session, one cycle after the other.
+
+use crate::Relay;
+use crate::backoff::Backoff;
+use crate::cycle::narrow::Before;
+use crate::cycle::session::Session;
+use crate::cycle::{self, Cycle};
+use crate::fail_point;
+use crate::failure::{Failure, FailureKind, Fault, FaultKind};
+use crate::health::outage::{LOCKS_ADVICE, NOT_RECORDED, QUIET};
+use crate::health::stats::Stats;
+use crate::lane::Lane;
+use crate::lanes::board::MoreWork;
+use crate::outbox::Outbox;
+use crate::publisher::Publisher;
+use crate::reason::SMALLER_BATCHES;
+use crate::rows::coverage::Coverage;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_MOST: Duration = Duration::from_secs(2);
+/// How long a lane is set aside while a probe has one of its rows in flight.
+const PROBED_ASIDE: Duration = Duration::from_millis(250);
+/// How long a lane is set aside while another session has locked one of its rows.
+const LOCKED_ASIDE: Duration = Duration::from_millis(250);
+/// After this many failed attempts, a failure of the session alone counts as an outage.
+const SESSIONS_IN_A_ROW: u32 = 3;
+
+/// Works until the board stops, then finishes the current cycle. Workers are numbered from 1.
+pub async fn work<O: Outbox, P: Publisher>(
+    relay: Rc<Relay<P>>,
+    number: usize,
+    mut outbox: O,
+    random: fastrand::Rng,
+) {
+    let mut worker = Worker {
+        number,
+        renewals: relay.settings.renewals(),
+        backoff: Backoff::new(RETRY_FIRST, RETRY_MOST, random),
+        relay: &relay,
+    };
+    relay.stats.workers.inc();
+    while let Some(session) = worker.open_session().await {
+        if worker.use_session(&mut outbox, session).await {
+            sleep(worker.backoff.next_wait()).await;
+        }
+    }
+}
+
+struct Worker<'a, P: Publisher> {
+    relay: &'a Relay<P>,
+    number: usize,
+    /// The renewal count of the settings when the session was opened.
+    renewals: u64,
+    backoff: Backoff,
+}
+
+impl<P: Publisher> Worker<'_, P> {
+    /// Opens a session as soon as the gate is open, or returns `None` once the relay stops. Opening takes time and may fail,
+    /// so lanes are claimed only afterwards.
+    async fn open_session(&mut self) -> Option<Session<P::Producer>> {
+        let relay = self.relay;
+        while !relay.board.is_stopped() {
+            if !relay.gate.is_open() {
+                wait_for_gate(relay).await;
+                continue;
+            }
+            self.renewals = relay.settings.renewals();
+            let opening = async {
+                tokio::select! {
+                    biased;
+                    () = relay.board.stopped() => None,
+                    opened = open(relay) => Some(opened),
+                }
+            };
+            match relay.stats.progress.of(self.number, opening).await? {
+                Ok(producer) => return Some(Session::new(producer, Rc::clone(&relay.counts))),
+                Err(failure) => {
+                    failed(relay, &failure, 0, self.backoff.attempts());
+                    sleep(self.backoff.next_wait()).await;
+                }
+            }
+        }
+        None
+    }
+
+    /// Runs cycles on this session until it fails, has to be renewed, or the relay stops. Returns whether to wait before the
+    /// next session.
+    async fn use_session<O: Outbox>(&mut self, outbox: &mut O, mut session: Session<P::Producer>) -> bool {
+        let waits = loop {
+            let Some(lanes) = self.take().await else { break false };
+            let waits = self.work_on(outbox, &mut session, lanes).await;
+            if session.failure().is_some() {
+                break waits;
+            }
+            if waits {
+                sleep(self.backoff.next_wait()).await;
+            }
+            if !self.may_use(&session).await {
+                break false;
+            }
+        };
+        session.abandon();
+        waits
+    }
+
+    /// Waits for lanes with work, or returns `None` once the relay stops. Outages of a worker that stays idle end once another
+    /// one has settled something meanwhile. The busy one may have all lanes for as long as there is work.
+    async fn take(&self) -> Option<Vec<Lane>> {
+        let health = &self.relay.health;
+        let begun = Instant::now();
+        let idle = async {
+            while !health.has_settled_since(begun) {
+                sleep(QUIET).await;
+            }
+            health.postgres_worked(self.number);
+            health.locks.worked(self.number);
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            lanes = self.relay.board.take() => lanes,
+            never = idle => never,
+        }
+    }
+
+    /// Waits until the gate is open. Returns false if the session has to be renewed or the relay stops.
+    async fn may_use(&self, session: &Session<P::Producer>) -> bool {
+        while !self.relay.board.is_stopped() && !self.is_outdated(session) {
+            if self.relay.gate.is_open() {
+                return true;
+            }
+            wait_for_gate(self.relay).await;
+        }
+        false
+    }
+
+    /// Whether the settings or secrets have changed since the session was opened, it is worn, or its connections may be silent.
+    /// Otherwise a row that was not acknowledged could be delayed by one worker after the other.
+    fn is_outdated(&self, session: &Session<P::Producer>) -> bool {
+        self.renewals != self.relay.settings.renewals()
+            || session.is_worn()
+            || self.relay.health.may_be_silent(session.answered_at())
+    }
+
+    /// Runs a cycle over some of these lanes and gives back the others. Returns whether to wait before the next cycle.
+    async fn work_on<O: Outbox>(
+        &mut self,
+        outbox: &mut O,
+        session: &mut Session<P::Producer>,
+        lanes: Vec<Lane>,
+    ) -> bool {
+        let relay = self.relay;
+        // While there was no work, the gate may have closed or the settings may have changed.
+        if !relay.gate.is_open() {
+            relay.board.give_back(&lanes, &[]);
+            relay.board.doubt();
+            return false;
+        }
+        if self.is_outdated(session) {
+            relay.board.give_back(&lanes, &[]);
+            relay.board.add(lanes);
+            return false;
+        }
+        let mut lanes = relay.narrowing.first_of(&relay.board, lanes);
+        relay.board.note_arrival(relay.settings.limits().flow_gap);
+        if relay.board.arrives_often()
+            && !relay.settings.limits().flow_window.is_zero()
+            && relay.narrowing.allows_all()
+            && !relay.board.has_more(&lanes)
+        {
+            lanes.extend(relay.board.take_rest());
+        }
+        let before = relay.narrowing.before(&lanes);
+        let begun = Instant::now();
+        match self.cycle(outbox, session, &lanes).await {
+            Ok(cycle) => {
+                if cycle.unanswered() {
+                    relay.health.kafka_unanswered(begun);
+                }
+                self.settled(&lanes, &cycle, begun.elapsed())
+            }
+            Err(fault) => self.not_settled(&lanes, &before, begun, &fault),
+        }
+    }
+
+    async fn cycle<O: Outbox>(
+        &self,
+        outbox: &mut O,
+        session: &mut Session<P::Producer>,
+        lanes: &[Lane],
+    ) -> Result<Cycle, Fault> {
+        let relay = self.relay;
+        // A settlement of these lanes has failed, perhaps because of a lock. The next one skips locked rows.
+        let skip_locked = relay.rows.acknowledged.borrow().has_any_of(lanes);
+        relay.stats.workers_busy.inc();
+        relay.stats.claimed_lanes.inc_by(lanes.len() as i64);
+        let cycle = cycle::run(relay, outbox, session, lanes, skip_locked);
+        let done = relay.stats.progress.of(self.number, cycle).await;
+        relay.stats.claimed_lanes.dec_by(lanes.len() as i64);
+        relay.stats.workers_busy.dec();
+        relay.stats.unsettled.set(relay.rows.acknowledged.borrow().len() as i64);
+        done
+    }
+
+    /// Handles a cycle whose COMMIT is confirmed. Returns whether to wait before the next cycle.
+    fn settled(&mut self, lanes: &[Lane], cycle: &Cycle, took: Duration) -> bool {
+        let (relay, number) = (self.relay, self.number);
+        relay.health.postgres_worked(number);
+        relay.health.settled();
+        if cycle.rows > 0 {
+            relay.board.note_rows();
+        }
+        if cycle.locked_out {
+            relay.health.locks.failed(number, &NOT_RECORDED, LOCKS_ADVICE);
+        } else {
+            relay.health.locks.worked(number);
+        }
+        count(&relay.stats, cycle, took);
+        give_back(relay, lanes, cycle);
+        if !cycle.locked_out {
+            relay.narrowing.settled(&relay.board, &cycle.coverage);
+        }
+        if cycle.locked_out {
+            self.set_aside_locked(lanes);
+        }
+        if cycle.locked_out || cycle.failure.is_some() || cycle.unjudged.is_some() {
+            relay.board.doubt();
+        }
+        let waits = after_cycle(relay, cycle, self.backoff.attempts());
+        if !waits {
+            self.backoff.reset();
+        }
+        waits
+    }
+
+    /// Handles a cycle that began at this time and ended with a fault. Returns whether to wait before the next cycle.
+    fn not_settled(&self, lanes: &[Lane], before: &Before, begun: Instant, fault: &Fault) -> bool {
+        let relay = self.relay;
+        relay.stats.postgres_faults.inc();
+        relay.board.doubt();
+        if relay.narrowing.handles(&relay.board, lanes, before, fault) {
+            return false;
+        }
+        relay.board.give_back(lanes, &[]);
+        match fault.kind {
+            FaultKind::Probed => {
+                self.set_aside_probed(lanes);
+                return false;
+            }
+            FaultKind::Contended => relay.health.locks.failed(self.number, fault, LOCKS_ADVICE),
+            FaultKind::Unavailable | FaultKind::Refused | FaultKind::Data | FaultKind::TimedOut => {
+                relay.health.postgres_failed(self.number, begun, fault);
+            }
+        }
+        true
+    }
+
+    /// Sets aside the lanes with acknowledged rows that could not be recorded, because other sessions have locked them. The
+    /// worker goes on with the other lanes.
+    fn set_aside_locked(&self, lanes: &[Lane]) {
+        let acknowledged = self.relay.rows.acknowledged.borrow();
+        for lane in acknowledged.lanes().filter(|lane| lanes.contains(lane)) {
+            self.relay.board.set_aside(lane, Instant::now() + LOCKED_ASIDE);
+        }
+    }
+
+    /// Sets aside the lanes of which a probe has a row in flight, so that the others can be claimed without them. If the hold
+    /// of such a row was deleted, each claim that reads it fails.
+    fn set_aside_probed(&self, lanes: &[Lane]) {
+        let probed = self.relay.rows.probed(lanes);
+        for lane in &probed {
+            self.relay.board.set_aside(*lane, Instant::now() + PROBED_ASIDE);
+        }
+        self.relay.board.add(lanes.iter().copied().filter(|lane| !probed.contains(lane)));
+    }
+}
+
+async fn open<P: Publisher>(relay: &Relay<P>) -> Result<P::Producer, Failure> {
+    fail_point::reach("opening-session").await;
+    relay.publisher.open().await
+}
+
+async fn wait_for_gate<P>(relay: &Relay<P>) {
+    tokio::select! {
+        biased;
+        () = relay.gate.opened() => {}
+        () = relay.board.stopped() => {}
+    }
+}
+
+fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
+    stats.published.inc_by(cycle.sent as u64);
+    stats.recovered.inc_by(cycle.recovered as u64);
+    if !cycle.coverage.is_empty() {
+        stats.claims.inc();
+        stats.claims_empty.inc_by((cycle.rows == 0).into());
+    }
+    if cycle.rows > 0 {
+        stats.batch_rows.observe(cycle.rows as f64);
+        stats.batch_seconds.observe(took.as_secs_f64());
+    }
+    if let Some(publishing) = cycle.publishing {
+        stats.publish_seconds.observe(publishing.as_secs_f64());
+    }
+}
+
+/// Returns the lanes to the board, and tells it which have more work and which another relay has locked.
+fn give_back<P>(relay: &Relay<P>, lanes: &[Lane], cycle: &Cycle) {
+    let owned: Vec<_> = cycle.coverage.iter().map(|coverage| coverage.lane).collect();
+    let elsewhere: Vec<_> = lanes.iter().copied().filter(|lane| !owned.contains(lane)).collect();
+    let more = |coverage: &&Coverage| coverage.cut || coverage.first_open.is_some();
+    let more_work: Vec<_> = cycle.coverage.iter().filter(more).map(more_work).collect();
+    relay.board.give_back(&owned, &more_work);
+    if cycle.failure.is_some() && owned.is_empty() {
+        relay.board.give_back(&elsewhere, &[]);
+    } else {
+        relay.stats.lanes_elsewhere.inc_by(elsewhere.len() as u64);
+        relay.board.locked_elsewhere(&elsewhere);
+    }
+    if cycle.flowing {
+        relay.board.add(owned);
+    }
+    // A row that stays locked is read again and again, which is not progress.
+    if cycle.sent > 0 && !cycle.locked_out {
+        relay.board.progressed();
+    }
+}
+
+fn more_work(coverage: &Coverage) -> MoreWork {
+    MoreWork { lane: coverage.lane, front: coverage.last_read.is_none(), used_share: coverage.used_share }
+}
+
+/// Handles the failures of a cycle. Returns whether to wait before the next one.
+fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
+    // Neither rows of earlier cycles nor those of a flow show that Kafka was available at the end. A flow includes the former.
+    let sent = cycle.sent.saturating_sub(cycle.flowed.max(cycle.recovered));
+    if let Some(failure) = &cycle.failure {
+        failed(relay, failure, sent, attempts);
+    }
+    if let Some(failure) = &cycle.unjudged {
+        tracing::debug!("could not retry rejected events one by one: {failure}");
+        if failure.kind == FailureKind::Cluster {
+            relay.gate.close(failure.clone());
+        }
+    }
+    // Suspects that could not be judged are claimed again, even if other rows were sent.
+    cycle.unjudged.is_some() || (cycle.failure.is_some() && sent == 0)
+}
+
+/// Counts a failed session, or a failure to open one. Closes the gate if the cluster failed. An unknown failure also closes
+/// it if the session acknowledged nothing, and a session failure if several sessions in a row acknowledged nothing.
+fn failed<P>(relay: &Relay<P>, failure: &Failure, sent: usize, attempts: u32) {
+    relay.stats.count_failure(failure.reason);
+    tracing::debug!("producer session ended: {failure}");
+    let closes = match failure.kind {
+        FailureKind::Cluster => true,
+        FailureKind::Unknown => sent == 0,
+        // The relay learns how large requests may be, which takes several sessions.
+        FailureKind::Session if failure.reason == SMALLER_BATCHES.word => false,
+        FailureKind::Session => sent == 0 && attempts >= SESSIONS_IN_A_ROW,
+        FailureKind::Row | FailureKind::Topic => false,
+    };
+    if closes {
+        relay.gate.close(failure.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests;

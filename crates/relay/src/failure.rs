@@ -1,0 +1,111 @@
+//! What a failure is about, which decides what happens next.
+//!
+//! | Kind | What happens |
+//! |---|---|
+//! | unknown | the session is replaced, and its rows are claimed again from the first unsent one |
+//! | row | the row is judged alone; if it is refused again, it becomes a dead letter |
+//! | topic | the topic is held: its rows wait, other topics continue, and probes end the hold |
+//! | cluster | nothing is claimed until a probe succeeds |
+//! | session | the session is replaced |
+
+use crate::reason::UNKNOWN;
+use std::fmt;
+
+/// Why Kafka did not acknowledge something.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Decides what happens.
+    pub kind: FailureKind,
+    /// A word to filter by, such as `unknown-topic`.
+    pub reason: &'static str,
+    /// The message. Never contains a payload.
+    pub error: String,
+}
+
+/// The outcomes other than an acknowledgement. A code that no table lists is [`FailureKind::Unknown`]: never a success, and
+/// never the row's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FailureKind {
+    /// The record may or may not be stored.
+    Unknown,
+    /// Kafka refused this record, or another one of the same request.
+    Row,
+    /// Kafka refuses records for this topic.
+    Topic,
+    /// Nothing can be published at all.
+    Cluster,
+    /// This producer can publish nothing more.
+    Session,
+}
+
+impl Failure {
+    /// A failure after which the record may or may not be stored.
+    pub fn unknown(error: impl Into<String>) -> Failure {
+        UNKNOWN.failure(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (reason: {})", self.error, self.reason)
+    }
+}
+
+/// Why a row can never become a record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rejection {
+    /// A word to filter by, such as `record-too-large`.
+    pub reason: &'static str,
+    /// The message. Never contains a payload.
+    pub error: String,
+}
+
+impl From<Failure> for Rejection {
+    fn from(failure: Failure) -> Rejection {
+        Rejection { reason: failure.reason, error: failure.error }
+    }
+}
+
+/// A rejection is the failure of a row.
+impl From<Rejection> for Failure {
+    fn from(Rejection { reason, error }: Rejection) -> Failure {
+        Failure { kind: FailureKind::Row, reason, error }
+    }
+}
+
+/// A failure of the outbox's database.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing} failed: {message}")]
+pub struct Fault {
+    /// Decides what happens.
+    pub kind: FaultKind,
+    /// The action that failed.
+    pub doing: &'static str,
+    /// The error of the server or the connection, without DETAIL, which would show the row.
+    pub message: String,
+}
+
+/// How the relay reacts to a fault of the database. Each fault ends the claim, and none loses an acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The connection failed: reconnect with backoff.
+    Unavailable,
+    /// Another session holds a lock: claim again, and skip the locked rows when settling.
+    Contended,
+    /// A probe of this relay has a row of the claim in flight: claim the other lanes.
+    Probed,
+    /// The server refuses the statement (permissions, schema, disk): retry with backoff until the cause is fixed.
+    Refused,
+    /// The server cannot process stored data: narrow a read down to the unreadable row. Otherwise as refused.
+    Data,
+    /// The statement timed out: read fewer lanes. Otherwise as refused.
+    TimedOut,
+}
+
+impl FaultKind {
+    /// Whether the connection can be used again: the server has refused one statement, for a reason outside the connection. A new
+    /// connection may lead to another server, so marks would be discarded.
+    pub fn keeps_connection(self) -> bool {
+        matches!(self, FaultKind::Contended | FaultKind::TimedOut)
+    }
+}

@@ -1,0 +1,364 @@
+//! Rows that probe held topics, with their producer. They are sent and settled under the locks of their lanes.
+
+use crate::Relay;
+use crate::event::Event;
+use crate::failure::{Failure, FailureKind, Fault};
+use crate::health::outage::{LOCKS_ADVICE, NOT_RECORDED, PROBER};
+use crate::holds::leaders::Candidate;
+use crate::holds::prober::Due;
+use crate::holds::results::ProbeResults;
+use crate::holds::turns::Turns;
+use crate::lane::LANES;
+use crate::lanes::fence::Excepted;
+use crate::lanes::marks::LOWEST;
+use crate::outbox::{Claim, Outbox, ReadEnd, ReadRequest, RowSelection, Settled, Settlement};
+use crate::partition;
+use crate::publisher::{DeliveryReport, Producer, Refusal};
+use crate::reason::REJECTS_EVERYTHING;
+use crate::rows::acknowledged::UNKNOWN_HOLDS;
+use crate::topic;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// How long lanes stay locked while waiting for Kafka. Healthy brokers answer within a few milliseconds.
+const LOCKED_FOR: Duration = Duration::from_millis(250);
+/// How long the prober leaves a lane alone after no report arrived within [`LOCKED_FOR`]. It therefore takes at most a
+/// twentieth of a lane's time, even if many topics of the lane are stuck.
+const LANE_RESTS: Duration = Duration::from_secs(5);
+
+/// Rows on one producer, at most one per partition.
+pub(crate) struct Flight<P, E> {
+    producer: P,
+    /// When the last report arrived, or the last row was sent.
+    silent_since: Instant,
+    /// When the leases of its topics were last renewed.
+    renewed_at: Instant,
+    /// The number of rows sent so far.
+    sent: u32,
+    probes: Vec<Probe<E>>,
+}
+
+/// A row whose outcome was not handled yet.
+struct Probe<E> {
+    /// The index in the producer's report.
+    index: u32,
+    due: Due,
+    row: E,
+    outcome: Option<Result<(), Failure>>,
+}
+
+impl<E: Event> Probe<E> {
+    fn is_acknowledged(&self) -> bool {
+        matches!(self.outcome, Some(Ok(())))
+    }
+}
+
+impl<P: Producer, E: Event> Flight<P, E> {
+    pub(crate) fn new(producer: P) -> Flight<P, E> {
+        let now = Instant::now();
+        Flight { producer, silent_since: now, renewed_at: now, sent: 0, probes: Vec::new() }
+    }
+
+    /// Whether every outcome was handled.
+    pub(crate) fn is_done(&self) -> bool {
+        self.probes.is_empty()
+    }
+
+    /// Whether the producer accepts no further rows.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.producer.has_failed()
+    }
+
+    /// How long ago the last report arrived.
+    pub(crate) fn silent_for(&self) -> Duration {
+        self.silent_since.elapsed()
+    }
+
+    /// Whether the leases were last renewed at least this long ago. If so, the caller renews them now.
+    pub(super) fn renewal_is_due(&mut self, time: Duration) -> bool {
+        let is_due = self.renewed_at.elapsed() >= time;
+        if is_due {
+            self.renewed_at = Instant::now();
+        }
+        is_due
+    }
+
+    /// The topics without an outcome.
+    pub(crate) fn topics(&self) -> impl Iterator<Item = &str> {
+        self.probes.iter().map(|probe| probe.due.topic.as_str())
+    }
+
+    pub(crate) fn into_producer(self) -> P {
+        self.producer
+    }
+
+    /// Stops waiting. Rows in flight may still be stored.
+    pub(crate) fn abandon<Q>(self, relay: &Relay<Q>) {
+        self.probes.iter().for_each(|probe| relay.rows.end_probing(&probe.row));
+        self.producer.abandon();
+    }
+
+    /// Locks the lanes of these candidates as they become free, sends a row of each, and settles those that are acknowledged
+    /// within [`LOCKED_FOR`].
+    pub(crate) async fn publish<Q, O: Outbox<Event = E>>(
+        &mut self,
+        relay: &Relay<Q>,
+        outbox: &mut O,
+        candidates: Vec<Candidate>,
+        found: &mut ProbeResults,
+        lane_rests: &mut [Option<Instant>; LANES],
+    ) -> Result<(), Fault> {
+        let mut waiting = candidates;
+        let mut turns = Turns::new(relay, waiting.iter().map(|candidate| candidate.witness.lane));
+        while let Some(free) = turns.next().await {
+            let claim = outbox.claim(&free, None).await?;
+            let owned = claim.lanes().to_vec();
+            if owned.is_empty() {
+                claim.release().await?;
+                turns.pause().await;
+                continue;
+            }
+            let is_ours = |candidate: &Candidate| owned.contains(&candidate.witness.lane);
+            let (ours, others): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ours);
+            waiting = others;
+            let done = self.publish_locked(relay, claim, ours, found, lane_rests).await;
+            turns.done(&owned);
+            done?;
+        }
+        found.unknown.extend(waiting.into_iter().map(|candidate| candidate.due.topic));
+        Ok(())
+    }
+
+    async fn publish_locked<Q, C: Claim<Event = E>>(
+        &mut self,
+        relay: &Relay<Q>,
+        mut claim: C,
+        candidates: Vec<Candidate>,
+        found: &mut ProbeResults,
+        lane_rests: &mut [Option<Instant>; LANES],
+    ) -> Result<(), Fault> {
+        let witnesses = candidates.iter().map(|candidate| (candidate.witness.lane, candidate.witness.id));
+        let (mut rows, _) = read(relay, &mut claim, RowSelection::FirstOfKeys(witnesses.collect())).await?;
+        let (first, mut recovered) = (self.sent, Vec::new());
+        for Candidate { due, partitions, .. } in candidates {
+            let Some(row) = rows.remove(&due.topic) else {
+                found.unknown.push(due.topic);
+                continue;
+            };
+            if let Err((_, rejection)) = topic::of(&relay.topics, &row) {
+                classify(due, rejection.into(), found);
+            } else if relay.rows.acknowledged.borrow().contains(&row) {
+                // An earlier probe sent it, which does not show whether the topic works now.
+                recovered.push(row);
+                found.unknown.push(due.topic);
+            } else {
+                self.send(due, row, partitions, found);
+            }
+        }
+        self.wait_for_reports(first).await;
+        // Before the lanes are free, so that claims that read these rows wait for their acks.
+        for probe in self.probes.iter().filter(|probe| probe.index >= first && probe.outcome.is_none()) {
+            relay.rows.begin_probing(&probe.row);
+            lane_rests[probe.row.lane().index()] = Some(Instant::now() + LANE_RESTS);
+        }
+        let is_ours = |probe: &mut Probe<E>| probe.index >= first && probe.is_acknowledged();
+        let acknowledged: Vec<Probe<E>> = self.probes.extract_if(.., is_ours).collect();
+        let sent: Vec<&E> = acknowledged.iter().map(|probe| &probe.row).chain(&recovered).collect();
+        let settled = settle(relay, claim, &sent).await?;
+        for Probe { due, row, .. } in acknowledged {
+            // The row of a probe was sent after every row that was refused unsent.
+            relay.rows.refusals.sent(&due.topic);
+            relay.rows.refusals.accepted(&due.topic, row.size());
+            found.acknowledged(due.topic, is_recorded(&settled, &row));
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, due: Due, row: E, partitions: u32, found: &mut ProbeResults) {
+        let partition = partition::of(row.key(), partitions);
+        let index = self.sent;
+        match self.producer.send(index, &due.topic, partition, &row) {
+            Ok(()) => {
+                self.silent_since = Instant::now();
+                self.sent += 1;
+                self.probes.push(Probe { index, due, row, outcome: None });
+            }
+            Err(Refusal::Session(failure)) => found.fails.push((due.topic, failure)),
+            Err(Refusal::Row(rejection)) => classify(due, rejection.into(), found),
+        }
+    }
+
+    /// Waits up to [`LOCKED_FOR`] for the outcomes of the rows from this one on.
+    async fn wait_for_reports(&mut self, first: u32) {
+        let until = Instant::now() + LOCKED_FOR;
+        loop {
+            self.absorb();
+            if self.probes.iter().all(|probe| probe.index < first || probe.outcome.is_some()) {
+                return;
+            }
+            let reported = async {
+                if self.producer.has_failed() {
+                    // `quiet` returns at once after a failure.
+                    self.producer.drained().await;
+                } else {
+                    self.producer.quiet(true).await;
+                }
+            };
+            if timeout_at(until, reported).await.is_err() {
+                return self.absorb();
+            }
+        }
+    }
+
+    fn absorb(&mut self) {
+        let mut reports = Vec::new();
+        self.producer.drain(&mut reports);
+        if !reports.is_empty() {
+            self.silent_since = Instant::now();
+        }
+        for DeliveryReport { index, outcome } in reports {
+            if let Some(probe) = self.probes.iter_mut().find(|probe| probe.index == index) {
+                probe.outcome = Some(outcome);
+            }
+        }
+    }
+
+    /// Handles the failures that have been reported.
+    pub(crate) fn take_failed<Q>(&mut self, relay: &Relay<Q>, found: &mut ProbeResults) {
+        self.absorb();
+        for probe in self.probes.extract_if(.., |probe| matches!(probe.outcome, Some(Err(_)))) {
+            relay.rows.end_probing(&probe.row);
+            if let Some(Err(failure)) = probe.outcome {
+                classify(probe.due, failure, found);
+            }
+        }
+    }
+
+    /// Removes the rows whose acks arrived late and adds them to the acknowledged set. Returns them with their topics.
+    pub(crate) fn take_acknowledged<Q>(&mut self, relay: &Relay<Q>) -> Vec<(String, E)> {
+        self.absorb();
+        let mut acknowledged = Vec::new();
+        for probe in self.probes.extract_if(.., |probe| probe.is_acknowledged()) {
+            relay.rows.acknowledged.borrow_mut().keep(std::iter::once(&probe.row), UNKNOWN_HOLDS);
+            relay.rows.end_probing(&probe.row);
+            acknowledged.push((probe.due.topic, probe.row));
+        }
+        acknowledged
+    }
+}
+
+/// A topic that refuses a single row answers, so it works. A later claim judges that row.
+fn classify(due: Due, failure: Failure, found: &mut ProbeResults) {
+    if failure.kind == FailureKind::Row && due.reason != REJECTS_EVERYTHING.word {
+        found.works.push(due.topic);
+    } else {
+        found.fails.push((due.topic, failure));
+    }
+}
+
+/// Settles rows that were acknowledged after their lanes were released. Their topics work. Rows that were paused meanwhile
+/// are settled too: they are in Kafka, and another relay would publish them again after `resume`.
+pub(crate) async fn settle_late<Q, O: Outbox>(
+    relay: &Relay<Q>,
+    outbox: &mut O,
+    acknowledged: Vec<(String, O::Event)>,
+    found: &mut ProbeResults,
+) -> Result<(), Fault> {
+    let mut waiting = acknowledged;
+    let mut turns = Turns::new(relay, waiting.iter().map(|(_, row)| row.lane()));
+    while let Some(free) = turns.next().await {
+        let mut claim = outbox.claim(&free, None).await?;
+        let owned = claim.lanes().to_vec();
+        if owned.is_empty() {
+            claim.release().await?;
+            turns.pause().await;
+            continue;
+        }
+        let (ours, others): (Vec<_>, Vec<_>) =
+            waiting.into_iter().partition(|(_, row)| owned.contains(&row.lane()));
+        waiting = others;
+        let witnesses = ours.iter().map(|(_, row)| (row.lane(), row.id())).collect();
+        let (rows, end) = read(relay, &mut claim, RowSelection::These(witnesses)).await?;
+        let is_known = |row: &&O::Event| relay.rows.acknowledged.borrow().contains(*row);
+        let known: Vec<&O::Event> = rows.values().filter(is_known).collect();
+        let settled = settle(relay, claim, &known).await?;
+        turns.done(&owned);
+        for (topic, row) in ours {
+            let was_read = known.iter().any(|known| known.id() == row.id());
+            if !was_read && end == ReadEnd::Complete {
+                // Another relay has settled it. Otherwise an operator's `sent_at = NULL` would be ignored.
+                relay.rows.acknowledged.borrow_mut().settled(std::iter::once(&row));
+            }
+            found.acknowledged(topic, was_read && is_recorded(&settled, &row));
+        }
+    }
+    found.unknown.extend(waiting.into_iter().map(|(topic, _)| topic));
+    Ok(())
+}
+
+/// At most one row of each topic, by its topic, and whether these are all.
+async fn read<Q, C: Claim>(
+    relay: &Relay<Q>,
+    claim: &mut C,
+    rows: RowSelection,
+) -> Result<(HashMap<String, C::Event>, ReadEnd), Fault> {
+    let count = rows.named().len();
+    // Without marks: it begins at the smallest id, and raises none.
+    let read = ReadRequest {
+        lows: vec![LOWEST; count],
+        basis: -1,
+        excepted: Excepted::none(),
+        rows_max: count,
+        shares: vec![1; count],
+        rows,
+    };
+    claim.read(&read).await?;
+    let mut rows = Vec::new();
+    // Rows beyond the byte limit are probed later.
+    let slice = claim.next_slice(count, relay.settings.limits().batch_bytes, &mut rows).await?;
+    Ok((rows.into_iter().map(|row| (topic::name(&relay.topics, &row), row)).collect(), slice.end))
+}
+
+/// Whether the settlement has recorded this row as sent. If not, another relay would publish it again once its hold ends.
+fn is_recorded<E: Event>(settled: &Settled, row: &E) -> bool {
+    match settled {
+        Settled::All => true,
+        Settled::Only(recorded) => recorded.contains(&row.id()),
+        Settled::Fewer => false,
+    }
+}
+
+/// Settles rows that Kafka has acknowledged, or ends the claim if there are none.
+async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> Result<Settled, Fault> {
+    if sent.is_empty() {
+        return claim.release().await.map(|()| Settled::All);
+    }
+    let settlement = Settlement {
+        sent: sent.to_vec(),
+        rejected: Vec::new(),
+        blocked: Vec::new(),
+        held: Vec::new(),
+        skip_locked: true,
+    };
+    let settled = claim.settle(&settlement).await;
+    let mut acknowledged = relay.rows.acknowledged.borrow_mut();
+    let (recorded, others): (Vec<&C::Event>, Vec<&C::Event>) =
+        sent.iter().partition(|row| settled.as_ref().is_ok_and(|settled| is_recorded(settled, **row)));
+    let count = recorded.len();
+    acknowledged.settled(recorded.into_iter());
+    acknowledged.keep(others.into_iter(), UNKNOWN_HOLDS);
+    drop(acknowledged);
+    if settled.is_ok() {
+        relay.stats.published.inc_by(count as u64);
+        if count == sent.len() {
+            relay.health.locks.worked(PROBER);
+        } else {
+            relay.health.locks.failed(PROBER, &NOT_RECORDED, LOCKS_ADVICE);
+        }
+    }
+    settled
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,127 @@
+//! Rows of probes whose acks arrive late, with a scripted outbox.
+
+use super::*;
+use crate::cycle::session::tests::LateReporter;
+use crate::event::fixture::Row;
+use crate::health::stats::Stats;
+use crate::lane::Lane;
+use crate::lanes::marks::Marks;
+use crate::outbox::{Head, ReadEnd, Search, SearchResult, ServerId, Slice};
+use crate::publisher::fixture;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::time::advance;
+
+/// The ids of the unsent rows, and of those that a settlement records.
+pub(in crate::holds) struct Table {
+    pub(in crate::holds) unsent: Vec<i64>,
+    pub(in crate::holds) free: HashSet<i64>,
+}
+
+pub(in crate::holds) struct TableClaim {
+    lanes: Vec<Lane>,
+    unsent: Vec<i64>,
+    free: HashSet<i64>,
+}
+
+impl Outbox for Table {
+    type Event = Row;
+    type Claim<'a> = TableClaim;
+
+    async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<TableClaim, Fault> {
+        Ok(TableClaim { lanes: lanes.to_vec(), unsent: self.unsent.clone(), free: self.free.clone() })
+    }
+}
+
+impl Claim for TableClaim {
+    type Event = Row;
+
+    fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+    fn server(&self) -> ServerId {
+        ServerId { connection: 1, started_us: 1, backend: 1 }
+    }
+    async fn read(&mut self, _: &ReadRequest) -> Result<(), Fault> {
+        Ok(())
+    }
+    async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, Fault> {
+        rows.extend(self.unsent.iter().map(|id| Row(*id)));
+        Ok(Slice { hold_version: 7, basis: 1, end: ReadEnd::Complete })
+    }
+    async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, Fault> {
+        unreachable!("probes read whole rows")
+    }
+    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<SearchResult, Fault> {
+        unreachable!("probes are no flows")
+    }
+    async fn record_sent(&mut self, _: &[&Row]) -> Result<bool, Fault> {
+        unreachable!("probes are no flows")
+    }
+    async fn keep_alive(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+    async fn settle(self, settlement: &Settlement<'_, Row>) -> Result<Settled, Fault> {
+        let sent = settlement.sent.iter().map(|row| row.id());
+        let recorded: HashSet<i64> = sent.filter(|id| self.free.contains(id)).collect();
+        Ok(if recorded.len() == settlement.sent.len() { Settled::All } else { Settled::Only(recorded) })
+    }
+    async fn release(self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// Settles row 1, which was acknowledged late. Returns whether its topic works, and whether the row is still known.
+async fn late(unsent: &[i64], free: &[i64]) -> (bool, bool) {
+    let template = "events.{aggregate_type}".parse().unwrap();
+    let marks = Rc::new(RefCell::new(Marks::new()));
+    let relay = Relay::new((), template, fixture::limits(), marks, Arc::new(Stats::new()));
+    relay.rows.acknowledged.borrow_mut().keep(std::iter::once(&Row(1)), UNKNOWN_HOLDS);
+    let mut table = Table { unsent: unsent.to_vec(), free: free.iter().copied().collect() };
+    let mut found = ProbeResults::default();
+    let acknowledged = vec![("events.order".to_owned(), Row(1))];
+    settle_late(&relay, &mut table, acknowledged, &mut found).await.unwrap();
+    assert_eq!(found.works.len() + found.unknown.len(), 1, "{:?} {:?}", found.works, found.unknown);
+    let is_known = relay.rows.acknowledged.borrow().contains(&Row(1));
+    (!found.works.is_empty(), is_known)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_works_once_its_late_row_is_recorded() {
+    assert_eq!(late(&[1], &[1]).await, (true, false));
+}
+
+/// Otherwise another relay would publish the row again after the hold.
+#[tokio::test(start_paused = true)]
+async fn a_topic_stays_held_while_another_session_has_locked_its_late_row() {
+    assert_eq!(late(&[1], &[]).await, (false, true));
+}
+
+/// If the relay still knew the row, it would ignore an operator's `sent_at = NULL`.
+#[tokio::test(start_paused = true)]
+async fn a_late_row_that_another_relay_has_settled_is_forgotten() {
+    assert_eq!(late(&[], &[]).await, (false, false));
+}
+
+/// Slow brokers acknowledge rows one after the other. If the prober gave up, the rows would be published again.
+#[tokio::test(start_paused = true)]
+async fn each_report_restarts_the_time_that_a_producer_may_be_silent() {
+    let template = "events.{aggregate_type}".parse().unwrap();
+    let marks = Rc::new(RefCell::new(Marks::new()));
+    let relay = Relay::new((), template, fixture::limits(), marks, Arc::new(Stats::new()));
+    let mut flight = Flight::new(LateReporter::all_but(1));
+    let mut found = ProbeResults::default();
+    for id in [1, 2] {
+        let due = Due { topic: format!("events.{id}"), reason: "stuck".to_owned() };
+        flight.send(due, Row(id), 1, &mut found);
+    }
+    advance(Duration::from_secs(7)).await;
+    assert_eq!(flight.silent_for(), Duration::from_secs(7));
+    assert!(flight.take_acknowledged(&relay).is_empty(), "the report is on its way");
+    assert_eq!(flight.take_acknowledged(&relay).len(), 1);
+    advance(Duration::from_secs(5)).await;
+    assert!(flight.take_acknowledged(&relay).is_empty() && !flight.is_done());
+    assert_eq!(flight.silent_for(), Duration::from_secs(5));
+}

@@ -1,0 +1,138 @@
+//! Probes of many topics, with scripted holds.
+
+use super::*;
+use crate::cycle::session::tests::LateReporter;
+use crate::cycle::tests::{Answering, relay_with};
+use crate::holds::flight::tests::Table;
+use crate::holds::pauses::Pause;
+use crate::holds::prober::{Waiting, Witness};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use tokio::time::advance;
+
+/// What the prober did with the holds.
+#[derive(Default)]
+struct Log {
+    due: BTreeSet<String>,
+    released: BTreeSet<String>,
+    postponed: BTreeSet<String>,
+    /// How many topics each search for events covered.
+    searched: Vec<usize>,
+}
+
+/// Held topics without events. The search for an event of the topic `events.slow` times out.
+#[derive(Clone, Default)]
+struct Scripted(Rc<RefCell<Log>>);
+
+impl Scripted {
+    fn make_due_again(&self, topics: &[&str]) {
+        self.0.borrow_mut().due.extend(topics.iter().map(|topic| (*topic).to_owned()));
+    }
+}
+
+impl Holds for Scripted {
+    async fn count(&mut self) -> Result<Waiting, Fault> {
+        unreachable!("the test counts")
+    }
+    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault> {
+        unreachable!("only the log names pauses")
+    }
+    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
+        unreachable!("only the log names topics")
+    }
+    async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault> {
+        let due = std::mem::take(&mut self.0.borrow_mut().due);
+        let mut due = due.into_iter();
+        let taken: Vec<String> = due.by_ref().take(most).collect();
+        self.0.borrow_mut().due = due.collect();
+        Ok(taken.into_iter().map(|topic| Due { topic, reason: "unknown-topic".to_owned() }).collect())
+    }
+    async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault> {
+        self.0.borrow_mut().searched.push(due.len());
+        if due.iter().any(|due| due.topic == "events.slow") {
+            let message = "canceling statement due to statement timeout".to_owned();
+            return Err(Fault { kind: FaultKind::TimedOut, doing: "searching", message });
+        }
+        Ok(due.iter().map(|_| None).collect())
+    }
+    async fn release(&mut self, topics: &[&str]) -> Result<(), Fault> {
+        self.0.borrow_mut().released.extend(topics.iter().map(|topic| (*topic).to_owned()));
+        Ok(())
+    }
+    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault> {
+        self.0.borrow_mut().postponed.extend(failed.iter().map(|failed| failed.topic.to_owned()));
+        Ok(())
+    }
+    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault> {
+        self.make_due_again(topics);
+        Ok(())
+    }
+    async fn renew_leases(&mut self, _: &[&str]) -> Result<(), Fault> {
+        Ok(())
+    }
+    async fn make_due(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+fn table() -> Table {
+    Table { unsent: Vec::new(), free: HashSet::new() }
+}
+
+/// A topic that is held, and whose events were deleted or belong to a blocked key, has no row to probe it with. The search walks
+/// all rows that wait.
+#[tokio::test(start_paused = true)]
+async fn a_topic_without_events_does_not_end_the_probes_of_others() {
+    let relay = relay_with(Answering::default());
+    let holds = Scripted::default();
+    relay.gate.open();
+    relay.stats.held_topics.set(3);
+    holds.make_due_again(&["events.a", "events.b", "events.slow"]);
+    let mut probes = Probes::new(&relay, holds.clone(), table());
+    probes.round().await.unwrap();
+    {
+        let log = holds.0.borrow();
+        assert_eq!(log.searched, [3, 1, 1, 1], "all together, then each alone");
+        assert_eq!(log.released, BTreeSet::from(["events.a", "events.b"].map(str::to_owned)));
+        assert_eq!(log.postponed, BTreeSet::from(["events.slow".to_owned()]));
+    }
+
+    // The search is not repeated at once.
+    holds.make_due_again(&["events.c", "events.slow"]);
+    probes.round().await.unwrap();
+    assert_eq!(holds.0.borrow().searched, [3, 1, 1, 1, 1]);
+    assert!(holds.0.borrow().released.contains("events.c"));
+    advance(SLOW_FOR).await;
+    holds.make_due_again(&["events.d", "events.slow"]);
+    probes.round().await.unwrap();
+    assert_eq!(holds.0.borrow().searched[5..], [2, 1, 1]);
+    assert!(holds.0.borrow().released.contains("events.d"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_missing_topics_are_compared_with_one_list() {
+    let relay = relay_with(Answering::default());
+    let holds = Scripted::default();
+    relay.gate.open();
+    let topics: Vec<String> = (0..5_000).map(|number| format!("events.{number:04}")).collect();
+    relay.stats.held_topics.set(5_000);
+    let mut probes = Probes::new(&relay, holds.clone(), table());
+    let producer = LateReporter::listing(&["events.0007", "events.other"]);
+    let (listed, looked_up) = producer.requests();
+    probes.producer = Some(producer);
+    holds.make_due_again(&named(&topics));
+    probes.round().await.unwrap();
+    assert_eq!((listed.get(), looked_up.get()), (1, 1), "lists and look-ups");
+    assert_eq!(holds.0.borrow().postponed.len(), 4_999);
+    assert_eq!(holds.0.borrow().released, BTreeSet::from(["events.0007".to_owned()]));
+
+    // A release may be one of many, so the next round lists at once. After a round without a release, the next one waits.
+    holds.make_due_again(&["events.0001"]);
+    probes.round().await.unwrap();
+    probes.round().await.unwrap();
+    assert_eq!(listed.get(), 2);
+    advance(LIST_EVERY).await;
+    probes.round().await.unwrap();
+    assert_eq!((listed.get(), looked_up.get()), (3, 1));
+}

@@ -1,0 +1,467 @@
+//! The board: which lanes have work, and which are with a worker.
+//!
+//! The scout puts lanes on the board and workers take them off. At most one worker of this process has a lane. Between
+//! processes the lane lock decides. A lane that another relay has locked is tried again after a backoff.
+
+use crate::lane::{LANES, Lane};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// The maximum number of lanes per claim, so that other workers and relays get some of the 64. A claim that expects few rows
+/// takes all.
+pub(crate) const CLAIM_LANES_MAX: usize = 16;
+/// The first wait for a lane that another relay has locked. It doubles up to [`ELSEWHERE_MOST`].
+const ELSEWHERE_FIRST: Duration = Duration::from_millis(2);
+const ELSEWHERE_MOST: Duration = Duration::from_millis(100);
+
+/// Shared by the scout and the workers of one relay.
+pub struct Board {
+    state: RefCell<BoardState>,
+    /// Wakes workers when a lane has work or the relay stops.
+    up: Notify,
+    /// Wakes the scout when a worker is idle.
+    free: Notify,
+    /// Wakes the prober and the scout when lanes are returned.
+    returned: Notify,
+    /// Wakes the scout when it has to scan.
+    doubted: Notify,
+}
+
+struct BoardState {
+    ready: VecDeque<Lane>,
+    lanes: [LaneState; LANES],
+    waiting_workers: usize,
+    progress: bool,
+    /// Rows may wait in a lane that is not on the board.
+    doubt: bool,
+    /// Another relay had locked lanes.
+    lost: bool,
+    /// When rows last arrived.
+    arrived_at: Option<Instant>,
+    arrives_often: bool,
+    stopped: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct LaneState {
+    ready: bool,
+    taken: bool,
+    /// The prober waits for it, so no worker gets it next.
+    reserved: bool,
+    /// When to try it again, after another relay had locked it.
+    not_before: Option<Instant>,
+    /// How many times in a row another relay had locked it.
+    elsewhere: u32,
+    /// It had more work when its last batch ended.
+    more: bool,
+    /// It used its whole share of the last batch, which was not full.
+    used_share: bool,
+    /// A row has arrived while a worker had it.
+    again: bool,
+}
+
+/// A lane that a worker returns and that has more work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MoreWork {
+    pub lane: Lane,
+    /// It was not read yet, so it goes before the other lanes instead of after them.
+    pub front: bool,
+    /// It may use the room that the others leave in a batch.
+    pub used_share: bool,
+}
+
+impl Board {
+    pub(crate) fn new() -> Board {
+        let state = BoardState {
+            ready: VecDeque::new(),
+            lanes: [LaneState::default(); LANES],
+            waiting_workers: 0,
+            progress: false,
+            doubt: false,
+            lost: false,
+            arrived_at: None,
+            arrives_often: false,
+            stopped: false,
+        };
+        let [up, free, returned, doubted] = [(); 4].map(|()| Notify::new());
+        Board { state: RefCell::new(state), up, free, returned, doubted }
+    }
+
+    /// Waits for lanes with work and returns an idle worker's share of them, or `None` once the relay stops.
+    pub(crate) async fn take(&self) -> Option<Vec<Lane>> {
+        loop {
+            let changed = self.up.notified();
+            {
+                let mut state = self.state.borrow_mut();
+                if state.stopped {
+                    return None;
+                }
+                if !state.ready.is_empty() {
+                    return Some(state.share());
+                }
+                state.waiting_workers += 1;
+            }
+            self.free.notify_one();
+            changed.await;
+            self.state.borrow_mut().waiting_workers -= 1;
+        }
+    }
+
+    /// Also takes the other free lanes, for a claim that expects few rows. If a lane is known to have a backlog, takes none.
+    pub(crate) fn take_rest(&self) -> Vec<Lane> {
+        let mut state = self.state.borrow_mut();
+        if state.lanes.iter().any(|lane| lane.more) {
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let is_free = |lane: &Lane| {
+            let lane = &state.lanes[lane.index()];
+            !lane.taken && !lane.reserved && lane.not_before.is_none_or(|at| at <= now)
+        };
+        let lanes: Vec<Lane> = Lane::all().filter(is_free).collect();
+        for lane in &lanes {
+            let entry = &mut state.lanes[lane.index()];
+            (entry.ready, entry.taken) = (false, true);
+        }
+        state.ready.retain(|lane| !lanes.contains(lane));
+        lanes
+    }
+
+    /// Puts lanes with work on the board, after those that are there already.
+    pub(crate) fn add(&self, lanes: impl IntoIterator<Item = Lane>) {
+        let mut state = self.state.borrow_mut();
+        for lane in lanes {
+            state.put(lane, false);
+        }
+        if !state.ready.is_empty() {
+            self.up.notify_waiters();
+        }
+    }
+
+    /// Puts lanes with new rows on the board. A lane that a worker has follows when the worker returns it.
+    pub(crate) fn add_new(&self, lanes: impl IntoIterator<Item = Lane>) {
+        let mut state = self.state.borrow_mut();
+        let now = Instant::now();
+        for lane in lanes {
+            let entry = &mut state.lanes[lane.index()];
+            let is_aside = entry.not_before.is_some_and(|at| at > now);
+            entry.again |= entry.taken;
+            if is_aside || entry.reserved {
+                state.doubt = true;
+            } else {
+                state.put(lane, false);
+            }
+        }
+        if !state.ready.is_empty() {
+            self.up.notify_waiters();
+        }
+    }
+
+    /// Records that rows may wait in lanes that are not on the board, so that the scout has to scan.
+    pub(crate) fn doubt(&self) {
+        self.state.borrow_mut().doubt = true;
+        self.doubted.notify_one();
+    }
+
+    /// Whether there was a doubt since the last call.
+    pub(crate) fn take_doubt(&self) -> bool {
+        std::mem::take(&mut self.state.borrow_mut().doubt)
+    }
+
+    /// Whether another relay had locked lanes since the last call.
+    pub(crate) fn take_lost(&self) -> bool {
+        std::mem::take(&mut self.state.borrow_mut().lost)
+    }
+
+    /// Waits for the next doubt.
+    pub(crate) async fn doubted(&self) {
+        self.doubted.notified().await;
+    }
+
+    /// Takes back these lanes from a worker. Those in `more_work` have more work.
+    pub(crate) fn give_back(&self, lanes: &[Lane], more_work: &[MoreWork]) {
+        let mut state = self.state.borrow_mut();
+        let mut again = Vec::new();
+        for lane in lanes {
+            let entry = &mut state.lanes[lane.index()];
+            again.extend(entry.again.then_some(*lane));
+            *entry = LaneState { reserved: entry.reserved, ..LaneState::default() };
+        }
+        self.returned.notify_waiters();
+        for work in more_work.iter().rev().filter(|work| work.front) {
+            state.put(work.lane, true);
+        }
+        for work in more_work.iter().filter(|work| !work.front) {
+            state.put(work.lane, false);
+            state.lanes[work.lane.index()].used_share = work.used_share;
+        }
+        for work in more_work {
+            let entry = &mut state.lanes[work.lane.index()];
+            entry.more = entry.ready;
+        }
+        again.into_iter().for_each(|lane| state.put(lane, false));
+        if !state.ready.is_empty() {
+            self.up.notify_waiters();
+        }
+    }
+
+    /// How many rows to read of each of these lanes. All get the same share, so that the rows of a batch are close together
+    /// in the table, which makes reading and marking them cheaper. Hungry lanes come last and get what the others leave.
+    pub(crate) fn shares(&self, lanes: &[Lane], batch_rows: usize) -> Vec<usize> {
+        let state = self.state.borrow();
+        let equal = batch_rows.div_ceil(lanes.len().max(1));
+        let share = |lane: &Lane| if state.lanes[lane.index()].used_share { batch_rows } else { equal };
+        lanes.iter().map(share).collect()
+    }
+
+    /// Whether one of these lanes is known to have a backlog.
+    pub(crate) fn has_more(&self, lanes: &[Lane]) -> bool {
+        let state = self.state.borrow();
+        lanes.iter().any(|lane| state.lanes[lane.index()].more)
+    }
+
+    /// Whether another relay had locked one of these lanes when it was last tried.
+    pub(crate) fn was_elsewhere(&self, lanes: &[Lane]) -> bool {
+        let state = self.state.borrow();
+        lanes.iter().any(|lane| state.lanes[lane.index()].elsewhere > 0)
+    }
+
+    /// Records that another relay has locked these lanes.
+    pub(crate) fn locked_elsewhere(&self, lanes: &[Lane]) {
+        let mut state = self.state.borrow_mut();
+        state.lost |= !lanes.is_empty();
+        for lane in lanes {
+            let lane = &mut state.lanes[lane.index()];
+            let wait = ELSEWHERE_FIRST.saturating_mul(1 << lane.elsewhere.min(10)).min(ELSEWHERE_MOST);
+            *lane = LaneState {
+                not_before: Some(Instant::now() + wait),
+                elsewhere: lane.elsewhere + 1,
+                reserved: lane.reserved,
+                ..LaneState::default()
+            };
+        }
+        self.returned.notify_waiters();
+    }
+
+    /// Takes this lane off the board, and out of the scout's scans, until this time.
+    pub(crate) fn set_aside(&self, lane: Lane, until: Instant) {
+        let mut state = self.state.borrow_mut();
+        state.doubt = true;
+        state.ready.retain(|ready| *ready != lane);
+        let entry = &mut state.lanes[lane.index()];
+        *entry = LaneState { not_before: Some(until), reserved: entry.reserved, ..LaneState::default() };
+    }
+
+    /// Reserves a lane for the prober until [`Board::end_reservation`], and waits until no worker has it.
+    pub(crate) async fn reserve(&self, lane: Lane) {
+        loop {
+            let changed = self.returned.notified();
+            {
+                let mut state = self.state.borrow_mut();
+                let entry = &mut state.lanes[lane.index()];
+                entry.reserved = true;
+                if !entry.taken {
+                    *entry = LaneState { taken: true, reserved: true, ..LaneState::default() };
+                    state.ready.retain(|ready| *ready != lane);
+                    return;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Cancels a reservation while a worker still has the lane.
+    pub(crate) fn cancel_reservation(&self, lane: Lane) {
+        self.state.borrow_mut().lanes[lane.index()].reserved = false;
+    }
+
+    /// Returns a lane that was reserved.
+    pub(crate) fn end_reservation(&self, lane: Lane) {
+        self.state.borrow_mut().lanes[lane.index()] = LaneState::default();
+        self.returned.notify_waiters();
+        self.doubt();
+    }
+
+    /// Lanes that the scout should scan: not on the board, not with a worker, and not set aside.
+    pub(crate) fn lanes_to_scan(&self) -> Vec<Lane> {
+        let state = self.state.borrow();
+        let now = Instant::now();
+        let is_unknown = |lane: &Lane| {
+            let lane = &state.lanes[lane.index()];
+            !lane.ready && !lane.taken && lane.not_before.is_none_or(|at| at <= now)
+        };
+        Lane::all().filter(is_unknown).collect()
+    }
+
+    /// Whether each lane is with a worker or free: none is on the board, set aside or reserved.
+    pub(crate) fn none_waits(&self) -> bool {
+        let state = self.state.borrow();
+        let now = Instant::now();
+        let waits = |lane: &LaneState| {
+            lane.reserved || !lane.taken && (lane.ready || lane.not_before.is_some_and(|at| at > now))
+        };
+        !state.lanes.iter().any(waits)
+    }
+
+    /// Notes that a worker begins with lanes that have work. Work that follows within `gap` is frequent. So is all work of the
+    /// last idle worker: a silent partition stops a claim, but not a flow, and others may wait for such partitions already.
+    pub(crate) fn note_arrival(&self, gap: Duration) {
+        let mut state = self.state.borrow_mut();
+        let soon = state.arrived_at.is_some_and(|at| at.elapsed() < gap);
+        state.arrives_often = soon || state.waiting_workers == 0;
+        state.arrived_at = Some(Instant::now());
+    }
+
+    /// Notes that a worker has read rows until now.
+    pub(crate) fn note_rows(&self) {
+        self.state.borrow_mut().arrived_at = Some(Instant::now());
+    }
+
+    /// Whether work arrived so soon after the work before that more will probably follow.
+    pub(crate) fn arrives_often(&self) -> bool {
+        self.state.borrow().arrives_often
+    }
+
+    /// Whether workers have all lanes.
+    pub(crate) fn all_taken(&self) -> bool {
+        self.state.borrow().lanes.iter().all(|lane| lane.taken)
+    }
+
+    /// Waits until a worker returns lanes, unless some lane is free.
+    pub(crate) async fn some_lane_free(&self) {
+        loop {
+            let changed = self.returned.notified();
+            if !self.all_taken() || self.is_stopped() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn has_free_worker(&self) -> bool {
+        self.state.borrow().waiting_workers > 0
+    }
+
+    pub(crate) async fn worker_free(&self) {
+        while self.state.borrow().waiting_workers == 0 && !self.state.borrow().stopped {
+            self.free.notified().await;
+        }
+    }
+
+    pub(crate) fn progressed(&self) {
+        self.state.borrow_mut().progress = true;
+    }
+
+    /// Whether rows were settled since the last call.
+    pub(crate) fn take_progress(&self) -> bool {
+        std::mem::take(&mut self.state.borrow_mut().progress)
+    }
+
+    /// Whether the relay stops.
+    pub fn is_stopped(&self) -> bool {
+        self.state.borrow().stopped
+    }
+
+    pub(crate) async fn stopped(&self) {
+        loop {
+            let changed = self.up.notified();
+            if self.is_stopped() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Stops the relay: no more lanes are given to workers.
+    pub fn stop(&self) {
+        self.state.borrow_mut().stopped = true;
+        self.up.notify_waiters();
+        self.free.notify_one();
+    }
+}
+
+impl BoardState {
+    fn put(&mut self, lane: Lane, front: bool) {
+        let entry = &mut self.lanes[lane.index()];
+        if entry.ready || entry.taken || entry.reserved {
+            return;
+        }
+        entry.ready = true;
+        entry.not_before = None;
+        if front {
+            self.ready.push_front(lane);
+        } else {
+            self.ready.push_back(lane);
+        }
+    }
+
+    fn share(&mut self) -> Vec<Lane> {
+        let workers = self.waiting_workers + 1;
+        let share = self.ready.len().div_ceil(workers).min(CLAIM_LANES_MAX);
+        let mut lanes: Vec<Lane> = self.ready.drain(..share).collect();
+        lanes.sort_by_key(|lane| self.lanes[lane.index()].used_share);
+        for lane in &lanes {
+            let entry = &mut self.lanes[lane.index()];
+            entry.ready = false;
+            entry.taken = true;
+        }
+        lanes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_hungry_lane_gets_what_the_others_leave() {
+        let board = Board::new();
+        let [hot, cold]: [Lane; 2] = Lane::all().take(2).collect::<Vec<_>>().try_into().unwrap();
+        board.add([hot, cold]);
+        assert_eq!(board.take().await, Some(vec![hot, cold]));
+        assert_eq!(board.shares(&[hot, cold], 11), [6, 6], "equal shares fill the batch");
+        let more = |lane, used_share| MoreWork { lane, front: false, used_share };
+        board.give_back(&[hot, cold], &[more(hot, true), more(cold, false)]);
+        assert_eq!(board.take().await, Some(vec![cold, hot]), "the others come first");
+        assert_eq!(board.shares(&[cold, hot], 11), [6, 11]);
+        board.give_back(&[hot, cold], &[more(hot, false)]);
+        assert_eq!(board.shares(&[hot], 11), [11]);
+        assert_eq!(board.shares(&[cold, hot], 11), [6, 6], "it used less than its share since");
+    }
+
+    #[tokio::test]
+    async fn a_lane_counts_as_locked_elsewhere_until_a_worker_had_it() {
+        let board = Board::new();
+        let lane = Lane::all().next().unwrap();
+        board.add([lane]);
+        assert_eq!(board.take().await, Some(vec![lane]));
+        assert!(!board.was_elsewhere(&[lane]));
+        board.locked_elsewhere(&[lane]);
+        board.add([lane]);
+        assert_eq!(board.take().await, Some(vec![lane]));
+        assert!(board.was_elsewhere(&[lane]));
+        board.give_back(&[lane], &[]);
+        assert!(!board.was_elsewhere(&[lane]));
+    }
+
+    #[tokio::test]
+    async fn a_lane_whose_reservation_is_cancelled_stays_with_its_worker() {
+        let board = Board::new();
+        let lane = Lane::all().next().unwrap();
+        board.add([lane]);
+        assert_eq!(board.take().await, Some(vec![lane]));
+        let waited = tokio::time::timeout(Duration::from_millis(1), board.reserve(lane)).await;
+        assert!(waited.is_err(), "a worker has it");
+        board.cancel_reservation(lane);
+        board.add([lane]);
+        assert!(
+            !board.lanes_to_scan().contains(&lane) && board.state.borrow().ready.is_empty(),
+            "it still has it"
+        );
+        board.give_back(&[lane], &[MoreWork { lane, front: true, used_share: false }]);
+        assert_eq!(board.take().await, Some(vec![lane]), "it is no longer reserved");
+    }
+}

@@ -1,0 +1,324 @@
+//! The low-water marks. No row of a lane up to its mark is unsent, except rows that are held, blocked or paused. The claim
+//! therefore does not walk index entries of sent rows that vacuum cannot remove yet.
+//!
+//! A mark is raised in four steps. None may be left out or reordered (ARCHITECTURE.md, "Low-water mark"):
+//!
+//! 1. Note H, the highest id of an unsent row that a read returned. Then list the transactions that hold RowExclusiveLock
+//!    on the outbox or on the sequence of the ids.
+//! 2. All of them have ended ([`crate::lanes::fence`]), so no new row with an id <= H can appear. A transaction that stays
+//!    open is excepted: each read then checks that it is still in progress, and otherwise begins below its rows.
+//! 3. Only then is a read sent ([`Marks::snapshot`]).
+//! 4. Its rows are settled and the COMMIT is confirmed ([`Marks::raise`]). A scan has nothing to settle.
+
+use crate::lane::{LANES, Lane};
+use crate::lanes::fence::{Excepted, Fence, Writer};
+use crate::lanes::seen::{GAPS_MAX, SeenIds};
+use crate::outbox::ServerId;
+use crate::rows::coverage::Coverage;
+use std::collections::HashSet;
+
+/// Where a lane without a mark is read from.
+pub(crate) const LOWEST: i64 = i64::MIN;
+
+/// How many backends behind a pooler are remembered. If there are more, they and the marks are forgotten.
+const SERVERS_MAX: usize = 1_000;
+
+/// The marks of all lanes. They are in memory only.
+pub struct Marks {
+    epoch: u64,
+    servers: HashSet<ServerId>,
+    /// The basis for which the marks are valid; -1 for none.
+    basis: i64,
+    low: [i64; LANES],
+    resets: [u32; LANES],
+    /// The last sweep of the lane found a row below its mark.
+    was_reset: [bool; LANES],
+    /// The highest id of the unsent rows that reads returned: the H of the next fence.
+    highest_read: i64,
+    /// The ids of all rows that reads saw, for flows.
+    seen: SeenIds,
+    gaps_max: usize,
+    fence: Fence,
+}
+
+/// The result of a sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Swept {
+    /// No row is below a mark.
+    Clean,
+    /// One lane is read from the smallest id again.
+    Reset,
+    /// All lanes are read from the smallest id again, and H and the fence are forgotten.
+    Forgotten,
+}
+
+/// The marks and the fence when a read was sent. The result of the read is valid only for them.
+#[derive(Clone, Debug)]
+pub struct MarksSnapshot {
+    epoch: u64,
+    fenced: i64,
+    resets: Vec<u32>,
+    /// One per lane, in the order of the request.
+    pub lows: Vec<i64>,
+    /// The basis for which `lows` is valid.
+    pub basis: i64,
+    /// The transactions whose rows may be below `lows`, but only once they have ended.
+    pub excepted: Excepted,
+}
+
+impl MarksSnapshot {
+    /// The same, but for a read that begins at the smallest id.
+    pub(crate) fn reading_from_lowest(&self) -> MarksSnapshot {
+        MarksSnapshot { lows: vec![LOWEST; self.lows.len()], ..self.clone() }
+    }
+
+    /// The epoch of the marks that the read belongs to.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The fence that had passed when the read was sent.
+    pub(crate) fn fenced(&self) -> i64 {
+        self.fenced
+    }
+
+    /// The part about `some` of the `lanes` of the read, in the same order.
+    pub(crate) fn only(mut self, lanes: &[Lane], some: &[Lane]) -> MarksSnapshot {
+        let kept: Vec<bool> = lanes.iter().map(|lane| some.contains(lane)).collect();
+        let mut at = kept.iter();
+        self.resets.retain(|_| at.next() == Some(&true));
+        let mut at = kept.iter();
+        self.lows.retain(|_| at.next() == Some(&true));
+        self
+    }
+}
+
+impl Marks {
+    /// No marks.
+    pub fn new() -> Marks {
+        Marks::with_gaps_max(GAPS_MAX)
+    }
+
+    /// No marks. Flows search for at most this many gaps.
+    pub fn with_gaps_max(gaps_max: usize) -> Marks {
+        Marks {
+            epoch: 0,
+            servers: HashSet::new(),
+            basis: -1,
+            low: [LOWEST; LANES],
+            resets: [0; LANES],
+            was_reset: [false; LANES],
+            highest_read: LOWEST,
+            seen: SeenIds::new(gaps_max),
+            gaps_max,
+            fence: Fence::new(),
+        }
+    }
+
+    /// Forgets everything, because the server may have lost commits and issue their ids again.
+    pub(crate) fn forget(&mut self) {
+        *self = Marks { epoch: self.epoch + 1, ..Marks::with_gaps_max(self.gaps_max) };
+    }
+
+    /// Forgets all marks, H and the fence of a known server, because ids below them may be issued again.
+    fn forget_ids(&mut self) {
+        let servers = std::mem::take(&mut self.servers);
+        self.forget();
+        self.servers = servers;
+    }
+
+    /// Forgets everything if this server, or this backend behind a pooler, is new.
+    pub fn note_server(&mut self, server: ServerId) {
+        if self.servers.contains(&server) {
+            return;
+        }
+        let mut servers = std::mem::take(&mut self.servers);
+        servers.retain(|known| known.started_us == server.started_us);
+        if servers.len() >= SERVERS_MAX {
+            servers.clear();
+        }
+        servers.insert(server);
+        self.forget();
+        self.servers = servers;
+    }
+
+    /// Changes with every [`Marks::forget`]. Results of reads from an older epoch are ignored.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The marks and the fence for a read that is about to be sent.
+    pub fn snapshot(&self, lanes: &[Lane]) -> MarksSnapshot {
+        MarksSnapshot {
+            epoch: self.epoch,
+            fenced: self.fence.passed(),
+            resets: lanes.iter().map(|lane| self.resets[lane.index()]).collect(),
+            lows: lanes.iter().map(|lane| self.low[lane.index()]).collect(),
+            basis: self.basis,
+            excepted: self.fence.excepted(),
+        }
+    }
+
+    /// Notes the basis in the snapshot of a read of `epoch`. A change invalidates every mark, because marks may be above rows
+    /// of held topics, which can be read again when a hold has ended. (A new hold does not change the basis.) If the table
+    /// has another file, ids may start again, so H and the fence are forgotten as well.
+    pub fn note_basis(&mut self, epoch: u64, basis: i64) {
+        if epoch != self.epoch || basis == self.basis {
+            return;
+        }
+        if self.basis != -1 && file(basis) != file(self.basis) {
+            self.forget_ids();
+        }
+        self.basis = basis;
+        self.low = [LOWEST; LANES];
+    }
+
+    /// Notes the ids of unsent rows that a read of `epoch` returned.
+    pub fn note_ids(&mut self, epoch: u64, ids: impl IntoIterator<Item = i64> + Clone) {
+        if epoch == self.epoch {
+            self.highest_read = ids.clone().into_iter().fold(self.highest_read, i64::max);
+            self.seen.add(ids);
+        }
+    }
+
+    /// Notes what a scan of `epoch` found: the first unsent row of each lane. It proves the same as a claim that has settled
+    /// every row before it.
+    pub(crate) fn scanned(
+        &mut self,
+        snapshot: &MarksSnapshot,
+        basis: i64,
+        lanes: &[Lane],
+        first: &[(Lane, i64)],
+    ) {
+        if snapshot.epoch != self.epoch {
+            return;
+        }
+        self.note_basis(snapshot.epoch, basis);
+        self.highest_read = first.iter().fold(self.highest_read, |highest, (_, id)| highest.max(*id));
+        let coverage = |lane: &Lane| {
+            let first_open = first.iter().find(|(its, _)| its == lane).map(|(_, id)| *id);
+            Coverage { lane: *lane, last_read: None, first_open, cut: false, used_share: false }
+        };
+        self.raise(snapshot, basis, &lanes.iter().map(coverage).collect::<Vec<_>>());
+    }
+
+    /// Notes the ids of rows of any lane, sent or not, that a flow of `epoch` saw. They do not change H: otherwise one very
+    /// large id of a sent row would raise all marks above the ids that are drawn now.
+    pub(crate) fn note_seen(&mut self, epoch: u64, ids: &[i64]) {
+        if epoch == self.epoch {
+            self.seen.add(ids.iter().copied());
+        }
+    }
+
+    /// Those of these ids that no read has returned yet.
+    pub(crate) fn unseen(&self, ids: &[i64]) -> Vec<i64> {
+        ids.iter().copied().filter(|id| !self.seen.has(*id)).collect()
+    }
+
+    /// H of the next fence.
+    pub(crate) fn highest_read(&self) -> i64 {
+        self.highest_read
+    }
+
+    /// The search of a flow whose first read is about to be sent. `None` if it is unknown which earlier ids were read.
+    pub(crate) fn search(&mut self) -> Option<SeenIds> {
+        self.seen.pass(self.fence.passed()).then(|| self.seen.clone())
+    }
+
+    /// The fence.
+    pub fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    /// Passes a list of the writers to the fence. `high` is H, as noted before they were listed.
+    pub fn list_writers(&mut self, high: i64, writers: Vec<Writer>) {
+        if let Some(below_rows) = self.fence.list(high, writers) {
+            for lane in 0..LANES {
+                self.low[lane] = self.low[lane].min(below_rows);
+                // Reads that were sent before raise nothing: their snapshots may not contain the rows.
+                self.resets[lane] += 1;
+            }
+        }
+    }
+
+    /// Compares the first unsent row of each of these lanes, as found by a sweep, with their marks when the sweep was sent, or
+    /// with the current marks if they are lower. Marks that were raised meanwhile may be above rows that are sent by now. A
+    /// row below the mark of its lane was reset to unsent, so the lane is read from the smallest id again. Several such
+    /// lanes, or the same one twice in a row, mean that ids went backwards: the sequence was restarted, or one id was very
+    /// large. H is then far above the ids that are drawn now, and the marks would rise above them again, so everything is
+    /// forgotten.
+    ///
+    /// Above the floor, the row may also belong to a transaction that was excepted and has ended, so the mark is only lowered.
+    pub(crate) fn swept(
+        &mut self,
+        lanes: &[Lane],
+        snapshot: &MarksSnapshot,
+        first_unsent: &[(Lane, i64)],
+    ) -> Swept {
+        let hidden = |(lane, low): (&Lane, &i64)| {
+            let first = first_unsent.iter().find(|(its, _)| its == lane)?;
+            (first.1 <= *low && first.1 <= self.low(*lane)).then_some(*first)
+        };
+        let hidden: Vec<(Lane, i64)> = lanes.iter().zip(&snapshot.lows).filter_map(hidden).collect();
+        let floor = snapshot.excepted.floor.min(self.fence.excepted().floor);
+        let (below, above): (Vec<_>, Vec<_>) = hidden.into_iter().partition(|(_, id)| *id <= floor);
+        for (lane, id) in above {
+            self.low[lane.index()] = id - 1;
+            self.resets[lane.index()] += 1;
+        }
+        let below: Vec<Lane> = below.into_iter().map(|(lane, _)| lane).collect();
+        if below.len() > 1 || below.iter().any(|lane| self.was_reset[lane.index()]) {
+            self.forget_ids();
+            return Swept::Forgotten;
+        }
+        for lane in lanes {
+            let is_below = below.contains(lane);
+            self.was_reset[lane.index()] = is_below;
+            if is_below {
+                self.low[lane.index()] = LOWEST;
+                self.resets[lane.index()] += 1;
+            }
+        }
+        if below.is_empty() { Swept::Clean } else { Swept::Reset }
+    }
+
+    /// Whether the marks are valid for this basis.
+    pub(crate) fn are_for(&self, basis: i64) -> bool {
+        self.basis == basis
+    }
+
+    pub(crate) fn low(&self, lane: Lane) -> i64 {
+        self.low[lane.index()]
+    }
+
+    /// Raises the marks after a confirmed COMMIT that recorded every row except those that `coverage` names as open. `basis` is
+    /// that of the read's snapshot.
+    pub fn raise(&mut self, snapshot: &MarksSnapshot, basis: i64, coverage: &[Coverage]) {
+        if snapshot.epoch != self.epoch || basis != self.basis {
+            return;
+        }
+        for (coverage, resets) in coverage.iter().zip(&snapshot.resets) {
+            let lane = coverage.lane.index();
+            let Some(covers_to) = coverage.covers_to() else { continue };
+            if self.resets[lane] == *resets {
+                let before_first_open = coverage.first_open.map_or(i64::MAX, |id| id - 1);
+                let raised = snapshot.fenced.min(covers_to).min(before_first_open);
+                self.low[lane] = self.low[lane].max(raised);
+            }
+        }
+    }
+}
+
+/// The file of the table, which is part of the basis.
+fn file(basis: i64) -> u32 {
+    basis as u32
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Marks::new()
+    }
+}
+
+#[cfg(test)]
+mod tests;

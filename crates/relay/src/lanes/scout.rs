@@ -1,0 +1,453 @@
+//! The scout: finds lanes with work, moves the fence, and sweeps.
+//!
+//! It scans every millisecond while this relay works on a backlog. Once a scan has found nothing, it only looks for new ids
+//! ([`crate::lanes::lookout`]), and scans twice a second. Otherwise the interval of the scans doubles.
+
+use crate::Relay;
+use crate::backoff::Backoff;
+use crate::fail_point;
+use crate::failure::{Fault, FaultKind};
+use crate::health::outage::Outage;
+use crate::lane::{LANES, Lane};
+use crate::lanes::fence::Writer;
+use crate::lanes::lookout::{Look, Lookout, SCAN_EVERY};
+use crate::lanes::marks::{MarksSnapshot, Swept};
+use crate::lanes::scan_order::ScanOrder;
+use crate::lanes::width::Width;
+use crate::outbox::ServerId;
+use crate::publisher::Publisher;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// The scout's number in outages. Workers are numbered from 1.
+pub const SCOUT: usize = 0;
+const POLL_FIRST: Duration = Duration::from_millis(1);
+/// The longest interval of scans, unless `poll_interval` is longer.
+const POLL_LAST: Duration = Duration::from_millis(50);
+const FENCE_EVERY: Duration = Duration::from_millis(100);
+/// The same while the scout only looks for new rows, which need no marks.
+const FENCE_RARELY: Duration = Duration::from_millis(500);
+/// Listing the locks of a server that has very many takes at most this share of the time, as its reciprocal.
+const FENCE_SHARE: u32 = 20;
+/// Looks take at most this share of the time, as its reciprocal. Each walks the entries of all rows of a large open transaction.
+const LOOK_SHARE: u32 = 10;
+/// Between looks that are further apart, the server keeps no transaction open.
+const REST_ABOVE: Duration = Duration::from_millis(50);
+/// Feeds the watchdog while the scout waits for a long `poll_interval`.
+const BEAT_EVERY: Duration = Duration::from_secs(10);
+const SWEEP_EVERY: Duration = Duration::from_secs(2);
+/// A sweep walks every index entry that vacuum has not removed, so it gets about 2% of the time.
+const SWEEP_SHARE: u32 = 50;
+/// The longest wait for the next sweep. A sweep may have seemed slow because the relay was frozen.
+const SWEEP_AFTER_AT_MOST: Duration = Duration::from_secs(300);
+const SWEEPS_ADVICE: &str = "Events are still published, but rows that were reset to unsent may wait. If this is a timeout, \
+     check with `outbox-relay status` whether vacuum keeps up";
+/// A few lanes at a time, so that a sweep delays nothing else. All lanes take about 16 s.
+const SWEEP_LANES: usize = 8;
+
+/// The scout's access to the outbox.
+#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
+pub trait ScoutQueries {
+    /// The first unsent row above the mark of each of these lanes, if there is one.
+    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault>;
+    /// The transactions that hold RowExclusiveLock on the outbox or on the sequence of its ids.
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault>;
+    /// Looks for the newest rows that `look` describes.
+    async fn look(&mut self, look: &Look) -> Result<Looked, Fault>;
+    /// Keeps nothing open on the server until the next query.
+    async fn rest(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// The result of a scan.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// The server that answered.
+    pub server: ServerId,
+    /// The basis in the snapshot of the scan.
+    pub basis: i64,
+    /// Lanes with work, and the id of the first unsent row of each.
+    pub first_unsent: Vec<(Lane, i64)>,
+}
+
+/// The result of a look.
+#[derive(Clone, Debug)]
+pub struct Looked {
+    /// The server that answered.
+    pub server: ServerId,
+    /// The set of holds in the snapshot of the look.
+    pub hold_version: i64,
+    /// The basis in the snapshot of the look.
+    pub basis: i64,
+    /// The ids of the rows, with their lanes if they are unsent.
+    pub rows: Vec<(i64, Option<Lane>)>,
+}
+
+impl Looked {
+    /// The maximum number of rows of each kind: those above an id, and those in gaps.
+    pub const ROWS_MAX: usize = 100;
+}
+
+/// The scout of one relay.
+pub struct Scout<P, L> {
+    relay: Rc<Relay<P>>,
+    queries: L,
+    backoff: Backoff,
+    interval: Duration,
+    fence_at: Instant,
+    sweep_at: Instant,
+    swept: usize,
+    sweeping: Width,
+    scan_order: ScanOrder,
+    lookout: Lookout,
+    /// How long the last look took.
+    looked_for: Duration,
+    /// A relay that drains only scans.
+    drains: bool,
+    /// Failures of sweeps.
+    sweeps: Outage,
+}
+
+impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
+    /// A scout that has not started.
+    pub fn new(relay: Rc<Relay<P>>, queries: L, random: fastrand::Rng) -> Scout<P, L> {
+        let now = Instant::now();
+        Scout {
+            relay,
+            queries,
+            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(2), random),
+            interval: POLL_FIRST,
+            fence_at: now,
+            sweep_at: now + SWEEP_EVERY,
+            swept: 0,
+            sweeping: Width::new(SWEEP_LANES),
+            scan_order: ScanOrder::new(),
+            lookout: Lookout::new(),
+            looked_for: Duration::ZERO,
+            drains: false,
+            sweeps: Outage::new("sweeps", "backlog_not_measured").described("failing", "working again"),
+        }
+    }
+
+    /// Scouts until the relay stops.
+    pub async fn scout(mut self) {
+        while !self.relay.board.is_stopped() {
+            self.relay.stats.beat();
+            self.relay.health.rejections.report_over();
+            fail_point::reach("scouting").await;
+            if !self.relay.gate.is_open() {
+                // If this fails, so does the next query, which reports it.
+                _ = self.queries.rest().await;
+                self.wait_for_gate().await;
+                continue;
+            }
+            let begun = Instant::now();
+            let waited = match self.round().await {
+                // PostgreSQL was not asked, so this does not show that it is available.
+                Ok(Work::Unknown) => self.wait().await,
+                Ok(work) => {
+                    if work == Work::NoneAnywhere {
+                        self.relay.health.postgres.needed_only_by(&[SCOUT]);
+                        self.relay.health.locks.needed_only_by(&[SCOUT]);
+                    }
+                    self.relay.health.postgres_worked(SCOUT);
+                    self.backoff.reset();
+                    self.wait().await
+                }
+                Err(fault) => Err(fault),
+            };
+            if let Err(fault) = waited {
+                self.relay.health.postgres_failed(SCOUT, begun, &fault);
+                sleep(self.backoff.next_wait()).await;
+            }
+        }
+    }
+
+    /// Scouts until only held rows are left or Kafka stays unavailable, then stops the relay.
+    pub async fn drain(mut self) -> Result<(), Fault> {
+        self.drains = true;
+        while !self.relay.board.is_stopped() {
+            self.relay.stats.beat();
+            let patience = self.relay.settings.limits().publish_timeout;
+            tokio::select! {
+                biased;
+                () = self.relay.gate.opened() => {}
+                () = self.relay.board.stopped() => break,
+                () = sleep(patience) => self.relay.board.stop(),
+            }
+            if let Some((_, error)) =
+                self.relay.health.postgres.still_fails().filter(|(time, _)| *time > patience)
+            {
+                self.relay.board.stop();
+                let message = format!(
+                    "PostgreSQL was unavailable for more than the publish_timeout of {patience:?}: {error}"
+                );
+                return Err(Fault { kind: FaultKind::Unavailable, doing: "publishing the backlog", message });
+            }
+            if self.round().await? == Work::NoneAnywhere {
+                self.relay.board.stop();
+            }
+            self.wait().await?;
+        }
+        Ok(())
+    }
+
+    async fn wait_for_gate(&self) {
+        tokio::select! {
+            biased;
+            () = self.relay.gate.opened() => {}
+            () = self.relay.board.stopped() => {}
+            () = sleep(Duration::from_secs(1)) => {}
+        }
+    }
+
+    async fn round(&mut self) -> Result<Work, Fault> {
+        self.note_board();
+        let now = Instant::now();
+        let look = self.lookout.next(&self.relay.settings.limits()).filter(|_| !self.drains);
+        if now >= self.fence_at {
+            let every = if look.is_some() { FENCE_RARELY } else { FENCE_EVERY };
+            self.fence_at = now + every;
+            if self.step_fence().await? {
+                self.relay.health.postgres_worked(SCOUT);
+            }
+            self.fence_at = now + every.max(now.elapsed() * FENCE_SHARE);
+            self.relay.stats.beat();
+        }
+        if now >= self.sweep_at {
+            match self.sweep().await {
+                Err(fault) if fault.kind == FaultKind::Unavailable => return Err(fault),
+                Err(fault) => self.sweeps.failed(SCOUT, &fault, SWEEPS_ADVICE),
+                Ok(()) => {
+                    self.sweeps.worked(SCOUT);
+                    self.relay.health.postgres_worked(SCOUT);
+                }
+            }
+            self.relay.stats.beat();
+        }
+        match look {
+            Some((look, _)) => self.look(&look).await,
+            None => self.scan().await,
+        }
+    }
+
+    /// Looks for new rows, and puts their lanes on the board.
+    async fn look(&mut self, look: &Look) -> Result<Work, Fault> {
+        if self.relay.board.all_taken() {
+            return Ok(Work::Unknown);
+        }
+        let epoch = self.relay.marks.borrow().epoch();
+        let begun = Instant::now();
+        let looked = self.queries.look(look).await?;
+        self.looked_for = begun.elapsed();
+        match self.new_lanes(look, epoch, &looked) {
+            Some(lanes) => self.relay.board.add_new(lanes),
+            None => return self.scan().await,
+        }
+        Ok(Work::Possible)
+    }
+
+    /// The lanes of the new rows that a look has found. `None` if only a scan knows which lanes have work: rows may wait for a
+    /// hold, or be older than those that a look returns at most.
+    fn new_lanes(&mut self, look: &Look, epoch: u64, looked: &Looked) -> Option<Vec<Lane>> {
+        let mut marks = self.relay.marks.borrow_mut();
+        marks.note_server(looked.server);
+        if marks.epoch() != epoch {
+            self.lookout.forget();
+            return None;
+        }
+        let ids: Vec<i64> = looked.rows.iter().map(|(id, _)| *id).collect();
+        let unseen = marks.unseen(&ids);
+        if !self.lookout.looked(look, looked.basis, &ids) || unseen.is_empty() {
+            return Some(Vec::new());
+        }
+        let is_certain = looked.rows.len() < Looked::ROWS_MAX
+            && self.relay.rows.holds_seen(looked.hold_version).nothing_held;
+        if !is_certain {
+            return None;
+        }
+        let new = looked.rows.iter().filter(|(id, _)| unseen.contains(id));
+        let unsent: Vec<(i64, Lane)> = new.filter_map(|(id, lane)| Some((*id, (*lane)?))).collect();
+        marks.note_seen(epoch, &unseen);
+        marks.note_ids(epoch, unsent.iter().map(|(id, _)| *id));
+        Some(unsent.into_iter().map(|(_, lane)| lane).collect())
+    }
+
+    /// Scans the lanes that are neither on the board nor with a worker.
+    async fn scan(&mut self) -> Result<Work, Fault> {
+        let unknown = self.relay.board.lanes_to_scan();
+        let all_free = unknown.len() == LANES;
+        let all_unknown = unknown.len();
+        let lanes = self.scan_order.next_lanes(unknown);
+        let covers_all = lanes.len() == all_unknown;
+        if lanes.is_empty() {
+            return Ok(Work::Unknown);
+        }
+        let snapshot = self.relay.marks.borrow().snapshot(&lanes);
+        self.lookout.scans(&mut self.relay.marks.borrow_mut());
+        self.looked_for = Duration::ZERO; // the next look may be fast again
+        let begun = Instant::now();
+        let scan = match self.queries.scan(&lanes, &snapshot).await {
+            Err(fault) if fault.kind == FaultKind::TimedOut && self.scan_order.timed_out(&lanes) => {
+                tracing::debug!("{fault}; scanning fewer lanes next time");
+                return Ok(Work::Possible);
+            }
+            scan => scan?,
+        };
+        self.scan_order.note_duration(&lanes, begun.elapsed());
+        self.relay.stats.scans.inc();
+        self.relay.stats.scans_empty.inc_by(scan.first_unsent.is_empty().into());
+        let mut marks = self.relay.marks.borrow_mut();
+        marks.note_server(scan.server);
+        marks.scanned(&snapshot, scan.basis, &lanes, &scan.first_unsent);
+        drop(marks);
+        self.relay.board.add(scan.first_unsent.iter().map(|(lane, _)| *lane));
+        // A claim finds out whether the settlement of these rows was recorded. Until then, an operator's replay of them
+        // would be mistaken for rows that are already acknowledged.
+        let acknowledged = self.relay.rows.acknowledged.borrow();
+        self.relay.board.add(acknowledged.lanes().filter(|lane| lanes.contains(lane)));
+        drop(acknowledged);
+        let same_server = snapshot.epoch() == self.relay.marks.borrow().epoch();
+        if !same_server {
+            self.lookout.forget();
+        } else if scan.first_unsent.is_empty() && covers_all && self.relay.board.none_waits() {
+            self.lookout.found_nothing(scan.basis);
+        }
+        if !(all_free && same_server && scan.first_unsent.is_empty()) {
+            self.scan_order.forget_empty();
+            return Ok(Work::Possible);
+        }
+        Ok(if self.scan_order.note_empty(&lanes) { Work::NoneAnywhere } else { Work::Possible })
+    }
+
+    /// Scans a few lanes below their marks, for rows that were reset to unsent (`sent_at = NULL`, a restored table) or
+    /// inserted there after the sequence was restarted or one very large id was inserted.
+    async fn sweep(&mut self) -> Result<(), Fault> {
+        let lanes: Vec<Lane> = Lane::all().skip(self.swept).take(self.sweeping.get()).collect();
+        let begun = Instant::now();
+        self.sweep_at = begun + SWEEP_EVERY;
+        // The marks before the scan, because those of its rows may be raised before its answer arrives.
+        let sent = self.relay.marks.borrow().snapshot(&lanes);
+        let scan = self.queries.scan(&lanes, &sent.reading_from_lowest()).await;
+        self.sweep_at = after(&scan, begun, SWEEP_EVERY);
+        let timed_out = matches!(&scan, Err(fault) if fault.kind == FaultKind::TimedOut);
+        if timed_out && self.sweeping.timed_out(lanes.len()) {
+            return Ok(()); // the same lanes again, in smaller parts
+        }
+        self.swept = (self.swept + lanes.len()) % LANES;
+        let scan = scan?;
+        self.sweeping.worked(lanes.len(), begun.elapsed());
+        let mut marks = self.relay.marks.borrow_mut();
+        marks.note_server(scan.server);
+        // Rows whose hold has just ended may also be below the marks. The next claim discards the marks anyway.
+        let is_outdated = !marks.are_for(scan.basis);
+        match marks.swept(&lanes, &sent, &scan.first_unsent) {
+            Swept::Clean => {}
+            Swept::Reset => tracing::debug!("unsent event found below the low-water mark of a lane"),
+            Swept::Forgotten if is_outdated => {
+                tracing::debug!(
+                    "a hold, block or pause ended during a sweep, reading all lanes from the smallest ID again"
+                );
+            }
+            Swept::Forgotten => tracing::info!(
+                code = "marks_reset",
+                "unsent events found below the low-water marks, reading all lanes from the smallest ID again"
+            ),
+        }
+        Ok(())
+    }
+
+    /// Begins a fence, or checks whether the current one has passed. Returns whether it asked Postgres.
+    async fn step_fence(&mut self) -> Result<bool, Fault> {
+        let (epoch, high) = {
+            let marks = self.relay.marks.borrow();
+            if !marks.fence().is_pending() && marks.highest_read() <= marks.fence().passed() {
+                self.relay.stats.oldest_writer_seconds.set(0.0);
+                return Ok(false);
+            }
+            (marks.epoch(), marks.highest_read())
+        };
+        let (server, writers) = self.queries.writers().await?;
+        let mut marks = self.relay.marks.borrow_mut();
+        marks.note_server(server);
+        if marks.epoch() == epoch {
+            marks.list_writers(high, writers);
+        }
+        self.relay.stats.oldest_writer_seconds.set(marks.fence().waits_for().as_secs_f64());
+        Ok(true)
+    }
+
+    /// Notes what workers have found out about lanes.
+    fn note_board(&mut self) {
+        if self.relay.board.take_lost() {
+            self.lookout.yields();
+        }
+        if self.relay.board.take_doubt() {
+            self.lookout.doubts();
+        }
+    }
+
+    async fn wait(&mut self) -> Result<(), Fault> {
+        let all_taken = self.relay.board.all_taken();
+        let poll_interval = self.relay.settings.limits().poll_interval;
+        let progress = self.relay.board.take_progress();
+        self.note_board();
+        let look_every =
+            self.lookout.next(&self.relay.settings.limits()).filter(|_| !self.drains).map(|(_, every)| every);
+        self.interval = if progress || all_taken || look_every.is_some() {
+            POLL_FIRST
+        } else {
+            (self.interval * 2).min(poll_interval.max(POLL_LAST))
+        };
+        let look_every = look_every.map(|every| every.max((self.looked_for * LOOK_SHARE).min(SCAN_EVERY)));
+        let pause = look_every.unwrap_or(self.interval);
+        let begun = Instant::now();
+        let waits_for_worker = all_taken || !self.relay.board.has_free_worker();
+        if waits_for_worker || look_every.is_none_or(|every| every > REST_ABOVE) {
+            self.queries.rest().await?;
+        }
+        // While every worker is busy, or a flow has all lanes, there is no need to scan, but the fence continues.
+        tokio::select! {
+            biased;
+            () = async {
+                self.relay.board.worker_free().await;
+                self.relay.board.some_lane_free().await;
+                sleep_until(begun + pause).await;
+            } => {}
+            () = sleep(FENCE_EVERY), if waits_for_worker => {}
+            () = self.relay.board.doubted(), if look_every.is_some() => {}
+            () = self.relay.board.stopped() => {}
+            () = self.beat() => {}
+        }
+        Ok(())
+    }
+
+    async fn beat(&self) {
+        loop {
+            sleep(BEAT_EVERY).await;
+            self.relay.stats.beat();
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// No lane was scanned: each is on the board, with a worker, or set aside.
+    Unknown,
+    Possible,
+    NoneAnywhere,
+}
+
+/// When to repeat a slow query that began then: after `every` or later, so that it takes only its share of the time. The time
+/// of a failed connection does not count.
+pub fn after<T>(answer: &Result<T, Fault>, begun: Instant, every: Duration) -> Instant {
+    if matches!(answer, Err(fault) if fault.kind == FaultKind::Unavailable) {
+        return Instant::now() + every;
+    }
+    Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(every, SWEEP_AFTER_AT_MOST)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! A scout with a scripted outbox.
+
+use super::*;
+use crate::event::Event;
+use crate::failure::Failure;
+use crate::health::stats::Stats;
+use crate::lanes::marks::Marks;
+use crate::publisher::Judged;
+use crate::publisher::fixture::{self, Silent};
+use crate::settings::Limits;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+struct Cluster;
+
+impl Publisher for Cluster {
+    type Producer = Silent;
+
+    async fn open(&self) -> Result<Silent, Failure> {
+        Ok(Silent::default())
+    }
+    async fn judge<E: Event>(&self, _: &str, _: u32, _: &[&E]) -> Judged {
+        unreachable!("a scout publishes nothing")
+    }
+    async fn probe(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+const SERVER: ServerId = ServerId { connection: 1, started_us: 1, backend: 1 };
+
+/// An empty outbox on a server that may be unavailable.
+#[derive(Clone, Default)]
+struct Server {
+    unavailable: Rc<Cell<bool>>,
+    asked: Rc<Cell<u32>>,
+    scans: Rc<Cell<u32>>,
+    looks: Rc<Cell<u32>>,
+    /// How long a look takes.
+    look_takes: Rc<Cell<Duration>>,
+    /// A row that the next look finds.
+    inserted: Rc<RefCell<Option<(i64, Lane)>>>,
+}
+
+impl Server {
+    fn answer<T>(&self, answer: T) -> Result<T, Fault> {
+        self.asked.set(self.asked.get() + 1);
+        if self.unavailable.get() {
+            Err(Fault { kind: FaultKind::Unavailable, doing: "testing", message: "gone".to_owned() })
+        } else {
+            Ok(answer)
+        }
+    }
+}
+
+impl ScoutQueries for Server {
+    async fn scan(&mut self, _: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault> {
+        self.scans.set(self.scans.get() + 1);
+        self.answer(Scan { server: SERVER, basis: marks.basis, first_unsent: Vec::new() })
+    }
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
+        // This transaction never ends, so the scout keeps asking.
+        self.answer((SERVER, vec![Writer { name: "3/1".to_owned(), xid: None }]))
+    }
+    async fn look(&mut self, look: &Look) -> Result<Looked, Fault> {
+        self.looks.set(self.looks.get() + 1);
+        sleep(self.look_takes.get()).await;
+        let new = self.inserted.borrow_mut().take_if(|(id, _)| look.above.is_some_and(|above| *id > above));
+        let rows = new.map(|(id, lane)| (id, Some(lane))).into_iter().collect();
+        self.answer(Looked { server: SERVER, hold_version: 1, basis: -1, rows })
+    }
+}
+
+/// A relay that has read a row, and can reach Kafka.
+fn relay(limits: Limits) -> Relay<Cluster> {
+    let template = "events.{aggregate_type}".parse().unwrap();
+    let marks = Rc::new(RefCell::new(Marks::new()));
+    marks.borrow_mut().note_server(SERVER);
+    let epoch = marks.borrow().epoch();
+    marks.borrow_mut().note_ids(epoch, [7]);
+    let relay = Relay::new(Cluster, template, limits, marks, Arc::new(Stats::new()));
+    relay.gate.open();
+    relay
+}
+
+/// A relay of which workers have every lane, so the scout asks Postgres only for the fence and sweeps.
+async fn busy() -> Rc<Relay<Cluster>> {
+    let relay = relay(fixture::limits());
+    relay.board.add(Lane::all());
+    while !relay.board.all_taken() {
+        relay.board.take().await.unwrap();
+    }
+    Rc::new(relay)
+}
+
+async fn scout_during(relay: &Rc<Relay<Cluster>>, server: &Server, watching: impl Future<Output = ()>) {
+    let scout = Scout::new(Rc::clone(relay), server.clone(), fastrand::Rng::with_seed(1));
+    tokio::select! {
+        () = scout.scout() => unreachable!("the scout ended"),
+        () = watching => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_does_not_end_while_there_is_nothing_to_ask_postgres() {
+    let (relay, server) = (busy().await, Server::default());
+    let watching = async {
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(relay.health.postgres.lasts(), None);
+        server.unavailable.set(true);
+        let begun = Instant::now();
+        sleep(Duration::from_secs(60)).await;
+        let asked = server.asked.get();
+        sleep(Duration::from_secs(60)).await;
+        assert!(server.asked.get() > asked, "the scout still tries");
+        let lasts = relay.health.postgres.lasts().unwrap();
+        assert!(lasts + Duration::from_secs(1) > begun.elapsed(), "it ended in between: {lasts:?}");
+        server.unavailable.set(false);
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(relay.health.postgres.lasts(), None);
+    };
+    scout_during(&relay, &server, watching).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_scout_ends_when_its_fence_works_again() {
+    let (relay, server) = (busy().await, Server::default());
+    let watching = async {
+        sleep(SWEEP_EVERY / 2).await;
+        server.unavailable.set(true);
+        sleep(FENCE_EVERY * 2).await;
+        assert!(relay.health.postgres.lasts().is_some());
+        server.unavailable.set(false);
+        sleep(SWEEP_EVERY / 4).await;
+        assert_eq!(relay.health.postgres.lasts(), None, "before the next sweep");
+    };
+    scout_during(&relay, &server, watching).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_are_rare_while_they_are_slow_and_only_then() {
+    let (relay, server) = (Rc::new(relay(fixture::limits())), Server::default());
+    let looks_in_ten_seconds = async || {
+        let before = server.looks.get();
+        sleep(Duration::from_secs(10)).await;
+        server.looks.get() - before
+    };
+    let watching = async {
+        let usual = looks_in_ten_seconds().await;
+        server.look_takes.set(Duration::from_secs(1));
+        assert!((1..=10).contains(&looks_in_ten_seconds().await));
+        server.look_takes.set(Duration::ZERO);
+        sleep(Duration::from_secs(2)).await;
+        let again = looks_in_ten_seconds().await;
+        assert!(again * 2 > usual, "{again} after {usual}");
+    };
+    scout_during(&relay, &server, watching).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scout_without_work_looks_and_rarely_scans() {
+    for (poll_interval, looks, scans) in [(20, 480..=520, 15..=25), (100, 75..=85, 15..=25)] {
+        let limits = Limits { poll_interval: Duration::from_millis(poll_interval), ..fixture::limits() };
+        let (relay, server) = (Rc::new(relay(limits)), Server::default());
+        // An idle worker.
+        let idle = async { relay.board.take().await };
+        let watching = async {
+            tokio::select! {
+                _ = idle => unreachable!("there is no work"),
+                () = async {
+                    sleep(Duration::from_secs(10)).await; // after that, nothing has arrived for long
+                    server.looks.set(0);
+                    server.scans.set(0);
+                    sleep(Duration::from_secs(10)).await;
+                } => {}
+            }
+        };
+        scout_during(&relay, &server, watching).await;
+        // Sweeps are scans, too.
+        let sweeps = 5;
+        let (looked, scanned) = (server.looks.get(), server.scans.get() - sweeps);
+        assert!(scans.contains(&scanned), "{scanned} scans with poll_interval {poll_interval} ms");
+        assert!(looks.contains(&looked), "{looked} looks with poll_interval {poll_interval} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_hands_the_lane_of_a_new_row_to_a_worker_without_a_scan() {
+    let limits = Limits { poll_interval: Duration::from_millis(20), ..fixture::limits() };
+    let (relay, server) = (Rc::new(relay(limits)), Server::default());
+    relay.rows.note_empty_holds(Some(1));
+    let lane = Lane::all().nth(9).unwrap();
+    let watching = async {
+        let taken = async { relay.board.take().await };
+        let inserting = async {
+            while server.looks.get() == 0 {
+                sleep(Duration::from_millis(1)).await;
+            }
+            let scans = server.scans.get();
+            server.inserted.replace(Some((8, lane)));
+            scans
+        };
+        let (taken, scans) = tokio::join!(taken, inserting);
+        assert_eq!((taken, server.scans.get()), (Some(vec![lane]), scans));
+        // A worker has the lane, and another row arrives there.
+        server.inserted.replace(Some((9, lane)));
+        sleep(Duration::from_millis(50)).await;
+        relay.board.give_back(&[lane], &[]);
+        assert_eq!(relay.board.take().await, Some(vec![lane]), "again");
+    };
+    scout_during(&relay, &server, watching).await;
+}

@@ -1,0 +1,164 @@
+//! Which topic an event belongs to.
+
+use crate::event::Event;
+use crate::failure::Rejection;
+use crate::reason::{INVALID_TOPIC_NAME, TOPIC_NOT_ALLOWED};
+use crate::topic_allow::TopicAllow;
+use pg_outbox::topic::{TemplateError, TopicPart, TopicTemplate, check_topic};
+use std::borrow::Cow;
+use std::str::FromStr;
+
+/// How the topic of an event is determined.
+#[derive(Clone, Debug)]
+pub struct TopicRules {
+    /// For events that name no topic.
+    pub template: TopicTemplate,
+    /// Whether the outbox has the column `topic`. Its value, if it is not NULL, wins over the template.
+    pub column: bool,
+    /// The topics that an event may name in the column.
+    pub allow: Option<TopicAllow>,
+}
+
+impl TopicRules {
+    /// These rules for an outbox with, or without, the column `topic`.
+    pub fn with_column(self, column: bool) -> TopicRules {
+        TopicRules { column, ..self }
+    }
+
+    /// Whether every event goes to the same topic.
+    pub fn is_constant(&self) -> bool {
+        !self.column && self.template.is_constant()
+    }
+
+    /// Whether only the aggregate type determines the topic, and no two types share one.
+    pub fn is_by_aggregate_type(&self) -> bool {
+        !self.column && self.template.is_by_aggregate_type()
+    }
+
+    /// Whether an event can have this topic.
+    pub fn matches(&self, topic: &str) -> bool {
+        self.template.matches(topic) || (self.column && self.allows(topic))
+    }
+
+    /// The topics that the configuration names, whether or not there are events for them.
+    pub fn named(&self) -> impl Iterator<Item = &str> {
+        let template = self.template.is_constant().then(|| self.template.prefix());
+        template.into_iter().chain(self.allow.iter().flat_map(TopicAllow::names))
+    }
+
+    /// Whether an event may name this topic.
+    pub fn allows(&self, topic: &str) -> bool {
+        self.allow.as_ref().is_some_and(|allow| allow.contains(topic))
+    }
+}
+
+impl From<TopicTemplate> for TopicRules {
+    fn from(template: TopicTemplate) -> TopicRules {
+        TopicRules { template, column: false, allow: None }
+    }
+}
+
+impl From<&TopicTemplate> for TopicRules {
+    fn from(template: &TopicTemplate) -> TopicRules {
+        template.clone().into()
+    }
+}
+
+impl From<&TopicRules> for TopicRules {
+    fn from(rules: &TopicRules) -> TopicRules {
+        rules.clone()
+    }
+}
+
+impl FromStr for TopicRules {
+    type Err = TemplateError;
+
+    fn from_str(template: &str) -> Result<TopicRules, TemplateError> {
+        TopicTemplate::parse(template).map(TopicRules::from)
+    }
+}
+
+/// The topic of an event. If the event cannot be sent there, the error has the name and the reason.
+pub fn of<E: Event>(rules: &TopicRules, event: &E) -> Result<String, (String, Rejection)> {
+    let name = name(rules, event);
+    let checked = match event.topic() {
+        Some(topic) => check_named(rules, topic, &name),
+        None => check_rendered(rules, event, &name),
+    };
+    match checked {
+        Ok(()) => Ok(name),
+        Err(rejection) => Err((name, rejection)),
+    }
+}
+
+/// The name of the topic, which may be invalid.
+pub fn name<E: Event>(rules: &TopicRules, event: &E) -> String {
+    match event.topic() {
+        Some(topic) => text(topic).into_owned(),
+        None => rules.template.topic(&text(event.aggregate_type()), &text(event.event_type())),
+    }
+}
+
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+/// What the topic of an event depends on. Events with the same dependency have the same topic. Needs `buffer` only if the
+/// topic depends on more than the aggregate type.
+pub(crate) fn dependency<'a, E: Event>(
+    rules: &TopicRules,
+    event: &'a E,
+    buffer: &'a mut Vec<u8>,
+) -> &'a [u8] {
+    if !rules.column && !rules.template.has_event_type() {
+        return event.aggregate_type();
+    }
+    buffer.clear();
+    match event.topic() {
+        Some(topic) => {
+            buffer.push(1);
+            buffer.extend_from_slice(topic);
+        }
+        None => {
+            buffer.push(0);
+            if rules.template.parts().contains(&TopicPart::AggregateType) {
+                buffer.extend_from_slice(&event.aggregate_type().len().to_le_bytes());
+                buffer.extend_from_slice(event.aggregate_type());
+            }
+            if rules.template.has_event_type() {
+                buffer.extend_from_slice(event.event_type());
+            }
+        }
+    }
+    buffer
+}
+
+/// Checks the topic that an event names.
+fn check_named(rules: &TopicRules, topic: &[u8], name: &str) -> Result<(), Rejection> {
+    check_utf8("topic", topic)?;
+    check_topic(name).map_err(|error| INVALID_TOPIC_NAME.rejection(error.to_string()))?;
+    if rules.allows(name) {
+        return Ok(());
+    }
+    Err(TOPIC_NOT_ALLOWED.rejection(match &rules.allow {
+        Some(allow) => format!("the event names the topic {name}, but [outbox] topic_allow is \"{allow}\""),
+        None => format!("the event names the topic {name}, but [outbox] topic_allow is not set"),
+    }))
+}
+
+/// Checks the topic that the template gives to an event.
+fn check_rendered<E: Event>(rules: &TopicRules, event: &E, name: &str) -> Result<(), Rejection> {
+    check_utf8("aggregate_type", event.aggregate_type())?;
+    if rules.template.has_event_type() {
+        check_utf8("event_type", event.event_type())?;
+    }
+    check_topic(name).map_err(|error| INVALID_TOPIC_NAME.rejection(error.to_string()))
+}
+
+fn check_utf8(column: &str, text: &[u8]) -> Result<(), Rejection> {
+    let error = || format!("{column} is not valid UTF-8, so it is not a valid topic name");
+    std::str::from_utf8(text).map(drop).map_err(|_| INVALID_TOPIC_NAME.rejection(error()))
+}
+
+#[cfg(test)]
+mod tests;

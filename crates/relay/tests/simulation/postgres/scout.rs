@@ -1,0 +1,171 @@
+//! The statements of the scout and the prober. Each is its own transaction.
+
+use super::connection::SimConnection;
+use super::tables::{Change, Scope};
+use crate::event::{TOPICS, topic_number};
+use crate::plan::Sabotage;
+use relay::event::Event;
+use relay::failure::Fault;
+use relay::holds::pauses::{Counts, Pause};
+use relay::holds::prober::{Due, Failed, Holds, LEASE, Waiting, Witness};
+use relay::lane::Lane;
+use relay::lanes::fence::Writer;
+use relay::lanes::lookout::Look;
+use relay::lanes::marks::MarksSnapshot;
+use relay::lanes::scout::{Looked, Scan, ScoutQueries};
+use relay::outbox::ServerId;
+use relay::reason::REJECTS_EVERYTHING;
+use std::time::Duration;
+
+impl ScoutQueries for SimConnection {
+    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault> {
+        self.send_statement(false).await?;
+        self.in_time(lanes.len()).await?;
+        let server = &self.server;
+        let (lows, basis) = (&marks.lows, server.basis());
+        let valid = marks.basis == basis;
+        let floor = server.floor(&marks.excepted);
+        let rows = server.pending(0, lanes, |place| if valid { lows[place].min(floor) } else { i64::MIN });
+        let mut first_unsent: Vec<(Lane, i64)> = Vec::new();
+        for row in rows {
+            if first_unsent.last().is_none_or(|(lane, _)| *lane != row.lane()) {
+                first_unsent.push((row.lane(), row.id));
+            }
+        }
+        let is_sweep = lows.iter().all(|low| *low == i64::MIN) && lanes.len() < 64;
+        for (lane, id) in first_unsent.iter().filter(|_| is_sweep) {
+            self.wrong_marks.found(*lane, *id);
+        }
+        let server = self.server_id();
+        self.receive_answer().await?;
+        Ok(Scan { server, basis, first_unsent })
+    }
+
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
+        self.send_statement(false).await?;
+        let world = &self.server.world;
+        if world.breaks(Sabotage::MarkRaisedByFence) {
+            self.wrong_marks.fence_passed(self.server.fenced());
+        }
+        let mut writers = self.server.writers();
+        if world.breaks(Sabotage::MarkLagsByTime) {
+            // Each list names another transaction, so the fence passes at the next check, a tenth of a second later.
+            writers = vec![Writer { name: format!("time/{}", world.below(1_000_000)), xid: None }];
+        }
+        let id = self.server_id();
+        self.receive_answer().await?;
+        Ok((id, writers))
+    }
+
+    async fn look(&mut self, look: &Look) -> Result<Looked, Fault> {
+        self.send_statement(false).await?;
+        let server = &self.server;
+        let is_new = |id: i64| look.above.is_none_or(|above| id > above) || look.gaps.contains(&id);
+        let mut rows: Vec<(i64, Option<Lane>)> = server
+            .rows(|row| is_new(row.event.id))
+            .iter()
+            .map(|row| (row.event.id, row.sent_at.is_none().then(|| row.event.lane())))
+            .collect();
+        rows.sort_unstable_by_key(|(id, _)| std::cmp::Reverse(*id));
+        rows.truncate(Looked::ROWS_MAX);
+        let (hold_version, basis) = (server.hold_version(), server.basis());
+        let server = self.server_id();
+        self.receive_answer().await?;
+        Ok(Looked { server, hold_version, basis, rows })
+    }
+}
+
+impl SimConnection {
+    /// How long a topic is reserved for the relay that probes it.
+    fn lease(&self) -> Duration {
+        if self.server.world.breaks(Sabotage::LeaseIgnored) { Duration::from_millis(1) } else { LEASE }
+    }
+}
+
+impl Holds for SimConnection {
+    async fn count(&mut self) -> Result<Waiting, Fault> {
+        self.send_statement(false).await?;
+        let (topics, keys) = self.server.holds();
+        let hold_version = self.server.hold_version();
+        let mut paused = Counts::default();
+        for scope in self.server.paused() {
+            match scope {
+                Scope::Everything => paused.everything += 1,
+                Scope::Topic(_) => paused.topics += 1,
+                Scope::Key(..) => paused.keys += 1,
+            }
+        }
+        Ok(Waiting { topics: topics as i64, keys: keys as i64, paused, hold_version })
+    }
+
+    /// Only displayed to operators.
+    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault> {
+        Ok(Vec::new())
+    }
+
+    /// Only displayed to operators.
+    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
+        Ok(Vec::new())
+    }
+
+    async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault> {
+        self.send_statement(false).await?;
+        let lease = self.lease();
+        let due: Vec<_> = (0..most).map_while(|_| self.server.due(lease)).collect();
+        self.receive_answer().await?;
+        let due = due.into_iter().map(|(topic, reason)| Due {
+            topic: TOPICS[topic as usize].to_owned(),
+            reason: reason.to_owned(),
+        });
+        Ok(due.collect())
+    }
+
+    async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault> {
+        self.send_statement(false).await?;
+        let witness = |due: &Due| {
+            let row = self.server.witness(topic_number(&due.topic), due.reason == REJECTS_EVERYTHING.word)?;
+            Some(Witness { lane: row.lane(), id: row.id, key: Some(row.key().to_vec()) })
+        };
+        let witnesses = due.iter().map(witness).collect();
+        self.receive_answer().await?;
+        Ok(witnesses)
+    }
+
+    async fn release(&mut self, topics: &[&str]) -> Result<(), Fault> {
+        self.send_statement(false).await?;
+        let held =
+            |topic: &&str| Some(topic_number(topic)).filter(|topic| self.server.held(Some(*topic)).is_some());
+        let released: Vec<Change> = topics.iter().filter_map(held).map(Change::Release).collect();
+        if !released.is_empty() {
+            self.server.commit_at_once(&released, false);
+        }
+        self.receive_answer().await
+    }
+
+    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault> {
+        let topics: Vec<&str> = failed.iter().map(|failed| failed.topic).collect();
+        self.retry_soon(&topics).await
+    }
+
+    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault> {
+        self.send_statement(false).await?;
+        for topic in topics {
+            let time = self.server.world.up_to(3_000);
+            self.server.postpone(topic_number(topic), time);
+        }
+        self.receive_answer().await
+    }
+
+    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault> {
+        self.send_statement(false).await?;
+        for topic in topics {
+            self.server.renew_lease(topic_number(topic), self.lease());
+        }
+        self.receive_answer().await
+    }
+
+    /// Probes are postponed by a few seconds at most.
+    async fn make_due(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! The values in the file and in the environment, each with its place.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use toml::de::{DeTable, DeValue};
+
+use crate::findings::{Findings, Place, Problem};
+use crate::lines::Lines;
+use crate::nearest::nearest;
+use crate::setting::{self, Catalogue, Group, Kind, Setting, Table, VARIABLE_PREFIX};
+use crate::values::{self, Raw};
+
+/// A value with its place.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub raw: Raw,
+    pub place: Place,
+}
+
+/// The values of one source, or of all sources after merging, by section and key.
+#[derive(Debug, Default)]
+pub struct Entries(BTreeMap<(&'static str, String), Entry>);
+
+impl Entries {
+    pub fn get(&self, setting: &Setting) -> Option<&Entry> {
+        self.0.get(&(setting.section, setting.key.to_owned()))
+    }
+
+    /// The values of a table whose keys the user chooses, by key.
+    pub fn table(&self, section: &str) -> BTreeMap<String, Entry> {
+        let entries = self.0.iter().filter(|((of, _), _)| *of == section);
+        entries.map(|((_, name), entry)| (name.clone(), entry.clone())).collect()
+    }
+
+    /// Whether this setting has a value.
+    pub fn contains(&self, section: &'static str, key: &str) -> bool {
+        self.0.contains_key(&(section, key.to_owned()))
+    }
+
+    fn insert(&mut self, section: &'static str, key: &str, entry: Entry) {
+        self.0.insert((section, key.to_owned()), entry);
+    }
+
+    /// Overrides these values with `other`. A secret also replaces its twin, such as a password file. `replaces` tells which
+    /// further settings, by section and key, the given ones replace.
+    pub fn override_with(&mut self, other: Entries, replaces: fn(&Entries, &'static str, &str) -> bool) {
+        let is_replaced = |(section, key): &(&'static str, String)| {
+            other.contains(section, &setting::twin(key)) || replaces(&other, section, key)
+        };
+        self.0.retain(|name, _| !is_replaced(name));
+        self.0.extend(other.0);
+    }
+}
+
+/// Reads the file. Returns whether all of it could be read.
+pub fn from_file(catalogue: &Catalogue, path: &Path, findings: &mut Findings) -> (Entries, bool) {
+    match std::fs::read(path).map(String::from_utf8) {
+        Ok(Ok(text)) => from_text(catalogue, path, &text, findings),
+        failed => {
+            let problem = failed.map_or_else(
+                |error| unreadable(&error),
+                |_| Problem::new("the file is not UTF-8 text", "save it as UTF-8"),
+            );
+            findings.error(&Place::File(path.to_path_buf()), problem);
+            (Entries::default(), false)
+        }
+    }
+}
+
+/// Reads the content of the file. Returns whether all of it could be read.
+pub fn from_text(catalogue: &Catalogue, path: &Path, text: &str, findings: &mut Findings) -> (Entries, bool) {
+    let mut entries = Entries::default();
+    let lines = Lines::new(catalogue, path, text);
+    let (document, errors) = DeTable::parse_recoverable(text);
+    if errors.is_empty() {
+        walk(document.get_ref(), &lines, &mut entries, findings);
+        return (entries, true);
+    }
+    let mut malformed = Vec::new();
+    for error in &errors {
+        let place = lines.malformed(error.span().unwrap_or_default().start);
+        malformed.extend(place.line());
+        // The parser reports a string without quotes as an invalid float.
+        let help = match error.message() {
+            message if message.starts_with("invalid float") => "put text in quotes",
+            message if message.starts_with("duplicate key") => "remove one of them, or join the sections",
+            _ => "",
+        };
+        findings.error(&place, Problem::new(format!("malformed TOML: {}", error.message()), help));
+    }
+    // In a malformed file, only known settings on intact lines are checked. Other keys may be wrong guesses of the parser, and
+    // could quote a secret.
+    walk(document.get_ref(), &lines, &mut entries, &mut Findings::default());
+    let whole = |entry: &Entry| entry.place.line().is_none_or(|line| !malformed.contains(&line));
+    let is_free = |section: &str| catalogue.tables().any(|(_, table)| table.section == section);
+    entries.0.retain(|(section, _), entry| !is_free(section) && whole(entry));
+    (entries, false)
+}
+
+fn unreadable(error: &std::io::Error) -> Problem {
+    let help = match error.kind() {
+        ErrorKind::NotFound => "pass the right file with --config, or write one with `outbox-relay init`",
+        ErrorKind::PermissionDenied => "make it readable for the user that runs the relay",
+        ErrorKind::IsADirectory => "pass a file with --config, not a directory",
+        _ => "",
+    };
+    Problem::new(format!("cannot read the file: {error}"), help)
+}
+
+fn walk(document: &DeTable<'_>, lines: &Lines<'_>, entries: &mut Entries, findings: &mut Findings) {
+    for (section, value) in document {
+        let place = lines.place(section.span().start);
+        let known = lines.catalogue.sections.iter().find(|group| group.name == section.get_ref());
+        match (known, value.get_ref()) {
+            (Some(group), DeValue::Table(table)) => {
+                walk_section(group.name, table, lines, entries, findings);
+            }
+            (Some(group), _) => {
+                let message = format!("[{}] must be a table", group.name);
+                let help = format!("write [{}] on its own line", group.name);
+                findings.error(&place, Problem::new(message, help));
+            }
+            (None, value) => {
+                findings.error(&place, unknown_section(lines.catalogue, section.get_ref(), value));
+            }
+        }
+    }
+}
+
+fn unknown_section(catalogue: &Catalogue, name: &str, value: &DeValue<'_>) -> Problem {
+    if !value.is_table()
+        && let Some(setting) = catalogue.settings().find(|setting| setting.key == name)
+    {
+        let message = format!("`{name}` is outside its section");
+        return Problem::new(message, format!("move it below [{}]", setting.section));
+    }
+    let names = catalogue.sections.iter().map(|group| group.name);
+    let help = match nearest(name, names.clone()) {
+        Some(name) => format!("did you mean [{name}]?"),
+        None => format!("the sections are {}", names.collect::<Vec<_>>().join(", ")),
+    };
+    Problem::new(format!("unknown section [{name}]"), help)
+}
+
+fn walk_section(
+    section: &'static str,
+    table: &DeTable<'_>,
+    lines: &Lines<'_>,
+    entries: &mut Entries,
+    findings: &mut Findings,
+) {
+    for (key, value) in table {
+        let place = lines.place(key.span().start);
+        if let (Some(inner), DeValue::Table(table)) =
+            (subsection(lines.catalogue, section, key.get_ref()), value.get_ref())
+        {
+            walk_section(inner, table, lines, entries, findings);
+            continue;
+        }
+        match (lines.catalogue.find(section, key.get_ref()), value.get_ref()) {
+            (None, _) => findings.error(&place, unknown_key(lines.catalogue, section, key.get_ref())),
+            (Some(Setting { kind: Kind::Table(kind), .. }), DeValue::Table(table)) => {
+                walk_table(kind.section, "", table, lines, entries);
+            }
+            (Some(setting), value) if setting.kind.is_table() => {
+                findings.extend(&place, values::parse(setting, &raw(value)).err());
+            }
+            (Some(setting), value) => {
+                entries.insert(section, setting.key, Entry { raw: raw(value), place });
+            }
+        }
+    }
+}
+
+/// The subsection with this key: `[kafka.oauth]` is the table `oauth` of `[kafka]`.
+fn subsection(catalogue: &Catalogue, section: &str, key: &str) -> Option<&'static str> {
+    let is_inner =
+        |name: &str| name.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')) == Some(key);
+    catalogue.sections.iter().map(|group| group.name).find(|name| is_inner(name))
+}
+
+fn unknown_key(catalogue: &Catalogue, section: &str, key: &str) -> Problem {
+    let inner = |group: &Group| group.name.strip_prefix(section)?.strip_prefix('.');
+    let inner = catalogue.sections.iter().filter_map(inner);
+    let keys = catalogue.settings().filter(|setting| setting.section == section).map(|setting| setting.key);
+    let keys = keys.chain(inner);
+    let elsewhere = catalogue.settings().find(|setting| setting.key == key);
+    let mut tables = catalogue.tables().filter(|(setting, _)| setting.section == section);
+    let of_a_table = tables.find(|(_, table)| (table.is_known)(key)).map(|(_, table)| table);
+    let help = match (elsewhere, nearest(key, keys.clone()), of_a_table) {
+        (Some(setting), ..) => format!("it belongs to [{}]", setting.section),
+        (None, Some(near), _) => format!("did you mean `{near}`?"),
+        (None, None, Some(table)) => format!("{} belong to [{}]", table.what, table.section),
+        (None, None, None) => format!("[{section}] has {}", keys.collect::<Vec<_>>().join(", ")),
+    };
+    Problem::new(format!("unknown key `{key}` in [{section}]"), help)
+}
+
+/// Accepts both `"sasl.password" = ...` and `sasl.password = ...`, which is a nested table in TOML.
+fn walk_table(
+    section: &'static str,
+    prefix: &str,
+    table: &DeTable<'_>,
+    lines: &Lines<'_>,
+    entries: &mut Entries,
+) {
+    for (key, value) in table {
+        let name = format!("{prefix}{}", key.get_ref());
+        match value.get_ref() {
+            DeValue::Table(table) => walk_table(section, &format!("{name}."), table, lines, entries),
+            value => {
+                let place = lines.place(key.span().start);
+                entries.insert(section, &name, Entry { raw: raw(value), place });
+            }
+        }
+    }
+}
+
+fn raw(value: &DeValue<'_>) -> Raw {
+    match value {
+        DeValue::String(text) => Raw::String(text.to_string()),
+        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => Raw::Integer(number),
+            Err(_) => Raw::Other("an integer with more than 64 bits"),
+        },
+        DeValue::Boolean(flag) => Raw::Boolean(*flag),
+        DeValue::Array(values) => {
+            let word = |value: &DeValue<'_>| match value {
+                DeValue::String(text) => Some(text.to_string()),
+                _ => None,
+            };
+            let words: Option<Vec<_>> = values.iter().map(|value| word(value.get_ref())).collect();
+            words.map_or(Raw::Other("a list"), Raw::List)
+        }
+        DeValue::Float(_) => Raw::Other("a fraction"),
+        DeValue::Datetime(_) => Raw::Other("a date"),
+        DeValue::Table(_) => Raw::Other("a table"),
+    }
+}
+
+/// Reads the variables that override settings.
+pub fn from_environment(
+    catalogue: &Catalogue,
+    variables: impl IntoIterator<Item = (String, String)>,
+    findings: &mut Findings,
+) -> Entries {
+    let mut entries = Entries::default();
+    let named: Vec<(String, &Setting)> = catalogue
+        .settings()
+        .filter(|setting| !setting.kind.is_table())
+        .map(|setting| (setting.variable(), setting))
+        .collect();
+    for (variable, value) in variables {
+        if !variable.starts_with(VARIABLE_PREFIX) {
+            continue;
+        }
+        let entry = Entry { raw: Raw::Variable(value), place: Place::Variable(variable.clone()) };
+        let key_in = |(setting, table): (&Setting, &'static Table)| {
+            let key = variable.strip_prefix(&setting.variable())?.strip_prefix("__")?;
+            Some((table.section, (table.key_of_variable)(key)))
+        };
+        if let Some((section, key)) = catalogue.tables().find_map(key_in) {
+            entries.insert(section, &key, entry);
+        } else if let Some((_, setting)) = named.iter().find(|(name, _)| *name == variable) {
+            entries.insert(setting.section, setting.key, entry);
+        } else {
+            let help = match nearest(&variable, named.iter().map(|(name, _)| name.as_str())) {
+                Some(name) => format!("did you mean {name}?"),
+                None => format!("names are {VARIABLE_PREFIX}SECTION__KEY, in upper case"),
+            };
+            findings.error(&entry.place, Problem::new("no setting has this name", help));
+        }
+    }
+    entries
+}

@@ -1,0 +1,144 @@
+//! Secrets and their sources.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use crate::findings::Problem;
+use crate::reader::Reader;
+use crate::setting::Setting;
+use crate::values::Value;
+
+/// How a secret is shown.
+pub const HIDDEN: &str = "hidden";
+
+/// A text that must not be printed: `Debug` hides it, and there is no `Display`. Dropping it wipes the text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    /// Wraps a text.
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(Zeroizing::new(text.into()))
+    }
+
+    /// The text, for a client library.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Secret(hidden)")
+    }
+}
+
+/// The source of a secret. A file is reloaded at each use, so that a rotated password needs no restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// In the configuration file or the environment.
+    Inline(Secret),
+    /// In its own file, as with `LoadCredential` and mounted secrets.
+    File(PathBuf),
+}
+
+impl SecretSource {
+    /// The current value of the secret, without trailing line breaks of the file.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read or is not UTF-8. The error never quotes the content.
+    pub fn read(&self) -> io::Result<Secret> {
+        match self {
+            SecretSource::Inline(secret) => Ok(secret.clone()),
+            SecretSource::File(path) => {
+                let text = Zeroizing::new(std::fs::read_to_string(path)?);
+                Ok(Secret::new(text.trim_end_matches(['\r', '\n'])))
+            }
+        }
+    }
+}
+
+impl Value for Secret {
+    fn from_text(text: &str, _: &Setting, _: &Reader) -> Result<Secret, Problem> {
+        Ok(Secret::new(text))
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(HIDDEN.to_owned())
+    }
+}
+
+impl Value for SecretSource {
+    fn from_text(text: &str, _: &Setting, _: &Reader) -> Result<SecretSource, Problem> {
+        Ok(SecretSource::Inline(Secret::new(text)))
+    }
+
+    fn shown(&self) -> Option<String> {
+        let hidden = match self {
+            SecretSource::Inline(_) => HIDDEN,
+            SecretSource::File(_) => "hidden, from a file",
+        };
+        Some(hidden.to_owned())
+    }
+}
+
+/// Whether systemd created this folder of credentials. It copies the files when the service starts. Elsewhere, as on
+/// Kubernetes, the files may change.
+pub fn are_of_systemd(folder: &Path) -> bool {
+    folder.starts_with("/run/credentials")
+}
+
+/// The folders for relative file names: first systemd's credentials, then the folder of the configuration file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lookup {
+    pub credentials: Option<PathBuf>,
+    pub config_folder: Option<PathBuf>,
+}
+
+impl Lookup {
+    /// The path for a file name in the configuration. If the file does not exist, this is a path in the folder of the
+    /// configuration file, where an operator would expect it.
+    pub fn resolve(&self, name: &str) -> PathBuf {
+        let name = Path::new(name);
+        if name.is_absolute() {
+            return name.to_path_buf();
+        }
+        let credential =
+            self.credentials.as_ref().map(|folder| folder.join(name)).filter(|path| path.exists());
+        credential.unwrap_or_else(|| {
+            self.config_folder.as_ref().map_or_else(|| name.to_path_buf(), |folder| folder.join(name))
+        })
+    }
+
+    /// The help for an empty file of a secret. The systemd units of the package pass an empty file for a missing credential.
+    pub fn help_with_empty(&self, path: &Path) -> String {
+        match self
+            .credentials
+            .as_ref()
+            .filter(|folder| path.parent() == Some(folder) && are_of_systemd(folder))
+        {
+            Some(folder) => {
+                let unit = folder.file_name().unwrap_or_default().to_string_lossy();
+                format!(
+                    "write the secret, on one line, to the file that LoadCredential= names in `systemctl cat \
+                     {unit}`, and restart the service. This file is systemd's copy"
+                )
+            }
+            None => "write the secret to it, on one line".to_owned(),
+        }
+    }
+
+    /// The searched folders, for a message.
+    pub fn places(&self) -> String {
+        let folder = self.config_folder.as_deref().filter(|path| !path.as_os_str().is_empty());
+        let config_folder = folder.unwrap_or(Path::new(".")).display();
+        match &self.credentials {
+            Some(folder) => format!("{} (CREDENTIALS_DIRECTORY), then {config_folder}", folder.display()),
+            None => format!("{config_folder} (CREDENTIALS_DIRECTORY is not set)"),
+        }
+    }
+}

@@ -1,5 +1,0 @@
-//! The queries of `status` and `doctor`.
-
-pub(crate) mod doctor;
-pub(crate) mod holders;
-pub(crate) mod status;
