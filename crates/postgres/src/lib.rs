@@ -15,5 +15,6 @@ pub mod operate;
 pub mod options;
 pub mod payload;
 pub mod schema;
+mod sql;
 pub mod table;
 pub mod table_name;
