@@ -1,6 +1,6 @@
 //! The world of one test: a migrated database, a ledger next to the outbox, and private topics.
 
-use postgres::schema::migrate;
+use outbox_relay::postgres::schema::migrate;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 

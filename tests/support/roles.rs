@@ -1,9 +1,9 @@
 //! The roles of a test's outbox, created by the output of `outbox-relay migrate --print-roles`, so that tests run with
 //! the privileges that users grant.
 
-use postgres::access::roles::{self, RelayRole, Sessions};
-use postgres::schema::migrate::Module;
-use postgres::table::TableName;
+use outbox_relay::postgres::access::roles::{self, RelayRole, Sessions};
+use outbox_relay::postgres::schema::migrate::Module;
+use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
 
 use super::database::{run, unique};
