@@ -3,7 +3,7 @@
 
 use outbox_relay::config::{self, default_headers};
 use outbox_relay::kafka::errors::{codes::CODES, failure};
-use outbox_relay::kafka::publishing::record;
+use outbox_relay::kafka::record;
 use outbox_relay::postgres::table::TableName;
 use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::lane::Lane;

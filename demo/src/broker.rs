@@ -4,7 +4,7 @@
 //! A partition keeps 5 MiB or 100,000 records and then drops the oldest. Nothing is stored on disk. The tests of the
 //! relay's guarantees use a real Kafka instead.
 
-use outbox_relay::kafka::errors::failure::failure;
+use outbox_relay::kafka::errors::failure;
 use outbox_relay::relay::failure::Failure;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;

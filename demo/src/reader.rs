@@ -3,7 +3,7 @@
 use super::ledger::{SharedLedger, fingerprint};
 use super::verdict::Arrived;
 use outbox_bench::kafka::consume::{Consumer, Record};
-use outbox_relay::kafka::publishing::record::EVENT_ID;
+use outbox_relay::kafka::record::EVENT_ID;
 use outbox_relay::relay::failure::Failure;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! The classification of an error, which is needed for each row if a whole batch fails.
 
 use crate::{Part, ROWS};
-use outbox_relay::kafka::errors::failure::reason;
+use outbox_relay::kafka::errors::reason;
 use outbox_relay::postgres::connection::sqlstates;
 use rdkafka::error::RDKafkaErrorCode::{
     self as Code, BrokerTransportFailure, MessageSizeTooLarge, NotLeaderForPartition, PurgeQueue,

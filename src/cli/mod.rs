@@ -27,7 +27,7 @@ pub mod version;
 use crate::config::{self, Config, DEFAULT_FILE, Findings};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use exit::Failed;
-use kafka::library::keep_openssl;
+use kafka::client::keep_openssl;
 use settings::text;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The output of `--version`, for bug reports.
 
-use kafka::library;
+use kafka::client;
 use std::sync::LazyLock;
 
 const COMPRESSIONS: [&str; 4] = ["gzip", "snappy", "lz4", "zstd"];
@@ -12,7 +12,7 @@ pub fn long() -> &'static str {
 }
 
 fn text() -> String {
-    let features = library::features();
+    let features = client::features();
     let compressions = features.iter().filter(|feature| COMPRESSIONS.contains(&feature.as_str()));
     let mut lines = vec![
         env!("CARGO_PKG_VERSION").to_owned(),
@@ -21,7 +21,7 @@ fn text() -> String {
             "built",
             &format!("by {} for {}", env!("OUTBOX_RELAY_BUILT_BY"), env!("OUTBOX_RELAY_BUILT_FOR")),
         ),
-        line("librdkafka", &library::version()),
+        line("librdkafka", &client::version()),
         line(
             "TLS",
             if features.iter().any(|feature| feature == "ssl") {

@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use kafka::envelope::Envelope;
+use kafka::headers::Envelope;
 use kafka::headers::{HEADERS, HeaderTemplate};
 use kafka::options::{Aws, Kafka, OAuth};
 use pg_outbox::topic::TopicTemplate;

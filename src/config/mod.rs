@@ -18,7 +18,7 @@ pub use ::settings::findings::{Finding, Findings, Place, Severity};
 pub use ::settings::secret::{Secret, SecretSource, are_of_systemd};
 pub use ::settings::size::{ByteSize, InvalidSize};
 pub use catalogue::{Admin, Effect, Log, Outbox, Reaper, Relay};
-pub use kafka::envelope::Envelope;
+pub use kafka::headers::Envelope;
 pub use kafka::headers::{HeaderTemplate, Part, default_headers};
 pub use kafka::options::{Aws, ClientAuthentication, Kafka, OAuth, Property};
 pub use kafka::properties;

@@ -1,6 +1,6 @@
 //! `[outbox]`: the table, and how its events become records.
 
-use kafka::envelope::EnvelopeOptions;
+use kafka::headers::EnvelopeOptions;
 use kafka::headers;
 use postgres::schema::check::columns::TopicColumn;
 use postgres::table::Columns;

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::bytes::{Reader, Writer};
-use kafka::operate::fingerprint::Fingerprint;
+use kafka::operate::reader::Fingerprint;
 use kafka::operate::reader::Record;
 
 /// The size of an entry in bytes.

@@ -6,7 +6,7 @@ use crate::kafka::consume::{Consumer, View};
 use crate::place::Route;
 use crate::postgres::load::Shape;
 use outbox_relay::config;
-use outbox_relay::kafka::publishing::record::EVENT_ID;
+use outbox_relay::kafka::record::EVENT_ID;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

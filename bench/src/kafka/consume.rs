@@ -2,8 +2,8 @@
 //! consumer group.
 
 use outbox_relay::config;
-use outbox_relay::kafka::client_config::client_config;
-use outbox_relay::kafka::errors::failure::failure;
+use outbox_relay::kafka::client::client_config;
+use outbox_relay::kafka::errors::failure;
 use outbox_relay::relay::failure::Failure;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};

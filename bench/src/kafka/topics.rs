@@ -2,8 +2,8 @@
 
 use super::consume::{METADATA_TIMEOUT, sum_of_ends};
 use outbox_relay::config;
-use outbox_relay::kafka::client_config::client_config;
-use outbox_relay::kafka::errors::failure::failure;
+use outbox_relay::kafka::client::client_config;
+use outbox_relay::kafka::errors::failure;
 use outbox_relay::relay::failure::Failure;
 use outbox_relay::relay::reason::CONFIGURATION;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication, TopicResult};
@@ -190,7 +190,7 @@ fn refusals(
             Ok(_) => {}
             Err((_, code)) if code == fine => {}
             Err((topic, code)) => {
-                return Err(outbox_relay::kafka::errors::failure::reason(code)
+                return Err(outbox_relay::kafka::errors::reason(code)
                     .failure(format!("{doing} {topic}: {code}")));
             }
         }

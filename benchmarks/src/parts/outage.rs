@@ -13,7 +13,7 @@ use outbox_bench::checking::verify::Committed;
 use outbox_bench::place::{Place, Route};
 use outbox_bench::processes::relay::Relay;
 use outbox_bench::subject::Subject;
-use outbox_relay::kafka::publishing::record::EVENT_ID;
+use outbox_relay::kafka::record::EVENT_ID;
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, Statement};
 

@@ -14,7 +14,7 @@ use outbox_bench::place::{Place, Route};
 use outbox_bench::processes::relay::Relay;
 use outbox_bench::processes::usage::Party;
 use outbox_bench::subject::Subject;
-use outbox_relay::kafka::publishing::record::EVENT_ID;
+use outbox_relay::kafka::record::EVENT_ID;
 use std::time::{Duration, Instant};
 
 const PUBLISHED: &str = "outbox_relay_published_total";

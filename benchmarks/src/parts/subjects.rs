@@ -11,7 +11,7 @@ use outbox_bench::processes::relay::Relay;
 use outbox_bench::processes::usage::Usage;
 use outbox_bench::settings::Settings;
 use outbox_bench::{BenchError, Shape};
-use outbox_relay::kafka::publishing::record::EVENT_ID;
+use outbox_relay::kafka::record::EVENT_ID;
 
 /// Creates the topics of a measurement: one topic with 12 partitions, or many with one partition each.
 pub async fn make_route(place: &Place, shape: &Shape) -> anyhow::Result<Route> {

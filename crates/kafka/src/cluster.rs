@@ -1,15 +1,11 @@
 //! The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
 
-use super::advertised::{self, Address};
-use super::client_config::{client_config, limit_silence, number};
-use super::comparison::Comparison;
-use super::errors::handshake;
-use super::publishing::context::{Context, Reports};
-use super::publishing::critical_logs::CriticalLogs;
-use super::publishing::limits::TopicLimits;
-use super::publishing::polled::PolledProducer;
-use super::publishing::producer::{KafkaProducer, METADATA_TIMEOUT, cause};
-use super::publishing::statistics::Statistics;
+use super::client::{self, Address, Comparison, client_config, limit_silence, number};
+use super::errors::explained;
+use super::limits::TopicLimits;
+use super::producer::{KafkaProducer, METADATA_TIMEOUT, PolledProducer, cause};
+use super::reports::{Context, CriticalLogs, Reports};
+use super::statistics::Statistics;
 use super::tokens::Tokens;
 use crate::headers::HeaderTemplate;
 use crate::options::{Kafka, Property};
@@ -292,14 +288,14 @@ impl KafkaCluster {
 
     /// Names the addresses that the brokers advertise and that this host cannot use.
     pub async fn unusable_addresses(&self) -> Option<Failure> {
-        advertised::unusable(&self.bootstrap_servers(), &self.advertised().await).await
+        client::unusable(&self.bootstrap_servers(), &self.advertised().await).await
     }
 
     async fn advertised(&self) -> Vec<Address> {
         // Not in the match, which would keep the settings borrowed during a reload.
         let config = client_config(&self.settings.borrow());
         match config {
-            Ok(config) => advertised::listed(config, self.tokens.clone()).await,
+            Ok(config) => client::listed(config, self.tokens.clone()).await,
             Err(_) => Vec::new(),
         }
     }
@@ -316,13 +312,7 @@ impl KafkaCluster {
                 reports.last_error().unwrap_or_else(|| format!("no response for {METADATA_TIMEOUT:?}"))
             ))
         });
-        let config = match client_config(&self.settings.borrow()) {
-            Ok(config) => config,
-            Err(failure) => return failure,
-        };
-        let error = failure.error.clone();
-        let explained = tokio::task::spawn_blocking(move || handshake::explained(&error, &config)).await;
-        Failure { error: explained.unwrap_or_else(|_| failure.error.clone()), ..failure }
+        Failure { error: explained(&failure.error), ..failure }
     }
 }
 
@@ -374,7 +364,7 @@ impl Publisher for KafkaCluster {
         if advertised.is_empty() {
             advertised = self.advertised().await;
         }
-        if let Some(failure) = advertised::all_unusable(&self.bootstrap_servers(), &advertised).await {
+        if let Some(failure) = client::all_unusable(&self.bootstrap_servers(), &advertised).await {
             return Err(failure);
         }
         // After a reload, it may have the old settings.

@@ -1,16 +1,17 @@
 //! `[outbox.headers]`: the headers of each record, as templates.
+//!
+//! `[outbox] envelope`: the headers of CloudEvents 1.0 in the binary mode of its Kafka protocol binding.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::mem;
-
-use crate::envelope::{self, Envelope, EnvelopeOptions};
+use settings::choice;
 use settings::entries::Entry;
 use settings::findings::Problem;
 use settings::nearest::nearest;
 use settings::reader::Reader;
-use settings::setting::Table;
+use settings::setting::{Setting, Table};
 use settings::values::Raw;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::mem;
 
 /// The longest name, and the longest template, in bytes.
 const BYTES_MAX: usize = 1_000;
@@ -97,7 +98,7 @@ pub fn default_headers() -> Vec<HeaderTemplate> {
 pub fn read(options: EnvelopeOptions<'_>, reader: &mut Reader) -> Vec<HeaderTemplate> {
     let entries = reader.entries.table(HEADERS.section);
     let own = own(&entries, reader);
-    let mut headers = envelope::headers(options, reader);
+    let mut headers = envelope_headers(options, reader);
     // Headers of the configuration replace the default ones. They are added to those of an envelope.
     let replaces_all = options.envelope.1 == Envelope::None && !entries.is_empty();
     headers.retain(|header| !replaces_all && !entries.contains_key(&header.name));
@@ -209,4 +210,84 @@ fn placeholder(name: &str) -> Result<Part, (String, String)> {
         None => format!("the placeholders are {{{}}}", names.collect::<Vec<_>>().join("}, {")),
     };
     Err((format!("contains the unknown placeholder {{{name}}}"), help))
+}
+
+/// The attributes whose value does not depend on the configuration. `content-type` is the binding's name of `datacontenttype`.
+const ATTRIBUTES: [(&str, &str); 6] = [
+    ("ce_specversion", "1.0"),
+    ("ce_id", "{event_id}"),
+    ("ce_type", "{event_type}"),
+    ("ce_time", "{created_at}"),
+    ("ce_subject", "{aggregate_id}"),
+    ("content-type", "application/json"),
+];
+const SOURCE: &str = "ce_source";
+
+choice! {
+    /// Which headers each record gets.
+    Envelope {
+        /// `event_id` and `event_type`, or those of `[outbox.headers]`.
+        None = "none",
+        /// The attributes of CloudEvents 1.0 in binary mode, and those of `[outbox.headers]`.
+        CloudEvents = "cloudevents",
+    }
+}
+
+/// `[outbox] envelope` and `cloudevents_source`, each with its setting.
+#[derive(Clone, Copy, Debug)]
+pub struct EnvelopeOptions<'a> {
+    /// The format.
+    pub envelope: (&'static Setting, Envelope),
+    /// The source of CloudEvents.
+    pub source: (&'static Setting, Option<&'a str>),
+}
+
+/// The headers that a record has without `[outbox.headers]`.
+fn envelope_headers(options: EnvelopeOptions<'_>, reader: &mut Reader) -> Vec<HeaderTemplate> {
+    let EnvelopeOptions { envelope: (setting, envelope), source: (source, text) } = options;
+    match (envelope, text) {
+        (Envelope::None, None) => default_headers(),
+        (Envelope::None, Some(_)) => {
+            let message = format!("{source} is set, but [outbox] envelope is not \"cloudevents\"");
+            reader.warn(source, Problem::new(message, "set envelope = \"cloudevents\", or remove it"));
+            default_headers()
+        }
+        (Envelope::CloudEvents, None) => {
+            if reader.whole {
+                let message = format!("{source} is missing, but CloudEvents require a source");
+                let help = "set it, for example cloudevents_source = \"/shop\"";
+                reader.error(setting, Problem::new(message, help));
+            }
+            attributes()
+        }
+        (Envelope::CloudEvents, Some(text)) => {
+            let value = value(text).unwrap_or_else(|(what, help)| {
+                reader.error(source, Problem::new(format!("{source} {what}"), help));
+                Vec::new()
+            });
+            let mut headers = attributes();
+            headers.push(HeaderTemplate { name: SOURCE.to_owned(), value });
+            headers
+        }
+    }
+}
+
+fn attributes() -> Vec<HeaderTemplate> {
+    let template = |(name, value): &(&str, &str)| {
+        let value = parse(value).unwrap_or_default();
+        HeaderTemplate { name: (*name).to_owned(), value }
+    };
+    ATTRIBUTES.iter().map(template).collect()
+}
+
+/// A source is a URI reference that is not empty (CloudEvents 1.0.2, "source").
+fn value(text: &str) -> Result<Vec<Part>, (String, String)> {
+    let value = parse(text)?;
+    let is_literal = |c: char| c.is_ascii_graphic() && !"<>\"\\^`{|}".contains(c);
+    let legal = |part: &Part| !matches!(part, Part::Text(text) if !text.chars().all(is_literal));
+    if value.is_empty() || !value.iter().all(legal) {
+        let help = "for example \"/shop\" or \"https://shop.example.com/{aggregate_type}\"";
+        return Err(("is not a URI reference".to_owned(), help.to_owned()));
+    }
+    Ok(value)
 }

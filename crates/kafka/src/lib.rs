@@ -1,18 +1,23 @@
-//! All use of Kafka: [`cluster`] opens producers, [`publishing`] sends records, and [`errors`] maps errors to reasons.
+//! All use of Kafka: [`cluster`] opens producers, [`producer`] sends
+//! [records](record) and takes the reports of the brokers, and [`errors`] maps errors to reasons.
 
 #![warn(unreachable_pub)]
 #![allow(rustdoc::private_intra_doc_links)] // the documentation is for people who work on the code
 
-mod advertised;
-pub mod client_config;
+pub mod client;
 pub mod cluster;
-pub mod comparison;
-pub mod envelope;
 pub mod errors;
 pub mod headers;
-pub mod library;
+mod limits;
+mod login;
+#[cfg(feature = "aws")]
+mod msk;
+mod oauth;
 pub mod operate;
 pub mod options;
+pub mod producer;
 pub mod properties;
-pub mod publishing;
+pub mod record;
+mod reports;
+mod statistics;
 mod tokens;

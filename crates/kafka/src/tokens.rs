@@ -3,27 +3,21 @@
 //! librdkafka requests a token when a producer is created, and again after four fifths of the token's lifetime. It does so on
 //! the thread that delivers reports, which must not wait long. So a token that is still valid is renewed on another thread,
 //! and returned if the new one does not arrive soon. librdkafka then asks again before it expires.
+//!
+//! There is one [`TokenSource`] for each way to get a token.
 
-mod endpoint;
-pub(crate) mod https;
-#[cfg(feature = "aws")]
-mod msk;
-mod source;
-
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-use rdkafka::client::OAuthToken;
-
-use self::endpoint::Endpoint;
-use self::source::{TokenError, TokenSource};
+use crate::oauth::Endpoint;
 use crate::options::{Aws, Kafka};
+use rdkafka::client::OAuthToken;
 use relay::failure::Failure;
 #[cfg(not(feature = "aws"))]
 use relay::reason::CONFIGURATION;
 use settings::secret::Secret;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fmt, thread};
+use tokio::runtime;
 
 /// A token counts as expired this long before its end.
 const LEAST_LEFT: Duration = Duration::from_secs(1);
@@ -184,4 +178,52 @@ fn signer(_: &Aws) -> Result<Box<dyn TokenSource>, Failure> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The limit for one request.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Issues tokens. Reads secrets again for each one.
+pub(super) trait TokenSource: Send + Sync {
+    /// A new token. Blocks the thread for at most [`TIMEOUT`].
+    fn request(&self) -> Result<Issued, TokenError>;
+
+    /// The user's name in librdkafka. Brokers read the name from the token.
+    fn principal(&self) -> &str;
+
+    /// What to check if there is no token.
+    fn remedy(&self) -> &'static str;
+}
+
+pub(super) struct Issued {
+    pub(super) token: Secret,
+    /// Counts from the time of the request.
+    pub(super) lifetime: Duration,
+}
+
+/// Why there is no token. It contains no token and no secret.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("no token from {origin}: {problem}")]
+pub(crate) struct TokenError {
+    origin: String,
+    problem: Problem,
+}
+
+/// What is wrong, as the end of a sentence, with a remedy.
+pub(super) type Problem = String;
+
+/// Runs a request on this thread, for at most [`TIMEOUT`].
+pub(super) fn run(
+    origin: &dyn fmt::Display,
+    request: impl Future<Output = Result<Issued, Problem>>,
+) -> Result<Issued, TokenError> {
+    let issued = match runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            let answer = runtime.block_on(async { tokio::time::timeout(TIMEOUT, request).await });
+            runtime.shutdown_background(); // a name may still be resolving
+            answer.unwrap_or_else(|_| Err(format!("no response within {TIMEOUT:?}")))
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    issued.map_err(|problem| TokenError { origin: origin.to_string(), problem })
 }

@@ -6,7 +6,7 @@ use super::plan::{Password, Plan};
 use crate::cli::exit::Failed;
 use crate::cli::migrate::failed;
 use crate::cli::terminal::output;
-use kafka::operate::new_topic::Mode;
+use kafka::operate::topics::Mode;
 use postgres::schema::migrate;
 
 /// The password file comes first, because a role whose password is lost cannot be used. The configuration comes last.

@@ -8,7 +8,7 @@ use crate::cli::migrate::failed;
 use crate::cli::one_shot;
 use crate::config::{self, Config, Draft, DraftPassword, Secret, environment};
 use deadpool_postgres::Object;
-use kafka::operate::new_topic::{Mode, Topics};
+use kafka::operate::topics::{Mode, Topics};
 use postgres::access::new_roles::{self, Creator, NewRoles};
 use postgres::connection::server_error::ServerError;
 use postgres::connection::session::check_settings;

@@ -17,7 +17,7 @@ use super::{ConfigFile, block_on, check_config, load};
 use crate::config::properties::is_secret;
 use crate::config::{Secret, TableName};
 use clap::Args;
-use kafka::operate::new_topic::Shape;
+use kafka::operate::topics::Shape;
 use owner::OwnerUrl;
 use pg_outbox::topic::check_topic;
 use postgres::access::roles::{RelayRole, Sessions};

@@ -8,7 +8,7 @@ use crate::cli::terminal::progress::Progress;
 use crate::config::Config;
 use crate::verify::entry::{ENTRY_BYTES, Entry, Expected, Known, Row};
 use crate::verify::sorter::Sorter;
-use kafka::operate::fingerprint;
+use kafka::operate::reader;
 use kafka::operate::reader::ReadError;
 use postgres::operate::outbox_rows::{
     Bounds, HistoryRange, HistoryRow, OtherId, OtherIds, PostgresHistory, Recorded,
@@ -131,7 +131,7 @@ impl<'a> Collector<'a> {
             return Ok(None);
         };
         let Some(place) = self.topics.place(&name).await? else { return Ok(None) };
-        let Ok(fingerprint) = fingerprint::of_event(&row.event, &outbox.headers, self.record_bytes_max)
+        let Ok(fingerprint) = reader::of_event(&row.event, &outbox.headers, self.record_bytes_max)
         else {
             self.unpublishable += 1;
             return Ok(None);

@@ -14,7 +14,7 @@ use crate::verify::judge::{Judge, unknown};
 use crate::verify::scope::{CLOCKS_DIFFER_US, Partition, Scope, Topic};
 use crate::verify::sorter::Sorter;
 use kafka::cluster::KafkaCluster;
-use kafka::operate::inspect::Inspector;
+use kafka::operate::topics::Inspector;
 use kafka::operate::reader::Record;
 use kafka::operate::reader::{PartitionRead, ReadError, TopicRead, TopicReader};
 use std::path::PathBuf;

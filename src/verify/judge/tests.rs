@@ -2,7 +2,7 @@ use super::super::findings::Unjudged;
 use super::super::scope::{CLOCKS_DIFFER_US, Partition, Topic};
 use super::super::sorter::Sorter;
 use super::*;
-use kafka::operate::fingerprint::Fingerprint;
+use kafka::operate::reader::Fingerprint;
 
 /// A time in the range.
 const NOON: i64 = 1_000 * CLOCKS_DIFFER_US;

@@ -1,7 +1,7 @@
 //! `docs/error-codes.md` contains the tables of the code. `make docs` writes it.
 
 use crate::support::rendered;
-use kafka::errors::codes::CODES;
+use kafka::errors::CODES;
 use postgres::connection::sqlstates::SQLSTATES;
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::types::RDKafkaRespErr;

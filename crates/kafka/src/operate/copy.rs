@@ -1,8 +1,8 @@
 //! Publishes events to a topic of the operator's choice, for `replay --to-topic`.
 
 use crate::cluster::KafkaCluster;
-use crate::errors::failure::reason;
-use crate::publishing::producer::KafkaProducer;
+use crate::errors::reason;
+use crate::producer::KafkaProducer;
 use rdkafka::error::RDKafkaErrorCode;
 use relay::event::Event;
 use relay::failure::{Failure, FailureKind};

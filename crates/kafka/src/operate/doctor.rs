@@ -1,9 +1,9 @@
 //! The Kafka checks of `outbox-relay doctor`. They publish nothing.
 
 use crate::cluster::KafkaCluster;
-use crate::operate::inspect::{Described, Inspector, TopicSettings, Unknown};
+use crate::limits;
+use crate::operate::topics::{Described, Inspector, TopicSettings, Unknown};
 use crate::options::{Kafka, Property};
-use crate::publishing::limits;
 use relay::failure::{Failure, FailureKind};
 use relay::publisher::Publisher;
 use relay::reason::{CLUSTER_AUTHORIZATION, UNKNOWN_TOPIC, remedy};

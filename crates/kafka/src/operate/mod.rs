@@ -2,8 +2,5 @@
 
 pub mod copy;
 pub mod doctor;
-pub mod fingerprint;
-pub mod inspect;
-pub mod new_topic;
 pub mod reader;
-pub(crate) mod timestamp;
+pub mod topics;

@@ -1,22 +1,31 @@
 //! Reads topics from a point in time to their ends, for `verify`. It joins no consumer group and commits no offsets.
+//!
+//! The part of a partition that is read.
+//!
+//! The consumer's settings and callbacks.
+//!
+//! The digests by which `verify` compares a row with its record.
 
-mod client;
-mod partition;
-
-pub use partition::Progress;
-
-use crate::operate::fingerprint;
-use crate::operate::fingerprint::Fingerprint;
+use crate::errors::failure;
+use crate::headers::HeaderTemplate;
 use crate::options::Kafka;
-use crate::publishing::producer::METADATA_TIMEOUT;
-use client::Client;
-use partition::Partition;
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use crate::producer::METADATA_TIMEOUT;
+use crate::tokens::Tokens;
+use crate::client::client_config;
+use crate::record;
+use openssl::sha::Sha256;
+use rdkafka::ClientConfig;
+use rdkafka::client::{ClientContext, OAuthToken};
+use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
-use relay::failure::{Failure, FailureKind};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use relay::event::Event;
+use relay::failure::{Failure, FailureKind, Rejection};
 use relay::reason::{NO_ANSWER, TOPIC_AUTHORIZATION, UNKNOWN_TOPIC};
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -80,7 +89,7 @@ pub struct PartitionRead {
 impl TopicReader {
     /// A reader that finds the event id in this header. Connects in the background.
     pub fn new(settings: &Kafka, id_header: &str) -> Result<TopicReader, Failure> {
-        Ok(TopicReader { consumer: client::consumer(settings)?, id_header: id_header.to_owned() })
+        Ok(TopicReader { consumer: consumer(settings)?, id_header: id_header.to_owned() })
     }
 
     /// The number of partitions of a topic; 0 if it does not exist.
@@ -110,9 +119,7 @@ impl TopicReader {
         let doing = format!("reading topic {topic}");
         let mut parts = self.find_range(topic, partitions, since_us)?;
         progress.begin(topic, parts.iter().map(Partition::left).sum());
-        self.consumer
-            .assign(&partition::unread(topic, &parts))
-            .map_err(|error| kafka(topic, &doing, &error))?;
+        self.consumer.assign(&unread(topic, &parts)).map_err(|error| kafka(topic, &doing, &error))?;
         let (mut records, mut last_record, mut last_error) = (0, Instant::now(), None);
         while parts.iter().any(|part| !part.is_done()) {
             match self.consumer.poll(WAIT) {
@@ -126,7 +133,7 @@ impl TopicReader {
                     }
                     if part.is_done() {
                         // It would deliver newer records. If pausing fails, they are ignored.
-                        let _ = self.consumer.pause(&partition::list(topic, [message.partition()]));
+                        let _ = self.consumer.pause(&list(topic, [message.partition()]));
                     }
                 }
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
@@ -165,7 +172,7 @@ fn record(topic: u32, message: &BorrowedMessage<'_>) -> Record {
         partition: message.partition() as u32,
         offset: message.offset(),
         at_us: micros(message),
-        fingerprint: fingerprint::of_message(message),
+        fingerprint: of_message(message),
     }
 }
 
@@ -184,9 +191,332 @@ fn tolerated(topic: &str, doing: &str, error: &KafkaError) -> Result<Option<Fail
 }
 
 fn kafka(topic: &str, doing: &str, error: &KafkaError) -> ReadError {
-    let failure = crate::errors::failure::failure(doing, error);
+    let failure = failure(doing, error);
     if failure.reason == TOPIC_AUTHORIZATION.word {
         return ReadError::Denied(topic.to_owned());
     }
     ReadError::Kafka(failure)
+}
+
+/// Receives the progress of the reading.
+pub trait Progress {
+    /// A topic with about this many records begins.
+    fn begin(&self, topic: &str, records: u64);
+    /// More records were read.
+    fn advance(&self, records: u64);
+}
+
+/// Offsets from `next` to `end`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Partition {
+    next: i64,
+    end: i64,
+    is_truncated: bool,
+    first_us: Option<i64>,
+    has_gaps: bool,
+    /// The partition's leader has confirmed the end, and the rest is read again.
+    end_is_confirmed: bool,
+}
+
+impl TopicReader {
+    /// The records of each partition from this time to its present end, and the record before them.
+    pub(super) fn find_range(
+        &self,
+        topic: &str,
+        partitions: u32,
+        since_us: i64,
+    ) -> Result<Vec<Partition>, ReadError> {
+        let doing = format!("reading the offsets of topic {topic}");
+        let failed = |error| kafka(topic, &doing, &error);
+        let mut times = list(topic, 0..partitions as i32);
+        // Kafka has no negative times.
+        let since_ms = (since_us / MICROSECONDS).max(0);
+        times.set_all_offsets(Offset::Offset(since_ms)).map_err(failed)?;
+        let starts = self.consumer.offsets_for_times(times, METADATA_TIMEOUT).map_err(failed)?;
+        let mut parts = Vec::new();
+        for partition in 0..partitions as i32 {
+            let (low, end) =
+                self.consumer.fetch_watermarks(topic, partition, METADATA_TIMEOUT).map_err(failed)?;
+            let start = starts.find_partition(topic, partition);
+            if let Some(start) = &start {
+                start.error().map_err(failed)?;
+            }
+            let start = match start.map(|start| start.offset()) {
+                Some(Offset::Offset(offset)) => offset,
+                // No record is that late.
+                _ => end,
+            };
+            parts.push(Partition::new(low, start, end));
+        }
+        Ok(parts)
+    }
+
+    /// The client has reached the end of the partition before the offset that was its end. Either the last offsets have no
+    /// records, or the partition has a new leader that does not know yet that they are committed.
+    pub(super) fn check_end(
+        &self,
+        topic: &str,
+        partition: i32,
+        part: &mut Partition,
+    ) -> Result<(), ReadError> {
+        if part.end_is_confirmed {
+            part.skip_rest();
+            return Ok(());
+        }
+        let doing = format!("reading the end of topic {topic}");
+        let failed = |error| kafka(topic, &doing, &error);
+        let (_, end) = self.consumer.fetch_watermarks(topic, partition, METADATA_TIMEOUT).map_err(failed)?;
+        part.end_is_confirmed = end >= part.end;
+        // The client does not report the same end twice.
+        self.consumer.seek(topic, partition, Offset::Offset(part.next), METADATA_TIMEOUT).map_err(failed)
+    }
+}
+
+impl Partition {
+    /// From `low`, its first offset, to `end`. The range begins at `start`.
+    fn new(low: i64, start: i64, end: i64) -> Partition {
+        let start = start.clamp(low, end);
+        Partition {
+            next: (start - 1).max(low),
+            end,
+            is_truncated: low > 0 && start == low,
+            first_us: None,
+            has_gaps: false,
+            end_is_confirmed: false,
+        }
+    }
+
+    pub(super) fn left(&self) -> u64 {
+        (self.end - self.next).unsigned_abs()
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.next >= self.end
+    }
+
+    /// No records are left before the end.
+    fn skip_rest(&mut self) {
+        self.has_gaps |= !self.is_done();
+        self.next = self.end;
+    }
+
+    /// Whether the record at this offset belongs to the range.
+    pub(super) fn take(&mut self, offset: i64, at_us: i64) -> bool {
+        if offset < self.next || offset >= self.end {
+            if offset >= self.end {
+                self.skip_rest();
+            }
+            return false;
+        }
+        self.has_gaps |= offset > self.next;
+        self.end_is_confirmed = false;
+        self.first_us.get_or_insert(at_us);
+        self.next = offset + 1;
+        true
+    }
+
+    pub(super) fn result(&self) -> PartitionRead {
+        let Partition { is_truncated, first_us, has_gaps, .. } = *self;
+        PartitionRead { is_truncated, first_us, has_gaps }
+    }
+}
+
+/// The partitions that have records to read, with their first offsets.
+pub(super) fn unread(topic: &str, parts: &[Partition]) -> TopicPartitionList {
+    let mut unread = TopicPartitionList::new();
+    for (partition, part) in (0..).zip(parts).filter(|(_, part)| !part.is_done()) {
+        unread
+            .add_partition(topic, partition)
+            .set_offset(Offset::Offset(part.next))
+            .unwrap_or_else(|error| unreachable!("{error}: an offset is never negative"));
+    }
+    unread
+}
+
+pub(super) fn list(topic: &str, partitions: impl IntoIterator<Item = i32>) -> TopicPartitionList {
+    let mut list = TopicPartitionList::new();
+    for partition in partitions {
+        list.add_partition(topic, partition);
+    }
+    list
+}
+
+/// The largest response to a fetch. Larger records are fetched too.
+const FETCH_BYTES: usize = 8 * 1024 * 1024;
+/// What a response has in addition to its records.
+const RESPONSE_OVERHEAD: usize = 512;
+/// How long to wait for the first token. librdkafka requests it as soon as the client exists.
+const TOKEN_WAIT: Duration = Duration::from_millis(100);
+
+pub(super) fn consumer(settings: &Kafka) -> Result<BaseConsumer<Client>, Failure> {
+    let mut config = client_config(settings)?;
+    let fetch_bytes = fetch_bytes(&config).to_string();
+    config
+        // librdkafka requires it. No group is joined, because the partitions are assigned.
+        .set("group.id", "outbox-relay-verify")
+        .set("enable.auto.commit", "false")
+        .set("enable.auto.offset.store", "false")
+        // Records that were deleted before they were read must not be skipped.
+        .set("auto.offset.reset", "error")
+        // The relay publishes without transactions, so those of other producers need not be awaited.
+        .set("isolation.level", "read_uncommitted")
+        .set("enable.partition.eof", "true")
+        .set("queued.max.messages.kbytes", "16384")
+        .set("fetch.max.bytes", fetch_bytes);
+    let context = Client { tokens: Tokens::of(settings)? };
+    let consumer = BaseConsumer::from_config_and_context(&config, context)
+        .map_err(|error| failure("creating a consumer", &error))?;
+    if settings.uses_tokens() {
+        // The token is fetched while the consumer is polled.
+        let _ = consumer.poll(TOKEN_WAIT);
+    }
+    Ok(consumer)
+}
+
+/// A response must fit into the user's `receive.message.max.bytes`.
+fn fetch_bytes(config: &ClientConfig) -> usize {
+    let response_max = config.get("receive.message.max.bytes").and_then(|value| value.parse::<usize>().ok());
+    response_max.map_or(FETCH_BYTES, |most| FETCH_BYTES.min(most.saturating_sub(RESPONSE_OVERHEAD)))
+}
+
+pub(super) struct Client {
+    /// For SASL OAUTHBEARER.
+    tokens: Option<Arc<Tokens>>,
+}
+
+impl ClientContext for Client {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
+        let tokens = self.tokens.as_ref().ok_or("neither [kafka.oauth] nor [kafka.aws] is set")?;
+        Ok(tokens.get()?)
+    }
+
+    fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
+        tracing::debug!(target: "librdkafka", "{facility}: {message}");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(target: "librdkafka", "{error}: {reason}");
+    }
+}
+
+impl ConsumerContext for Client {}
+
+/// Digests of the parts of a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fingerprint {
+    pub key: [u8; 16],
+    /// A tombstone has a different digest from an empty value.
+    pub value: [u8; 16],
+    /// Names and values, in their order.
+    pub headers: [u8; 16],
+}
+
+/// The fingerprint of the record that the relay publishes for a row.
+pub fn of_event<E: Event>(
+    event: &E,
+    templates: &[HeaderTemplate],
+    record_bytes_max: usize,
+) -> Result<Fingerprint, Rejection> {
+    let record = record::record(event, templates, record_bytes_max)?;
+    Ok(fingerprint(Some(record.key), record.value, Some(&record.headers)))
+}
+
+/// The fingerprint of a record in Kafka.
+pub(crate) fn of_message(message: &BorrowedMessage<'_>) -> Fingerprint {
+    fingerprint(message.key(), message.payload(), message.headers())
+}
+
+fn fingerprint(key: Option<&[u8]>, value: Option<&[u8]>, headers: Option<&impl Headers>) -> Fingerprint {
+    Fingerprint {
+        key: digest([key]),
+        value: digest([value]),
+        headers: digest(
+            headers
+                .into_iter()
+                .flat_map(Headers::iter)
+                .flat_map(|header| [Some(header.key.as_bytes()), header.value]),
+        ),
+    }
+}
+
+/// A part that is missing differs from an empty one, and no two lists of parts have the same bytes.
+fn digest<'a>(parts: impl IntoIterator<Item = Option<&'a [u8]>>) -> [u8; 16] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        let length = part.map_or(u64::MAX, |bytes| bytes.len() as u64);
+        hash.update(&length.to_be_bytes());
+        hash.update(part.unwrap_or_default());
+    }
+    let mut half = [0; 16];
+    half.copy_from_slice(&hash.finish()[..16]);
+    half
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdkafka::message::{Header, OwnedHeaders};
+
+    fn part(next: i64, end: i64) -> Partition {
+        Partition { next, ..Partition::new(0, 0, end) }
+    }
+
+    #[test]
+    fn record_before_the_range_is_read_too() {
+        let first = |low, start, end| {
+            let part = Partition::new(low, start, end);
+            (part.next, part.is_truncated)
+        };
+        assert_eq!(first(0, 0, 8), (0, false));
+        assert_eq!(first(0, 5, 8), (4, false));
+        assert_eq!(first(0, 8, 8), (7, false), "no record is in the range");
+        assert_eq!(first(3, 3, 8), (3, true));
+        assert_eq!(first(3, 1, 8), (3, true), "records expired meanwhile");
+        assert_eq!(first(3, 4, 8), (3, false));
+        assert_eq!(first(8, 8, 8), (8, true));
+    }
+
+    #[test]
+    fn records_of_the_range_are_taken_once() {
+        let mut part = part(5, 8);
+        assert!(!part.take(4, 1), "before the range");
+        assert!(part.take(5, 2) && !part.take(5, 2));
+        assert_eq!((part.left(), part.has_gaps, part.first_us), (2, false, Some(2)));
+        assert!(part.take(7, 3) && part.has_gaps && part.is_done());
+        assert!(!part.take(8, 4), "after the range");
+        assert_eq!(part.left(), 0);
+    }
+
+    #[test]
+    fn record_after_the_end_ends_the_range() {
+        let mut part = part(5, 8);
+        assert!(!part.take(9, 1) && part.is_done() && part.has_gaps);
+    }
+
+    #[test]
+    fn every_difference_changes_the_digest() {
+        let headers = |list: &[(&str, Option<&str>)]| {
+            let all = list
+                .iter()
+                .fold(OwnedHeaders::new(), |all, (key, value)| all.insert(Header { key, value: *value }));
+            fingerprint(None, None, Some(&all)).headers
+        };
+        let lists = [
+            headers(&[]),
+            headers(&[("a", None)]),
+            headers(&[("a", Some(""))]),
+            headers(&[("a", Some("b"))]),
+            headers(&[("ab", Some(""))]),
+            headers(&[("a", Some("b")), ("c", Some("d"))]),
+            headers(&[("c", Some("d")), ("a", Some("b"))]),
+        ];
+        for (at, digest) in lists.iter().enumerate() {
+            assert!(!lists[..at].contains(digest), "{at}");
+        }
+        let value = |value| fingerprint(None, value, None::<&OwnedHeaders>).value;
+        assert_ne!(value(None), value(Some(b"")));
+        assert_eq!(headers(&[]), fingerprint(None, None, None::<&OwnedHeaders>).headers);
+    }
 }

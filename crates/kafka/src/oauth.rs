@@ -2,20 +2,30 @@
 //!
 //! A response has at most [`ANSWER_BYTES_MAX`]. The client does not follow redirects, which could send the secret to another
 //! host. No error contains a token or a secret.
+//!
+//! The connections of token sources: TCP, and TLS with verified certificates. They use no proxy.
 
-use std::time::Duration;
-
+use crate::options::{ClientAuthentication, OAuth};
+use crate::tokens::{self, Issued, Problem, TokenError, TokenSource};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use hyper::{Request, StatusCode};
+use hyper::{Request, StatusCode, Uri};
+use hyper_openssl::client::legacy::HttpsConnector;
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-
-use super::https;
-use super::source::{self, Issued, Problem, TokenError, TokenSource};
-use crate::options::{ClientAuthentication, OAuth};
+use openssl::error::ErrorStack;
+use openssl::ssl::{self, ConnectConfiguration, SslConnector, SslMethod, SslVersion};
+use openssl::x509::X509;
+use openssl::x509::store::{X509Store, X509StoreBuilder};
+use settings::certificates;
 use settings::secret::Secret;
+use std::error::Error;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
 
 const ANSWER_BYTES_MAX: usize = 64 * 1_024;
 const LIFETIME_DEFAULT: Duration = Duration::from_secs(300);
@@ -26,7 +36,7 @@ pub(super) struct Endpoint(pub(super) OAuth);
 
 impl TokenSource for Endpoint {
     fn request(&self) -> Result<Issued, TokenError> {
-        source::run(&*self.0.token_url, exchange(&self.0))
+        tokens::run(&*self.0.token_url, exchange(&self.0))
     }
 
     fn principal(&self) -> &str {
@@ -43,10 +53,10 @@ async fn exchange(settings: &OAuth) -> Result<Issued, Problem> {
         .client_secret
         .read()
         .map_err(|error| format!("the client secret cannot be read: {error}"))?;
-    let connector = https::connector(settings.ca_location.as_deref(), None)?;
+    let connector = connector(settings.ca_location.as_deref(), None)?;
     let client = Client::builder(TokioExecutor::new()).build(connector);
     let response = client.request(grant(settings, &secret)?).await;
-    let response = response.map_err(|error| https::unanswered(&error, "[kafka.oauth] ca_location"))?;
+    let response = response.map_err(|error| unanswered(&error, "[kafka.oauth] ca_location"))?;
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     let body =
@@ -122,6 +132,76 @@ fn form_encode(text: &str) -> String {
         .collect()
 }
 
+/// Connects with TCP, and with TLS if the URL is `https`. Trusts the authorities in the file or, without one, those of the
+/// system.
+pub(super) fn connector(
+    ca_location: Option<&Path>,
+    connect_timeout: Option<Duration>,
+) -> Result<HttpsConnector<HttpConnector>, Problem> {
+    let unusable = |error: ErrorStack| format!("TLS cannot be set up: {error}");
+    let mut tls = SslConnector::builder(SslMethod::tls_client()).map_err(unusable)?;
+    tls.set_min_proto_version(Some(SslVersion::TLS1_2)).map_err(unusable)?;
+    if let Some(path) = ca_location {
+        let trusted = authorities(path);
+        let trusted =
+            trusted.map_err(|error| format!("ca_location: {} is invalid: {error}", path.display()))?;
+        tls.set_cert_store(trusted);
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_connect_timeout(connect_timeout);
+    let mut connector = HttpsConnector::with_connector(tcp, tls).map_err(unusable)?;
+    connector.set_callback(verify_ipv6);
+    Ok(connector)
+}
+
+/// Trusts only the certificate authorities in a file. An error never contains the content of the file.
+fn authorities(path: &Path) -> io::Result<X509Store> {
+    let none = || io::Error::new(io::ErrorKind::InvalidData, "it contains no PEM certificate");
+    let found = X509::stack_from_pem(&std::fs::read(path)?).ok();
+    let mut store = X509StoreBuilder::new()?;
+    for certificate in found.filter(|found| !found.is_empty()).ok_or_else(none)? {
+        store.add_cert(certificate)?;
+    }
+    Ok(store.build())
+}
+
+/// Works around the connector, which treats the brackets of an IPv6 address as part of the name.
+fn verify_ipv6(tls: &mut ConnectConfiguration, endpoint: &Uri) -> Result<(), ErrorStack> {
+    let address = endpoint.host().and_then(|host| host.strip_prefix('[')?.strip_suffix(']'));
+    if let Some(address) = address.and_then(|address| address.parse::<IpAddr>().ok()) {
+        tls.set_use_server_name_indication(false);
+        tls.set_verify_hostname(false);
+        tls.param_mut().set_ip(address)?;
+    }
+    Ok(())
+}
+
+/// Why there was no answer. The errors of the HTTP client are general; their sources have the cause. `authorities` names the
+/// place of the trusted authorities.
+pub(super) fn unanswered(error: &hyper_util::client::legacy::Error, authorities: &str) -> Problem {
+    let mut cause: &dyn Error = error;
+    while let Some(source) = cause.source() {
+        if source.downcast_ref::<ssl::Error>().is_some() {
+            return insecure(&cause.to_string(), authorities); // includes why a certificate was refused
+        }
+        cause = source;
+    }
+    if error.is_connect() {
+        format!("it is unreachable: {cause}")
+    } else {
+        format!("it sent an invalid HTTP response: {cause}")
+    }
+}
+
+fn insecure(error: &str, authorities: &str) -> Problem {
+    let text = format!("TLS connection failed: {error}");
+    match certificates::remedy(&text) {
+        Some(remedy) => format!("{text}. Fix: {remedy} ({authorities})"),
+        None => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,5 +246,13 @@ mod tests {
     #[test]
     fn special_characters_in_a_form_are_encoded() {
         assert_eq!(form_encode("a b&c=d/é*"), "a%20b%26c%3Dd%2F%C3%A9*");
+    }
+
+    #[test]
+    fn a_file_without_a_certificate_is_an_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, "-----BEGIN NOTHING-----").unwrap();
+        assert!(authorities(file.path()).is_err());
+        assert!(authorities(Path::new("/absent/ca.pem")).is_err());
     }
 }

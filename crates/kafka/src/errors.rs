@@ -5,7 +5,10 @@
 //! about internal topics, whose names are valid. "Duplicate sequence number" (46) does not tell which record is stored.
 
 use rdkafka::error::RDKafkaErrorCode::{self as Code, *};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use relay::failure::Failure;
 use relay::reason::*;
+use settings::certificates;
 
 /// The error codes of each reason that has any.
 pub const CODES: &[(&Reason, &[Code])] = &[
@@ -177,6 +180,38 @@ const NOT_FOR_PRODUCERS: &[Code] = &[
     TelemetryTooLarge,
 ];
 
+/// The reason of this error code, or unknown if the table does not list it.
+pub fn reason(code: RDKafkaErrorCode) -> &'static Reason {
+    CODES.iter().find(|(_, codes)| codes.contains(&code)).map_or(&UNKNOWN, |(reason, _)| *reason)
+}
+
+/// The failure of a client error. `what` is the action that failed.
+pub fn failure(what: &str, error: &KafkaError) -> Failure {
+    let text = match error {
+        KafkaError::MessageProduction(code) => code.to_string(),
+        error => error.to_string(),
+    };
+    error.rdkafka_error_code().map_or(&UNKNOWN, reason).failure(format!("{what} failed: {text}"))
+}
+
+/// What librdkafka adds if it notices in the handshake that the broker has closed the connection, but not if it does a moment
+/// later.
+const PLAINTEXT: &str = "connecting to a PLAINTEXT broker listener?";
+
+/// Adds the probable cause to an error about a handshake, and a remedy if it is about a certificate. Returns other errors
+/// unchanged.
+pub(crate) fn explained(error: &str) -> String {
+    let closed = error.contains("Disconnected") && error.contains("SSL_HANDSHAKE");
+    let text = match closed && !error.contains(PLAINTEXT) {
+        true => format!("{error}: {PLAINTEXT}"),
+        false => error.to_owned(),
+    };
+    match certificates::remedy(&text) {
+        Some(remedy) => format!("{text}. Fix: {remedy}"),
+        None => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,5 +259,28 @@ mod tests {
         let guilty = [MessageSizeTooLarge, MessageBatchTooLarge, InvalidRecord, InvalidDifferentRecord];
         assert_eq!(of(FailureKind::Row), guilty);
         assert!(of(FailureKind::Unknown).contains(&NoError), "an error without a code is no acknowledgement");
+    }
+
+    #[test]
+    fn a_code_that_is_not_listed_is_unknown() {
+        assert_eq!(*reason(End), UNKNOWN);
+        let without_code = failure("testing", &KafkaError::Canceled);
+        assert_eq!((without_code.kind, without_code.reason), (FailureKind::Unknown, "unknown"));
+    }
+
+    #[test]
+    fn a_connection_that_is_closed_during_the_handshake_may_lead_to_a_listener_without_tls() {
+        let error = "ssl://127.0.0.1:1/bootstrap: Disconnected: SSL connection closed by peer (after 25ms in state SSL_HANDSHAKE)";
+        assert_eq!(explained(error), format!("{error}: {PLAINTEXT}"));
+        let complete = format!(
+            "ssl://127.0.0.1:1/bootstrap: SSL handshake failed: Disconnected: {PLAINTEXT} (after 5ms in state SSL_HANDSHAKE)"
+        );
+        assert_eq!(explained(&complete), complete);
+    }
+
+    #[test]
+    fn an_error_that_is_not_about_a_certificate_is_unchanged() {
+        let error = "ssl://127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused";
+        assert_eq!(explained(error), error);
     }
 }

@@ -1,16 +1,8 @@
 //! `[kafka]`: the cluster, and librdkafka properties.
 
-mod aws;
-mod oauth;
-mod tokens;
-
-use std::collections::BTreeMap;
-use std::io;
-use std::num::NonZeroU16;
-
+use crate::login::{self, TokenSection};
+pub use crate::login::{Aws, ClientAuthentication, OAuth, TokenUrl};
 use crate::properties;
-pub use aws::Aws;
-pub use oauth::{ClientAuthentication, OAuth, TokenUrl};
 use settings::entries::Entry;
 use settings::findings::{Place, Problem};
 use settings::nearest::nearest;
@@ -20,9 +12,10 @@ use settings::section;
 use settings::setting::Fallback::Required;
 use settings::setting::Kind::Text;
 use settings::setting::{Section, Setting, Table};
-use settings::values::Value;
-use settings::values::is_loopback;
-use tokens::TokenSection;
+use settings::values::{Value, is_loopback};
+use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZeroU16;
 
 section! {
     "kafka" Kafka,
@@ -169,7 +162,7 @@ fn check_together(
     match &tokens {
         Some(tokens) => tokens.check(&protocol, chosen, properties, entries, reader),
         None if uses_sasl && chosen.eq_ignore_ascii_case(OAUTHBEARER) => {
-            reader.findings.error(login, tokens::missing());
+            reader.findings.error(login, login::missing());
         }
         None => {}
     }

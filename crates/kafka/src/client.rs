@@ -1,20 +1,132 @@
+//! The settings that the clients of a cluster share.
+//!
+//! The Kafka client in this binary: its version and its features.
+//!
+//! Compares the ID of the cluster that a producer has reached, before anything is published on that producer.
+//!
 //! Names the advertised broker addresses that this host cannot use. Bootstrap connections work without them, and librdkafka
 //! does not reliably report them.
 
-use crate::publishing::producer::METADATA_TIMEOUT;
+use crate::options::{Kafka, OAUTHBEARER};
+use crate::producer::METADATA_TIMEOUT;
 use crate::tokens::Tokens;
-use futures_util::future::{join_all, select_ok};
+use futures_util::future::{LocalBoxFuture, join_all, select_ok};
 use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{BaseProducer, DeliveryResult, Producer as _, ProducerContext};
+use rdkafka::util::get_rdkafka_version;
 use rdkafka::{ClientConfig, Statistics};
 use relay::failure::Failure;
-use relay::reason::ADVERTISED_ADDRESS;
+use relay::reason::{ADVERTISED_ADDRESS, CONFIGURATION};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
+
+/// After this time without a response, the client replaces a connection and sends its requests again, with the same
+/// sequence numbers, so the brokers store nothing twice. A share of `publish_timeout`, so that this happens before the relay
+/// concludes from the silence that a partition is stuck.
+const SILENT_MOST: Duration = Duration::from_secs(6);
+const SILENT_LEAST: Duration = Duration::from_secs(1);
+const SILENT_SHARE: u32 = 6;
+
+/// What every client of the cluster shares: the user's properties, with secrets read again.
+pub fn client_config(settings: &Kafka) -> Result<ClientConfig, Failure> {
+    let unreadable = |error: std::io::Error| CONFIGURATION.failure(format!("[kafka.properties]: {error}"));
+    let mut config = ClientConfig::new();
+    // Our defaults, which the user may override.
+    config.set("client.id", "outbox-relay");
+    config.set("reconnect.backoff.max.ms", "1000");
+    config.set("socket.keepalive.enable", "true");
+    // Load balancers and NAT forget an idle connection after four minutes or more, often without closing it.
+    config.set("connections.max.idle.ms", "180000");
+    for (name, value) in settings.read_properties().map_err(unreadable)? {
+        config.set(name, value.expose());
+    }
+    if settings.uses_tokens() {
+        config.set("sasl.mechanism", OAUTHBEARER);
+    }
+    config.set("bootstrap.servers", &settings.bootstrap_servers);
+    config.set("allow.auto.create.topics", "false");
+    // The configured log level decides which lines are logged, not librdkafka.
+    config.set_log_level(if tracing::enabled!(target: "librdkafka", tracing::Level::DEBUG) {
+        RDKafkaLogLevel::Info
+    } else {
+        RDKafkaLogLevel::Critical
+    });
+    Ok(config)
+}
+
+/// Limits how long a producer waits for a response before it replaces the connection, unless the user has set a limit.
+pub(super) fn limit_silence(config: &mut ClientConfig, publish_timeout: Duration) {
+    if config.get("socket.timeout.ms").is_none() {
+        let silent_for = (publish_timeout / SILENT_SHARE).clamp(SILENT_LEAST, SILENT_MOST);
+        config.set("socket.timeout.ms", silent_for.as_millis().to_string());
+    }
+}
+
+pub(super) fn number(config: &ClientConfig, name: &str) -> Option<usize> {
+    config.get(name).and_then(|value| value.parse().ok())
+}
+
+/// Keeps OpenSSL usable until the process has ended. Otherwise an exit handler frees its state while threads of a client that
+/// is being destroyed may still use it, and the process can crash instead of returning its exit code. Call it before anything
+/// uses OpenSSL: only the first initialization can leave out the handler (`OPENSSL_INIT_NO_ATEXIT` in OPENSSL_init_crypto(3)),
+/// and librdkafka leaves the initialization to OpenSSL.
+pub fn keep_openssl() {
+    openssl::init();
+}
+
+/// librdkafka's version, such as `2.12.1`.
+pub fn version() -> String {
+    get_rdkafka_version().1
+}
+
+/// librdkafka's built-in features, such as `ssl`, `sasl_scram` or `zstd`.
+pub fn features() -> Vec<String> {
+    let names = ClientConfig::new().create_native_config().and_then(|config| config.get("builtin.features"));
+    names.unwrap_or_default().split(',').map(str::to_owned).collect()
+}
+
+/// Decides whether the relay may publish to the cluster with this ID.
+pub(crate) type Compare = Rc<dyn Fn(String) -> LocalBoxFuture<'static, Result<(), Failure>>>;
+
+/// Without [`Comparison::set`], every cluster is accepted.
+#[derive(Default)]
+pub struct Comparison {
+    compare: RefCell<Option<Compare>>,
+    /// The ID of the cluster that was compared last.
+    accepted: RefCell<Option<String>>,
+    /// The ID of the cluster that answered last.
+    answered: RefCell<Option<String>>,
+}
+
+impl Comparison {
+    /// From now on, compares each cluster that answers.
+    pub fn set(&self, compare: Compare) {
+        self.compare.replace(Some(compare));
+    }
+
+    /// The ID of the cluster that answered last.
+    pub fn answered(&self) -> Option<String> {
+        self.answered.borrow().clone()
+    }
+
+    /// Fails if the cluster with this ID is not the one of the outbox, or if they could not be compared.
+    pub async fn check(&self, id: String) -> Result<(), Failure> {
+        self.answered.replace(Some(id.clone()));
+        let compare = self.compare.borrow().clone();
+        let Some(compare) = compare.filter(|_| self.accepted.borrow().as_ref() != Some(&id)) else {
+            return Ok(());
+        };
+        compare(id.clone()).await?;
+        self.accepted.replace(Some(id));
+        Ok(())
+    }
+}
 
 /// How long the brokers may take to list their addresses, DNS to resolve one, and a broker to accept a connection. As long as
 /// a producer waits for metadata, so an address that is slower is of no use.
@@ -141,7 +253,16 @@ fn address(node: &str) -> Option<Address> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{features, *};
+
+    #[test]
+    fn the_features_that_the_configuration_offers_are_built_in() {
+        let features = features();
+        for needed in ["ssl", "sasl_plain", "sasl_scram", "sasl_oauthbearer", "gzip", "snappy", "lz4", "zstd"]
+        {
+            assert!(features.iter().any(|feature| feature == needed), "{needed}: {features:?}");
+        }
+    }
 
     #[test]
     fn an_address_is_a_host_and_a_port() {

@@ -20,7 +20,7 @@ use crate::tokens::source::TokenSource;
 
 // It is shared with the integration tests.
 #[allow(dead_code, unreachable_pub)]
-#[path = "../../../../../tests/support/aws.rs"]
+#[path = "../../../../tests/support/aws.rs"]
 mod server;
 
 use server::{ASSUMED, Answer, AwsServer, Key, MARK, OWN, WEB_IDENTITY, nowhere};

@@ -1,0 +1,368 @@
+//! `[kafka.oauth]`: token authentication with the client credentials grant of OAuth 2.0 (RFC 6749, 4.4).
+//!
+//! `[kafka.aws]`: authentication with AWS IAM, for Amazon MSK.
+//!
+//! What the sections that provide tokens, `[kafka.oauth]` and `[kafka.aws]`, have in common.
+
+use crate::options::{OAUTHBEARER, Property};
+use hyper::Uri;
+use settings::entries::Entry;
+use settings::findings::{Place, Problem};
+use settings::reader::Reader;
+use settings::secret::SecretSource;
+use settings::setting::Fallback::{Default, Unset};
+use settings::setting::Kind::{Choice, File, Text};
+use settings::setting::{Section, Setting};
+use settings::values::{Value, is_loopback, is_loopback_address};
+use settings::{choice, section};
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::path::PathBuf;
+
+section! {
+    "kafka.oauth" OAuth,
+        "Authentication with tokens (SASL OAUTHBEARER, client credentials) instead of a user name and password. \
+         Requires\n\"security.protocol\" = \"sasl_ssl\" in [kafka.properties]. Used if token_url \
+         is set." {
+        token_url: TokenUrl, Text, Unset("https://login.example.com/oauth2/token"), Restart,
+            "Token endpoint of the identity provider. The URL must use https, unless the host is a loopback address.";
+        client_id: String, Text, Unset("outbox-relay"), Restart,
+            "Client ID of the relay at the identity provider.";
+        client_secret / client_secret_file(
+            "kafka-client-secret",
+            "File that contains the client_secret. The file is reloaded for each token."
+        ): SecretSource, Text, Unset("secret"), Restart,
+            "Client secret.";
+        client_authentication: ClientAuthentication, Choice(ClientAuthentication::WORDS), Default("basic"), Restart,
+            "How the ID and the secret are sent. \"basic\" uses the Authorization header, which every \
+             provider must support. \"post\"\nuses the body of the request.";
+        scope: Option<String>, Text, Unset("kafka"), Restart,
+            "Requested scopes, separated by spaces.";
+        audience: Option<String>, Text, Unset("kafka"), Restart,
+            "Requested audience, if the provider requires one.";
+        ca_location: Option<PathBuf>, File, Unset("oauth-ca.pem"), Restart,
+            "Trusted certificate authorities for the token endpoint. If unset, the system's trust store \
+             is used.";
+    }
+}
+
+choice! {
+    /// How to send the client ID and secret to a token endpoint (RFC 6749, 2.3.1).
+    ClientAuthentication {
+        /// In the `Authorization` header.
+        Basic = "basic",
+        /// In the body.
+        Post = "post",
+    }
+}
+
+/// A token endpoint: `https`, or `http` to a loopback address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenUrl(Uri);
+
+impl Deref for TokenUrl {
+    type Target = Uri;
+
+    fn deref(&self) -> &Uri {
+        &self.0
+    }
+}
+
+impl OAuth {
+    /// The place of the first setting of the section that has no default; `None` if the section is not used.
+    pub(super) fn place(reader: &Reader) -> Option<Place> {
+        place::<OAuth>(reader)
+    }
+
+    /// Reads the section. `None` if it is not used or is incomplete.
+    pub(super) fn from(reader: &mut Reader) -> Option<OAuth> {
+        let oauth = OAuth::read(reader);
+        let place = OAuth::place(reader)?;
+        let secret = [&OAuth::client_secret, &OAuth::client_secret_file];
+        let required = [
+            ("token_url", &[&OAuth::token_url][..]),
+            ("client_id", &[&OAuth::client_id]),
+            ("client_secret or client_secret_file", &secret),
+        ];
+        for (name, settings) in required {
+            if reader.whole && settings.iter().all(|setting| reader.place(setting).is_none()) {
+                let help = "set token_url, client_id and client_secret_file, or remove the section";
+                let message = format!("[kafka.oauth] {name} is missing");
+                reader.findings.error(&place, Problem::new(message, help));
+            }
+        }
+        oauth
+    }
+}
+
+/// Messages do not quote the URL, because it could contain a password.
+impl Value for TokenUrl {
+    fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<TokenUrl, Problem> {
+        let problem = |message: &str, help: &str| Err(Problem::new(format!("{setting} {message}"), help));
+        let example = "for example \"https://login.example.com/oauth2/token\"";
+        let Ok(url) = text.parse::<Uri>() else { return problem("is not a URL", example) };
+        let (Some(scheme), Some(authority)) = (url.scheme_str(), url.authority()) else {
+            return problem("is not a URL", example);
+        };
+        if authority.as_str().contains('@') {
+            return problem("contains a user or a password", "set client_id and client_secret_file instead");
+        }
+        match scheme {
+            "https" => Ok(TokenUrl(url)),
+            "http" if is_loopback_address(authority.host()) => Ok(TokenUrl(url)),
+            "http" if is_loopback(authority.host()) => problem(
+                "uses http with a name, which a resolver could map to another host",
+                "use http://127.0.0.1",
+            ),
+            "http" => problem("uses http, so the secret would be sent unencrypted", "use https"),
+            _ => problem("uses neither https nor http", "use https"),
+        }
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(self.0.to_string())
+    }
+}
+
+section! {
+    "kafka.aws" Aws,
+        "Authentication with AWS IAM, for Amazon MSK. The relay signs tokens with the AWS credentials of its environment\n\
+         (SASL OAUTHBEARER). Requires \"security.protocol\" = \"sasl_ssl\" in [kafka.properties]. Used if region is set. The\n\
+         packages support it; other builds need --features aws." {
+        region: String => region, Text, Unset("eu-central-1"), Restart,
+            "AWS region of the cluster.";
+        role_arn: Option<String> => role_arn, Text, Unset("arn:aws:iam::123456789012:role/outbox-relay"), Restart,
+            "IAM role to assume. If unset, the relay logs in with its own credentials.";
+        role_session_name: String => session_name, Text, Default("outbox-relay"), Restart,
+            "Name of the session of the assumed role. CloudTrail shows it.";
+        external_id: Option<String> => external_id, Text, Unset("12345"), Restart,
+            "External ID, if the trust policy of the role requires one.";
+    }
+}
+
+/// Whether this program can create tokens with AWS credentials. Unit tests of the settings run in every build.
+const IS_BUILT_IN: bool = cfg!(any(feature = "aws", test));
+
+/// Limits of STS.
+const SESSION_NAME_LENGTH: std::ops::RangeInclusive<usize> = 2..=64;
+const EXTERNAL_ID_LENGTH: std::ops::RangeInclusive<usize> = 2..=1_224;
+
+impl Aws {
+    /// The place of the first setting of the section that has no default; `None` if the section is not used.
+    pub(super) fn place(reader: &Reader) -> Option<Place> {
+        place::<Aws>(reader)
+    }
+
+    /// Reads the section. `None` if it is not used, is incomplete, or cannot be used by this program.
+    pub(super) fn from(reader: &mut Reader) -> Option<Aws> {
+        let aws = Aws::read(reader);
+        let place = Aws::place(reader)?;
+        if !IS_BUILT_IN {
+            reader.findings.error(&place, not_built_in());
+            return None;
+        }
+        if reader.whole && reader.place(&Aws::region).is_none() {
+            let help = "set region to the region of the cluster, or remove the section";
+            reader.findings.error(&place, Problem::new("[kafka.aws] region is missing", help));
+        }
+        for setting in [&Aws::role_session_name, &Aws::external_id] {
+            if let (Some(place), None) = (reader.place(setting), reader.place(&Aws::role_arn)) {
+                let message = format!("{setting} has no effect without role_arn");
+                let help = format!("set role_arn, or remove {}", setting.key);
+                reader.findings.error(&place, Problem::new(message, help));
+            }
+        }
+        aws
+    }
+
+    /// Reports a region that is not that of the brokers. The names of MSK brokers contain their region.
+    pub(super) fn compare_with_brokers(&self, bootstrap_servers: &str, reader: &mut Reader) {
+        let mut regions = bootstrap_servers.split(',').filter_map(region_of_broker);
+        let elsewhere = regions.find(|region| *region != self.region);
+        if let (Some(found), Some(place)) = (elsewhere, reader.place(&Aws::region)) {
+            let message = format!("[kafka.aws] region is {}, but the brokers are in {found}", self.region);
+            reader.findings.error(&place, Problem::new(message, format!("set region = \"{found}\"")));
+        }
+    }
+}
+
+fn not_built_in() -> Problem {
+    Problem::new(
+        "[kafka.aws] is set, but this program was built without the aws feature",
+        "use the binary from a release package, or build with --features aws",
+    )
+}
+
+/// The region of `b-1.name.abc123.c2.kafka.eu-central-1.amazonaws.com:9098`.
+fn region_of_broker(broker: &str) -> Option<&str> {
+    let host = broker.trim().rsplit_once(':').map_or(broker.trim(), |(host, _)| host);
+    let host = host.strip_suffix(".amazonaws.com").or_else(|| host.strip_suffix(".amazonaws.com.cn"))?;
+    let (rest, region) = host.rsplit_once('.')?;
+    let service = rest.rsplit('.').next()?;
+    ["kafka", "kafka-serverless"].contains(&service).then_some(region)
+}
+
+/// Checks the code of a region, such as `eu-central-1` or `us-gov-west-1`. A host name is built from it.
+fn region(text: &str, setting: &Setting, _: &Reader) -> Result<String, Problem> {
+    let parts: Vec<&str> = text.split('-').collect();
+    let is_word = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase());
+    let valid = match parts.as_slice() {
+        [words @ .., number] => {
+            words.len() >= 2
+                && words.iter().all(is_word)
+                && !number.is_empty()
+                && number.bytes().all(|byte| byte.is_ascii_digit())
+        }
+        [] => false,
+    };
+    if valid && text.len() <= 32 {
+        return Ok(text.to_owned());
+    }
+    Err(Problem::new(format!("{setting} is not the code of an AWS region"), "for example \"eu-central-1\""))
+}
+
+/// Checks the ARN of a role.
+fn role_arn(text: &str, setting: &Setting, _: &Reader) -> Result<Option<String>, Problem> {
+    let parts: Vec<&str> = text.splitn(6, ':').collect();
+    let valid = match parts.as_slice() {
+        ["arn", partition, "iam", "", account, role] => {
+            partition.starts_with("aws")
+                && account.len() == 12
+                && account.bytes().all(|byte| byte.is_ascii_digit())
+                && role.strip_prefix("role/").is_some_and(|name| !name.is_empty())
+        }
+        _ => false,
+    };
+    if valid && text.len() <= 2_048 && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(Some(text.to_owned()));
+    }
+    let help = "for example \"arn:aws:iam::123456789012:role/outbox-relay\"";
+    Err(Problem::new(format!("{setting} is not the ARN of an IAM role"), help))
+}
+
+/// Checks the name of a session.
+fn session_name(text: &str, setting: &Setting, _: &Reader) -> Result<String, Problem> {
+    if SESSION_NAME_LENGTH.contains(&text.len()) && text.bytes().all(|byte| is_allowed(byte, b"_+=,.@-")) {
+        return Ok(text.to_owned());
+    }
+    let help = "use 2 to 64 characters: letters, digits, or any of _+=,.@-";
+    Err(Problem::new(format!("{setting} is not a valid session name"), help))
+}
+
+/// Checks an external ID.
+fn external_id(text: &str, setting: &Setting, _: &Reader) -> Result<Option<String>, Problem> {
+    if EXTERNAL_ID_LENGTH.contains(&text.len()) && text.bytes().all(|byte| is_allowed(byte, b"_+=,.@:/-")) {
+        return Ok(Some(text.to_owned()));
+    }
+    let help = "use 2 to 1224 characters: letters, digits, or any of _+=,.@:/-";
+    Err(Problem::new(format!("{setting} is not a valid external ID"), help))
+}
+
+fn is_allowed(byte: u8, others: &[u8]) -> bool {
+    byte.is_ascii_alphanumeric() || others.contains(&byte)
+}
+
+/// The place of the first setting of a section that has no default; `None` if the section is not used.
+pub(super) fn place<S: Section>(reader: &Reader) -> Option<Place> {
+    let has_no_default = |setting: &&Setting| !matches!(setting.fallback, Default(_));
+    S::SETTINGS.iter().filter(has_no_default).find_map(|setting| reader.place(setting))
+}
+
+/// The problem with `sasl.mechanism` = OAUTHBEARER if neither section is used.
+pub(super) fn missing() -> Problem {
+    Problem::new(
+        "Kafka property `sasl.mechanism` is OAUTHBEARER, but neither [kafka.oauth] nor [kafka.aws] is set",
+        "set token_url, client_id and client_secret_file in [kafka.oauth], or region in [kafka.aws]",
+    )
+}
+
+/// A section that provides tokens.
+pub(super) struct TokenSection {
+    name: &'static str,
+    place: Place,
+    is_aws: bool,
+}
+
+impl TokenSection {
+    /// The section that is used. Both together are a finding.
+    pub(super) fn used(reader: &mut Reader) -> Option<TokenSection> {
+        let oauth = OAuth::place(reader);
+        let oauth = oauth.map(|place| TokenSection { name: "[kafka.oauth]", place, is_aws: false });
+        let aws = Aws::place(reader);
+        let aws = aws.map(|place| TokenSection { name: "[kafka.aws]", place, is_aws: true });
+        if let (Some(_), Some(aws)) = (&oauth, &aws) {
+            let problem = Problem::new("both [kafka.oauth] and [kafka.aws] are set", "remove one of them");
+            reader.findings.error(&aws.place, problem);
+        }
+        oauth.or(aws)
+    }
+
+    /// Reports settings of the login that contradict the section. `mechanism` is the one in effect.
+    pub(super) fn check(
+        &self,
+        protocol: &str,
+        mechanism: &str,
+        properties: &BTreeMap<String, Property>,
+        entries: &BTreeMap<String, Entry>,
+        reader: &mut Reader,
+    ) {
+        let TokenSection { name, place, is_aws } = self;
+        let uses_sasl = protocol.starts_with("sasl");
+        let problem = if !uses_sasl {
+            let message = format!("{name} has no effect while security.protocol is {protocol}");
+            Problem::new(message, "set \"security.protocol\" = \"sasl_ssl\" in [kafka.properties]")
+        } else if !mechanism.eq_ignore_ascii_case(OAUTHBEARER) {
+            let message = format!("{name} has no effect while `sasl.mechanism` is {mechanism}");
+            Problem::new(message, format!("set \"sasl.mechanism\" = \"OAUTHBEARER\", or remove {name}"))
+        } else if *is_aws && protocol != "sasl_ssl" {
+            let message = format!("{name} requires TLS, but security.protocol is {protocol}");
+            Problem::new(message, "set \"security.protocol\" = \"sasl_ssl\" in [kafka.properties]")
+        } else {
+            if *is_aws {
+                check_passwords(properties, entries, reader);
+            }
+            return;
+        };
+        reader.findings.error(place, problem);
+    }
+}
+
+/// A password next to `[kafka.aws]` is left from another login.
+fn check_passwords(
+    properties: &BTreeMap<String, Property>,
+    entries: &BTreeMap<String, Entry>,
+    reader: &mut Reader,
+) {
+    for name in ["sasl.username", "sasl.password"].into_iter().filter(|name| properties.contains_key(*name)) {
+        let entry = entries.get(name).or_else(|| entries.get(&format!("{name}_file")));
+        let place = entry.map_or_else(|| reader.default_place(), |entry| entry.place.clone());
+        let message = format!("Kafka property `{name}` has no effect with [kafka.aws]");
+        reader.findings.error(&place, Problem::new(message, "remove it, or remove [kafka.aws]"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brokers_of_msk_have_their_region_in_their_names() {
+        for (broker, region) in [
+            ("b-1.demo.abc123.c2.kafka.eu-central-1.amazonaws.com:9098", Some("eu-central-1")),
+            ("boot-abc.c3.kafka-serverless.us-east-1.amazonaws.com:9098", Some("us-east-1")),
+            (" b-1.demo.abc123.c2.kafka.cn-north-1.amazonaws.com.cn ", Some("cn-north-1")),
+            ("kafka.internal.example:9098", None),
+            ("ec2-1-2-3-4.compute.amazonaws.com:9098", None),
+            ("amazonaws.com", None),
+        ] {
+            assert_eq!(region_of_broker(broker), region, "{broker}");
+        }
+    }
+
+    #[test]
+    fn a_program_without_the_feature_reports_how_to_get_one_with_it() {
+        let problem = not_built_in();
+        assert!(problem.message.contains("without the aws feature"), "{problem:?}");
+        assert!(problem.help.contains("--features aws"), "{problem:?}");
+    }
+}
