@@ -35,7 +35,7 @@ pub(crate) use writing::draft::{Draft, DraftPassword};
 pub use writing::example::example;
 pub(crate) use writing::shown::SettingInForce;
 
-use ::settings::entries::{self, Entries};
+use ::settings::file::{self, Entries};
 use ::settings::reader::Reader;
 use ::settings::secret::Lookup;
 use ::settings::setting::Section;
@@ -224,11 +224,11 @@ fn load_for(
     };
     let mut findings = Findings::default();
     let (mut entries, whole) = match source {
-        Source::File(path) => entries::from_file(&CATALOGUE, path, &mut findings),
-        Source::Text(path, text) => entries::from_text(&CATALOGUE, path, text, &mut findings),
+        Source::File(path) => file::from_file(&CATALOGUE, path, &mut findings),
+        Source::Text(path, text) => file::from_text(&CATALOGUE, path, text, &mut findings),
         Source::Environment => (Entries::default(), true),
     };
-    let given = entries::from_environment(&CATALOGUE, variables, &mut findings);
+    let given = file::from_environment(&CATALOGUE, variables, &mut findings);
     entries.override_with(given, postgres::options::is_replaced);
     let file = path.map(Path::to_path_buf);
     let mut reader = Reader {

@@ -8,11 +8,11 @@ use humantime::format_duration;
 use relay::topic_allow::TopicAllow;
 use settings::choice;
 use settings::findings::Problem;
-use settings::nearest::nearest;
+use settings::file::nearest;
 use settings::reader::Reader;
 use settings::setting::Setting;
 use settings::size::ByteSize;
-use settings::values::Value;
+use settings::reader::Value;
 
 use super::catalogue::{Admin, Relay};
 

@@ -1,11 +1,5 @@
-//! The settings that the clients of a cluster share.
-//!
-//! The Kafka client in this binary: its version and its features.
-//!
-//! Compares the ID of the cluster that a producer has reached, before anything is published on that producer.
-//!
-//! Names the advertised broker addresses that this host cannot use. Bootstrap connections work without them, and librdkafka
-//! does not reliably report them.
+//! What all clients of a cluster share: their settings, the library in this binary, the comparison of the cluster that a
+//! producer has reached, and the advertised addresses that this host cannot use.
 
 use crate::options::{Kafka, OAUTHBEARER};
 use crate::producer::METADATA_TIMEOUT;

@@ -1,14 +1,13 @@
-//! `[outbox.headers]`: the headers of each record, as templates.
-//!
-//! `[outbox] envelope`: the headers of CloudEvents 1.0 in the binary mode of its Kafka protocol binding.
+//! The headers of each record: `[outbox.headers]`, as templates, and `[outbox] envelope`, the headers of CloudEvents 1.0 in the
+//! binary mode of its Kafka protocol binding.
 
 use settings::choice;
-use settings::entries::Entry;
+use settings::file::Entry;
+use settings::file::nearest;
 use settings::findings::Problem;
-use settings::nearest::nearest;
+use settings::reader::Raw;
 use settings::reader::Reader;
 use settings::setting::{Setting, Table};
-use settings::values::Raw;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::mem;

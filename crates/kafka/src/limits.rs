@@ -1,7 +1,5 @@
 //! The size limits of topics, `max.message.bytes`. Producer requests stay below the smallest one in use.
 //!
-//! What the relay learns about the size limits of topics from refused requests.
-//!
 //! Some limits cannot be read: without DescribeConfigs, or with tokens, because the client library's admin client cannot
 //! authenticate with them. A producer then sends requests that such a topic may refuse although it accepts each of their
 //! records. After a refusal, the next producer sends requests of at most half the size.

@@ -1,19 +1,16 @@
-//! `[kafka.oauth]`: token authentication with the client credentials grant of OAuth 2.0 (RFC 6749, 4.4).
-//!
-//! `[kafka.aws]`: authentication with AWS IAM, for Amazon MSK.
-//!
-//! What the sections that provide tokens, `[kafka.oauth]` and `[kafka.aws]`, have in common.
+//! The sections that provide tokens: `[kafka.oauth]`, with the client credentials grant of OAuth 2.0 (RFC 6749, 4.4), and
+//! `[kafka.aws]`, with AWS IAM for Amazon MSK.
 
 use crate::options::{OAUTHBEARER, Property};
 use hyper::Uri;
-use settings::entries::Entry;
+use settings::file::Entry;
 use settings::findings::{Place, Problem};
 use settings::reader::Reader;
+use settings::reader::{Value, is_loopback, is_loopback_address};
 use settings::secret::SecretSource;
 use settings::setting::Fallback::{Default, Unset};
 use settings::setting::Kind::{Choice, File, Text};
 use settings::setting::{Section, Setting};
-use settings::values::{Value, is_loopback, is_loopback_address};
 use settings::{choice, section};
 use std::collections::BTreeMap;
 use std::ops::Deref;

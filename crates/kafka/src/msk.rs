@@ -1,20 +1,13 @@
-//! Tokens of `[kafka.aws]`: URLs that are signed with AWS credentials, as Amazon MSK requires.
+//! Tokens of `[kafka.aws]`: URLs for `kafka-cluster:Connect` that are signed with AWS credentials (SigV4), in Base64. The signers
+//! that AWS provides for other languages define the format.
 //!
 //! The credentials come from the usual chain of AWS: environment variables, profile files, web identity, and the metadata of
-//! the container or the instance. Each token reads them again, so a change needs no restart.
-//!
-//! The HTTP client of the AWS crates. Their own client would bring another TLS library with its own trust store into the
-//! program.
-//!
-//! Each request has its own connection, because there are a few requests per token and each token has its own runtime.
-//!
-//! Why there are no AWS credentials, and what to do.
+//! the container or the instance. Each token reads them again, so a change needs no restart. The AWS crates use the HTTP client
+//! here, because their own would bring another TLS library with its own trust store. Each request has its own connection:
+//! there are a few per token, and each token has its own runtime.
 //!
 //! The errors of the AWS crates quote responses, which can contain secrets. So only known causes are shown: a server that did
 //! not answer, an error code of STS, a file that cannot be read, and settings that are invalid.
-//!
-//! The token: a URL for `kafka-cluster:Connect`, signed in its query (SigV4), in Base64. The signers that AWS provides for other
-//! languages define the format.
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,8 @@
-//! The token endpoint of `[kafka.oauth]`: the client credentials grant of OAuth 2.0.
+//! The token endpoint of `[kafka.oauth]`: the client credentials grant of OAuth 2.0, over TCP or over TLS with verified
+//! certificates, without a proxy.
 //!
 //! A response has at most [`ANSWER_BYTES_MAX`]. The client does not follow redirects, which could send the secret to another
 //! host. No error contains a token or a secret.
-//!
-//! The connections of token sources: TCP, and TLS with verified certificates. They use no proxy.
 
 use crate::options::{ClientAuthentication, OAuth};
 use crate::tokens::{self, Issued, Problem, TokenError, TokenSource};

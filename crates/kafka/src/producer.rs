@@ -1,6 +1,4 @@
-//! One idempotent producer.
-//!
-//! A librdkafka producer and the thread that polls it.
+//! One idempotent producer, and the thread that polls it.
 //!
 //! The library's `ThreadedProducer` polls in steps of 100 ms and spins during the last part of a millisecond of each step,
 //! because librdkafka rounds timeouts down to whole milliseconds. Three idle producers cost 1.9% of a core that way. A step

@@ -2,8 +2,6 @@
 //!
 //! The row's id is not sent, because consumers could use it to detect duplicates, and ids are issued again after a failover.
 //! The record's timestamp is not `created_at`, because Kafka would delete a backlog older than `retention.ms` on arrival.
-//!
-//! A point in time as text.
 
 use crate::headers::{HeaderTemplate, Part};
 use base64::Engine;

@@ -1,7 +1,7 @@
 //! The callbacks of librdkafka: delivery reports, errors and log lines.
 //!
-//! Critical log lines of librdkafka, for example that it cannot start a thread. Each producer repeats them at each attempt,
-//! and nothing reports when their cause is gone, so each kind is logged at most every ten minutes.
+//! Critical log lines, for example that a thread cannot start, are repeated by each producer at each attempt, and nothing
+//! reports when their cause is gone. So each kind is logged at most every ten minutes.
 
 use crate::errors::failure;
 use crate::limits::LearnedLimits;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use settings::entries::Entry;
+use settings::file::Entry;
 use settings::findings::Problem;
-use settings::nearest::nearest;
+use settings::file::nearest;
 use settings::reader::Reader;
 use settings::setting::Table;
-use settings::values::Raw;
+use settings::reader::Raw;
 
 /// PostgreSQL truncates longer identifiers silently, so two names could become the same.
 const NAME_BYTES_MAX: usize = 63;

@@ -7,7 +7,7 @@ use pg_outbox::topic::{TOPIC_LENGTH_MAX, TopicError, check_topic};
 use settings::findings::Problem;
 use settings::reader::Reader;
 use settings::setting::Setting;
-use settings::values::Value;
+use settings::reader::Value;
 use thiserror::Error;
 
 /// Names of topics, and prefixes of names. It is never empty.

@@ -6,13 +6,10 @@
 
 pub mod certificates;
 pub mod doctor;
-pub mod entries;
+pub mod file;
 pub mod findings;
-mod lines;
-pub mod nearest;
 pub mod reader;
 pub mod secret;
 pub mod setting;
 pub mod size;
 pub mod text;
-pub mod values;

@@ -8,8 +8,8 @@ use zeroize::Zeroizing;
 
 use crate::findings::Problem;
 use crate::reader::Reader;
+use crate::reader::Value;
 use crate::setting::Setting;
-use crate::values::Value;
 
 /// How a secret is shown.
 pub const HIDDEN: &str = "hidden";

@@ -195,7 +195,7 @@ pub trait Section: Sized {
 /// `Relay::batch_size` is the [`Setting`] of the field `batch_size`.
 ///
 /// A setting is `key: type, kind, fallback, effect, help;`. `key / key_file(example, help)` is a secret and its twin.
-/// `type => function` replaces [`Value::from_text`](crate::values::Value::from_text). `[key] table, help;` is a table. `and`
+/// `type => function` replaces [`Value::from_text`](crate::reader::Value::from_text). `[key] table, help;` is a table. `and`
 /// adds other fields.
 #[macro_export]
 macro_rules! section {
@@ -281,7 +281,7 @@ macro_rules! section {
             }
 
             fn shown(&self) -> Vec<(&'static str, Option<String>)> {
-                vec![$((stringify!($key), $crate::values::Value::shown(&self.$key))),*]
+                vec![$((stringify!($key), $crate::reader::Value::shown(&self.$key))),*]
             }
         }
     };
@@ -292,7 +292,7 @@ macro_rules! section {
 #[macro_export]
 macro_rules! read_setting {
     ($reader:ident, $name:ident, $key:ident) => {
-        $reader.take(&$name::$key, $crate::values::Value::from_text)
+        $reader.take(&$name::$key, $crate::reader::Value::from_text)
     };
     ($reader:ident, $name:ident, $key:ident => $parse:path) => {
         $reader.take(&$name::$key, $parse)
@@ -325,13 +325,13 @@ macro_rules! choice {
             }
         }
 
-        impl $crate::values::Value for $name {
+        impl $crate::reader::Value for $name {
             fn from_text(
                 text: &str,
                 setting: &$crate::setting::Setting,
                 _: &$crate::reader::Reader,
             ) -> Result<$name, $crate::findings::Problem> {
-                let unknown = || $crate::values::unknown_word(setting, $name::WORDS, text);
+                let unknown = || $crate::reader::unknown_word(setting, $name::WORDS, text);
                 $name::named(text).ok_or_else(unknown)
             }
 

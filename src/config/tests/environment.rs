@@ -107,8 +107,8 @@ fn the_catalogue_is_consistent() {
             setting.fallback
             && !setting.kind.is_table()
         {
-            let raw = settings::values::Raw::Variable(example.to_owned());
-            assert!(settings::values::parse(setting, &raw).is_ok(), "{name}");
+            let raw = settings::reader::Raw::Variable(example.to_owned());
+            assert!(settings::reader::parse(setting, &raw).is_ok(), "{name}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Suggestions for mistyped names.
 
-use settings::nearest::nearest;
+use settings::file::nearest;
 
 #[test]
 fn mistyped_names_have_a_suggestion_and_other_names_have_none() {

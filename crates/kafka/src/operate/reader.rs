@@ -1,18 +1,13 @@
-//! Reads topics from a point in time to their ends, for `verify`. It joins no consumer group and commits no offsets.
-//!
-//! The part of a partition that is read.
-//!
-//! The consumer's settings and callbacks.
-//!
-//! The digests by which `verify` compares a row with its record.
+//! Reads topics from a point in time to their ends, for `verify`, with digests that it compares with those of rows. It joins no
+//! consumer group and commits no offsets.
 
+use crate::client::client_config;
 use crate::errors::failure;
 use crate::headers::HeaderTemplate;
 use crate::options::Kafka;
 use crate::producer::METADATA_TIMEOUT;
-use crate::tokens::Tokens;
-use crate::client::client_config;
 use crate::record;
+use crate::tokens::Tokens;
 use openssl::sha::Sha256;
 use rdkafka::ClientConfig;
 use rdkafka::client::{ClientContext, OAuthToken};

@@ -1,6 +1,4 @@
-//! Reads a topic's partitions and settings from the brokers. Does not produce and does not create topics.
-//!
-//! Creates topics, for `init`. The relay itself never does.
+//! Reads a topic's partitions and settings from the brokers, and creates topics for `init`. The relay itself never creates one.
 
 use crate::client::client_config;
 use crate::cluster::KafkaCluster;

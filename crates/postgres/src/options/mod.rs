@@ -14,7 +14,7 @@ use tokio_postgres::config::{Host, TargetSessionAttrs};
 pub use authentication::{AuthMethod, Authentication};
 pub use password_command::PasswordCommand;
 use settings::choice;
-use settings::entries::Entries;
+use settings::file::Entries;
 use settings::findings::Problem;
 use settings::reader::Reader;
 use settings::secret::Lookup;

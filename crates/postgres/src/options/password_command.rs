@@ -6,7 +6,7 @@ use settings::findings::Problem;
 use settings::reader::Reader;
 use settings::secret::HIDDEN;
 use settings::setting::Setting;
-use settings::values::Value;
+use settings::reader::Value;
 
 /// A program that prints a password, and its arguments. They may contain a secret, so `Debug` hides them.
 #[derive(Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use settings::choice;
 use settings::findings::Problem;
 use settings::reader::check_key;
 use settings::secret::{Lookup, Secret};
-use settings::values::is_loopback;
+use settings::reader::is_loopback;
 
 /// How the connection is encrypted, and how the server is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,16 +1,12 @@
-//! The values in the file and in the environment, each with its place.
+//! The configuration file and the environment: finds the values, each with its place, without what may be secret.
 
+use crate::findings::{Findings, Place, Problem};
+use crate::reader::{Raw, parse};
+use crate::setting::{self, Catalogue, Group, Kind, Setting, Table, VARIABLE_PREFIX};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
-
 use toml::de::{DeTable, DeValue};
-
-use crate::findings::{Findings, Place, Problem};
-use crate::lines::Lines;
-use crate::nearest::nearest;
-use crate::setting::{self, Catalogue, Group, Kind, Setting, Table, VARIABLE_PREFIX};
-use crate::values::{self, Raw};
 
 /// A value with its place.
 #[derive(Clone, Debug)]
@@ -165,7 +161,7 @@ fn walk_section(
                 walk_table(kind.section, "", table, lines, entries);
             }
             (Some(setting), value) if setting.kind.is_table() => {
-                findings.extend(&place, values::parse(setting, &raw(value)).err());
+                findings.extend(&place, parse(setting, &raw(value)).err());
             }
             (Some(setting), value) => {
                 entries.insert(section, setting.key, Entry { raw: raw(value), place });
@@ -274,4 +270,75 @@ pub fn from_environment(
         }
     }
     entries
+}
+
+/// The configuration file, by line.
+pub(crate) struct Lines<'a> {
+    pub(crate) catalogue: &'a Catalogue,
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl<'a> Lines<'a> {
+    pub(crate) fn new(catalogue: &'a Catalogue, path: &'a Path, text: &'a str) -> Lines<'a> {
+        Lines { catalogue, path, text }
+    }
+
+    /// The line of the key at this offset.
+    pub(crate) fn place(&self, offset: usize) -> Place {
+        self.at(offset, |key| key.chars().all(|c| c.is_ascii_alphanumeric() || "_-. ".contains(c)))
+    }
+
+    /// The line of a syntax error, where something that looks like a key may be part of a secret.
+    pub(crate) fn malformed(&self, offset: usize) -> Place {
+        let keys = || self.catalogue.settings().map(|setting| setting.key);
+        self.at(offset, |key| nearest(key, keys()).is_some())
+    }
+
+    fn at(&self, offset: usize, may_show_key: impl Fn(&str) -> bool) -> Place {
+        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
+        let index = before.iter().filter(|byte| **byte == b'\n').count();
+        let line = self.text.lines().nth(index).unwrap_or("").trim();
+        Place::Line { path: self.path.to_path_buf(), line: index + 1, text: self.show(line, may_show_key) }
+    }
+
+    /// The line with everything that may be secret removed. Neither a mistyped `pasword = "..."` nor a line within a secret may
+    /// appear in a log.
+    fn show(&self, line: &str, may_show_key: impl Fn(&str) -> bool) -> String {
+        let is_header = |name: &str| name.chars().all(|c| c.is_ascii_lowercase() || c == '.' || c == '_');
+        if line.is_empty() || line.strip_prefix('[').is_some_and(|rest| is_header(rest.trim_end_matches(']')))
+        {
+            return line.to_owned();
+        }
+        let end = line.find(|c: char| c == '=' || c.is_whitespace()).unwrap_or(line.len());
+        let (key, value) = line.split_at(end);
+        let bare = key.replace(['"', '\''], "");
+        if self.is_harmless(&bare) && !value.trim_start_matches([' ', '=']).contains(['@', '=']) {
+            return line.to_owned();
+        }
+        let sign = if value.contains('=') { " =" } else { "" };
+        if may_show_key(&bare) { format!("{key}{sign} …") } else { "…".to_owned() }
+    }
+
+    /// Whether the value of this key may be printed.
+    fn is_harmless(&self, key: &str) -> bool {
+        let inner = |group: &Group| key.strip_prefix(group.name)?.strip_prefix('.');
+        let key = self.catalogue.sections.iter().find_map(inner).unwrap_or(key);
+        let mut settings = self.catalogue.settings().filter(|setting| setting.key == key).peekable();
+        let is_setting = settings.peek().is_some() && settings.all(|setting| !setting.secret);
+        let of_table = |(setting, table): (&Setting, &Table)| {
+            let prefixed = key.strip_prefix(setting.key).and_then(|rest| rest.strip_prefix('.'));
+            (table.is_harmless)(prefixed.unwrap_or(key))
+        };
+        is_setting || self.catalogue.tables().any(of_table)
+    }
+}
+
+/// The name that is most similar to `text`, if the user probably meant it.
+pub fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let text = text.to_lowercase();
+    let similarity = |name: &str| strsim::normalized_damerau_levenshtein(&text, &name.to_lowercase());
+    let scored = names.into_iter().map(|name| (similarity(name), name));
+    let (score, name) = scored.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    (score >= 0.6).then_some(name)
 }
