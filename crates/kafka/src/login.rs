@@ -137,9 +137,6 @@ section! {
     }
 }
 
-/// Whether this program can create tokens with AWS credentials. Unit tests of the settings run in every build.
-const IS_BUILT_IN: bool = cfg!(any(feature = "aws", test));
-
 /// Limits of STS.
 const SESSION_NAME_LENGTH: std::ops::RangeInclusive<usize> = 2..=64;
 const EXTERNAL_ID_LENGTH: std::ops::RangeInclusive<usize> = 2..=1_224;
@@ -151,10 +148,10 @@ impl Aws {
     }
 
     /// Reads the section. `None` if it is not used, is incomplete, or cannot be used by this program.
-    pub(super) fn from(reader: &mut Reader) -> Option<Aws> {
+    pub(super) fn from(reader: &mut Reader, is_built_in: bool) -> Option<Aws> {
         let aws = Aws::read(reader);
         let place = Aws::place(reader)?;
-        if !IS_BUILT_IN {
+        if !is_built_in {
             reader.findings.error(&place, not_built_in());
             return None;
         }

@@ -98,11 +98,12 @@ impl Kafka {
         self.oauth.is_some() || self.aws.is_some()
     }
 
-    /// Reads the sections of Kafka. `None` if a setting has no value.
-    pub fn from(reader: &mut Reader) -> Option<Kafka> {
+    /// Reads the sections of Kafka. `None` if a setting has no value. `has_aws` is whether this program can create tokens with
+    /// AWS credentials.
+    pub fn from(reader: &mut Reader, has_aws: bool) -> Option<Kafka> {
         let kafka = Kafka::read(reader);
         let oauth = OAuth::from(reader);
-        let aws = Aws::from(reader);
+        let aws = Aws::from(reader, has_aws);
         if let (Some(aws), Some(kafka)) = (&aws, &kafka) {
             aws.compare_with_brokers(&kafka.bootstrap_servers, reader);
         }
