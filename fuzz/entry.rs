@@ -2,7 +2,7 @@
 //! them, and `tests/integration/project/fuzzing.rs` runs them on the seeds and on random mutations.
 
 use outbox_relay::config::{self, default_headers};
-use outbox_relay::kafka::errors::{codes::CODES, failure};
+use outbox_relay::kafka::errors::{CODES, reason};
 use outbox_relay::kafka::record;
 use outbox_relay::postgres::table::TableName;
 use outbox_relay::relay::event::{Event, Payload};
@@ -117,7 +117,7 @@ pub fn kafka_error(data: &[u8]) {
     let listed: Vec<_> =
         CODES.iter().filter(|(_, codes)| codes.contains(&code)).map(|(reason, _)| *reason).collect();
     assert!(listed.len() <= 1, "{code:?}: {listed:?}");
-    assert_eq!(failure::reason(code), listed.first().copied().unwrap_or(&UNKNOWN), "{code:?}");
+    assert_eq!(reason(code), listed.first().copied().unwrap_or(&UNKNOWN), "{code:?}");
 }
 
 /// A row with these headers.

@@ -1,7 +1,7 @@
 //! `[outbox]`: the table, and how its events become records.
 
-use kafka::headers::EnvelopeOptions;
 use kafka::headers;
+use kafka::headers::EnvelopeOptions;
 use postgres::schema::check::columns::TopicColumn;
 use postgres::table::Columns;
 use relay::topic::TopicRules;

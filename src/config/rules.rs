@@ -7,12 +7,12 @@ use humantime::format_duration;
 
 use relay::topic_allow::TopicAllow;
 use settings::choice;
-use settings::findings::Problem;
 use settings::file::nearest;
+use settings::findings::Problem;
 use settings::reader::Reader;
+use settings::reader::Value;
 use settings::setting::Setting;
 use settings::size::ByteSize;
-use settings::reader::Value;
 
 use super::catalogue::{Admin, Relay};
 

@@ -1,7 +1,7 @@
 //! Where a process gets AWS credentials: the metadata of a container or an instance, and STS. All are one HTTP server on
 //! loopback.
 //!
-//! The unit tests of `crates/kafka/src/tokens/msk` use it too.
+//! The unit tests of `crates/kafka/src/msk` use it too.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

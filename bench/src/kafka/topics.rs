@@ -190,8 +190,9 @@ fn refusals(
             Ok(_) => {}
             Err((_, code)) if code == fine => {}
             Err((topic, code)) => {
-                return Err(outbox_relay::kafka::errors::reason(code)
-                    .failure(format!("{doing} {topic}: {code}")));
+                return Err(
+                    outbox_relay::kafka::errors::reason(code).failure(format!("{doing} {topic}: {code}"))
+                );
             }
         }
     }

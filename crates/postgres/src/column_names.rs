@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use settings::file::Entry;
-use settings::findings::Problem;
 use settings::file::nearest;
+use settings::findings::Problem;
+use settings::reader::Raw;
 use settings::reader::Reader;
 use settings::setting::Table;
-use settings::reader::Raw;
 
 /// PostgreSQL truncates longer identifiers silently, so two names could become the same.
 const NAME_BYTES_MAX: usize = 63;

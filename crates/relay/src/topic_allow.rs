@@ -6,8 +6,8 @@ use std::str::FromStr;
 use pg_outbox::topic::{TOPIC_LENGTH_MAX, TopicError, check_topic};
 use settings::findings::Problem;
 use settings::reader::Reader;
-use settings::setting::Setting;
 use settings::reader::Value;
+use settings::setting::Setting;
 use thiserror::Error;
 
 /// Names of topics, and prefixes of names. It is never empty.

@@ -131,8 +131,7 @@ impl<'a> Collector<'a> {
             return Ok(None);
         };
         let Some(place) = self.topics.place(&name).await? else { return Ok(None) };
-        let Ok(fingerprint) = reader::of_event(&row.event, &outbox.headers, self.record_bytes_max)
-        else {
+        let Ok(fingerprint) = reader::of_event(&row.event, &outbox.headers, self.record_bytes_max) else {
             self.unpublishable += 1;
             return Ok(None);
         };

@@ -14,9 +14,9 @@ use crate::verify::judge::{Judge, unknown};
 use crate::verify::scope::{CLOCKS_DIFFER_US, Partition, Scope, Topic};
 use crate::verify::sorter::Sorter;
 use kafka::cluster::KafkaCluster;
-use kafka::operate::topics::Inspector;
 use kafka::operate::reader::Record;
 use kafka::operate::reader::{PartitionRead, ReadError, TopicRead, TopicReader};
+use kafka::operate::topics::Inspector;
 use std::path::PathBuf;
 
 /// The result of the comparison.

@@ -60,7 +60,7 @@ fn sqlstates() -> String {
 fn page_shows_the_tables_of_the_code() {
     let parts = [
         ("crates/relay/src/reason.rs", reasons()),
-        ("crates/kafka/src/errors/codes.rs", codes()),
+        ("crates/kafka/src/errors.rs", codes()),
         ("crates/postgres/src/connection/sqlstates.rs", sqlstates()),
     ];
     rendered::check("docs/error-codes.md", &parts);

@@ -1,7 +1,7 @@
 //! Splits a libpq connection string, so that no parameter in it is ignored.
 
-use settings::findings::Problem;
 use settings::file::nearest;
+use settings::findings::Problem;
 
 /// A connection string, split into what `tokio_postgres` reads and what the relay reads itself.
 pub(super) struct Conninfo {

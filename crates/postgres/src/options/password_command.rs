@@ -4,9 +4,9 @@ use std::fmt;
 
 use settings::findings::Problem;
 use settings::reader::Reader;
+use settings::reader::Value;
 use settings::secret::HIDDEN;
 use settings::setting::Setting;
-use settings::reader::Value;
 
 /// A program that prints a password, and its arguments. They may contain a secret, so `Debug` hides them.
 #[derive(Clone, PartialEq, Eq)]

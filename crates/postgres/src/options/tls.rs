@@ -10,8 +10,8 @@ use super::invalid;
 use settings::choice;
 use settings::findings::Problem;
 use settings::reader::check_key;
-use settings::secret::{Lookup, Secret};
 use settings::reader::is_loopback;
+use settings::secret::{Lookup, Secret};
 
 /// How the connection is encrypted, and how the server is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
