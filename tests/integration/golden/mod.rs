@@ -101,6 +101,10 @@ impl Stage {
         let counted = counted.iter().fold(named, |text, (begin, end)| {
             masked_between(&text, begin, end, |inside| replaced(inside, number, "N"))
         });
+        // Any session of the server can hold vacuum back for a moment.
+        let counted = masked_between(&counted, "vacuum        ", "\n", |_| "HOLDER".to_owned());
+        let counted =
+            masked_between(&counted, "\"vacuum_held_back_by\": ", "\n  \"size\"", |_| "HOLDER,".to_owned());
         // librdkafka counts milliseconds and repetitions.
         let counted =
             masked_between(&counted, "Connection refused (after", " (reason", |_| " DETAIL)".to_owned());
