@@ -7,6 +7,9 @@ use crate::support::topics;
 
 #[tokio::test]
 async fn output_of_commands_on_a_new_database_is_unchanged() {
+    if !super::is_recorded_version() {
+        return;
+    }
     let database = Database::create("golden_new").await;
     let role = unique("relay");
     let stage = Stage::new(&database, &role).await;
@@ -19,6 +22,9 @@ async fn output_of_commands_on_a_new_database_is_unchanged() {
 
 #[tokio::test]
 async fn output_of_commands_is_unchanged() {
+    if !super::is_recorded_version() {
+        return;
+    }
     let mut outbox = Outbox::without_topics("golden").await;
     for kind in ["order", "invoice", "copy"] {
         // The records have the time of their events, so Kafka would delete them.

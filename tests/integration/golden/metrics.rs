@@ -24,6 +24,9 @@ fn without_values(line: &str) -> String {
 
 #[tokio::test]
 async fn metrics_are_unchanged() {
+    if !super::is_recorded_version() {
+        return;
+    }
     let (outbox, relay) = busy("golden_metrics").await;
     for sample in CATALOGUE.iter().flat_map(Metric::samples) {
         let what = format!("{sample} has a value");

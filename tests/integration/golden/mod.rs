@@ -28,6 +28,11 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/gol
 const ROLES: [(&str, &str); 3] =
     [("owner.toml", "postgres"), ("relay.toml", "RELAY_ROLE"), ("on-call.toml", "RELAY_ROLE_on_call")];
 
+/// Whether the servers have the version of the recorded files. Other versions describe some statements differently.
+fn is_recorded_version() -> bool {
+    std::env::var("OUTBOX_RELAY_TEST_PG_VERSION").is_ok_and(|version| version == "18")
+}
+
 /// A database and a folder with configuration files.
 struct Stage {
     client: Client,

@@ -23,6 +23,9 @@ const PRINTED: [&str; 13] = [
 
 #[tokio::test]
 async fn printed_statements_are_unchanged() {
+    if !super::is_recorded_version() {
+        return;
+    }
     let database = Database::create("golden_sql").await;
     let stage = Stage::new(&database, "shop_relay").await;
     stage.play(&PRINTED).await;
@@ -36,6 +39,9 @@ async fn printed_statements_are_unchanged() {
 
 #[tokio::test]
 async fn statements_of_adoption_are_unchanged() {
+    if !super::is_recorded_version() {
+        return;
+    }
     let database = Database::create("golden_adopt").await;
     let stage = Stage::new(&database, "shop_relay").await;
     run(&stage.client, TABLE).await;
