@@ -2,16 +2,15 @@
 //! is removed or changes its meaning.
 
 use crate::advice::Finding;
-use crate::checking::checker::Verdict;
+use crate::checker::Verdict;
+use crate::drain::Drain;
+use crate::flow::{Flow, Idle};
 use crate::limits::Limit;
-use crate::measurements::drain::Drain;
-use crate::measurements::flow::Flow;
-use crate::measurements::idle::Idle;
-use crate::measurements::steady::Steady;
+use crate::load::Shape;
 use crate::place::Place;
-use crate::postgres::load::Shape;
-use crate::processes::metrics::Batches;
-use crate::processes::usage::Usage;
+use crate::relay::Batches;
+use crate::steady::Steady;
+use crate::usage::Usage;
 use outbox_relay::config::OnSent;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -20,9 +19,7 @@ use std::num::NonZero;
 /// All results. Parts that were left out are empty or missing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The format of this report.
     pub format: u32,
-    /// The version of the relay.
     pub version: &'static str,
     /// Where the results were measured.
     pub machine: Machine,
@@ -30,7 +27,6 @@ pub struct Report {
     pub settings: Settings,
     /// The rows of the drains.
     pub shape: Shape,
-    /// Partitions of each topic.
     pub partitions: i32,
     /// A relay that has nothing to do.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,11 +34,9 @@ pub struct Report {
     /// Each half of the relay alone.
     #[serde(skip_serializing_if = "Limits::is_empty")]
     pub limits: Limits,
-    /// Drains.
     pub drains: Vec<MeasuredDrain>,
     /// Writers at full speed.
     pub flows: Vec<MeasuredFlow>,
-    /// Steady rates.
     pub steady: Vec<Steady>,
     /// What limits the throughput, and what to change. The most important finding comes first.
     pub findings: Vec<Finding>,
@@ -53,9 +47,7 @@ pub struct Report {
 pub struct Machine {
     /// The number of cores that this process may use.
     pub cores: u64,
-    /// The version of PostgreSQL.
     pub postgres_version: String,
-    /// Its settings that affect the speed.
     pub postgres_settings: BTreeMap<String, String>,
     /// The maximum WAL between two checkpoints.
     pub max_wal_bytes: u64,
@@ -105,12 +97,10 @@ pub struct MeasuredDrain {
     pub load: &'static str,
     /// `mark` or `delete`.
     pub on_sent: &'static str,
-    /// The measurements.
     #[serde(flatten)]
     pub drain: Drain,
     /// The batches of the drain.
     pub batches: Batches,
-    /// The result of the comparison.
     pub verdict: Verdict,
     /// The lowest known limit of the drain.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,7 +113,6 @@ pub struct Share {
     /// `claim-and-settle`, `produce` or `cpu`. The last one is the number of cores divided by the CPU time that a row
     /// costs the three parties together.
     pub by: &'static str,
-    /// The limit.
     pub rows_per_second: f64,
     /// The rate divided by the limit.
     pub share: f64,
@@ -138,15 +127,13 @@ pub struct MeasuredFlow {
     pub writers_share: f64,
     /// The share of the rows that had arrived when the writers ended.
     pub delivered_share: f64,
-    /// The measurements.
     #[serde(flatten)]
     pub flow: Flow,
 }
 
 impl Report {
-    /// A report without results.
     pub fn new(place: &Place, shape: &Shape, partitions: i32, kafka_round_trip_ms: f64) -> Report {
-        let (server, parties, config) = (place.server(), place.parties(), place.config());
+        let (server, parties, config) = (&place.server, &place.parties, &place.config);
         Report {
             format: 1,
             version: env!("CARGO_PKG_VERSION"),
@@ -177,7 +164,6 @@ impl Report {
         }
     }
 
-    /// All verdicts.
     pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
         let drains = self.drains.iter().map(|drain| &drain.verdict);
         let flows = self.flows.iter().map(|flow| &flow.flow.verdict);
