@@ -26,17 +26,18 @@ const WAL_BYTES_GOOD: u64 = 4 << 30;
 /// The minimum of WAL for a row that is inserted and then marked or deleted.
 const WAL_BYTES_A_ROW: u64 = 1_000;
 
-/// A limit, or another problem.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// A code: `cpu-postgres`, `cpu-relay`, `cpu-kafka`, `machine-busy`, `relay-thread`, `byte-budget`,
     /// `kafka-round-trips`, `kafka`, `postgres-round-trips`, `postgres`, `checkpoints`, `writers-late`, `lag`,
     /// `duplicates`, `failures`.
     pub what: &'static str,
-    /// What was measured.
     pub seen: String,
-    /// What to change.
     pub change: String,
+}
+
+fn finding(what: &'static str, seen: String, change: impl Into<String>) -> Finding {
+    Finding { what, seen, change: change.into() }
 }
 
 /// All findings. The first one limits the drain.
@@ -52,7 +53,6 @@ pub fn findings(report: &Report) -> Vec<Finding> {
     findings
 }
 
-/// The limit of this drain.
 fn limiting(report: &Report, drain: &MeasuredDrain) -> Finding {
     let cores = report.machine.cores as f64;
     let used: f64 = drain.drain.usage.iter().map(|usage| usage.cores).sum();
@@ -60,25 +60,19 @@ fn limiting(report: &Report, drain: &MeasuredDrain) -> Finding {
     if report.has_all_parties() && used / cores >= CPU_FULL {
         return cpu(report, drain, used / cores);
     }
-    if let Some(busy) =
-        drain.drain.machine_busy.filter(|busy| report.has_all_parties() && *busy >= MACHINE_FULL)
-    {
-        return Finding {
-            what: "machine-busy",
-            seen: format!(
-                "other programs: {:.0}% of all cores are in use, but only {:.0}% by relay, PostgreSQL and Kafka",
-                busy * 100.0,
-                used / cores * 100.0
-            ),
-            change: "repeat the measurement on an otherwise idle machine".to_owned(),
-        };
+    let busy = drain.drain.machine_busy.unwrap_or(0.0);
+    if report.has_all_parties() && busy >= MACHINE_FULL {
+        let seen = format!(
+            "other programs: {:.0}% of all cores are in use, but only {:.0}% by relay, PostgreSQL and Kafka",
+            busy * 100.0,
+            used / cores * 100.0
+        );
+        return finding("machine-busy", seen, "repeat the measurement on an otherwise idle machine");
     }
     if relay >= ONE_CORE_FULL {
-        return Finding {
-            what: "relay-thread",
-            seen: format!("the relay uses {relay:.1} cores, and makes its decisions on one thread"),
-            change: "run a second relay on the same table: relays share the lanes automatically".to_owned(),
-        };
+        let seen = format!("the relay uses {relay:.1} cores, and makes its decisions on one thread");
+        let change = "run a second relay on the same table: relays share the lanes automatically";
+        return finding("relay-thread", seen, change);
     }
     byte_budget(report, drain).unwrap_or_else(|| waiting(report, drain))
 }
@@ -95,26 +89,26 @@ fn cpu(report: &Report, drain: &MeasuredDrain, share: f64) -> Finding {
         report.machine.cores,
         most * 100.0
     );
-    let (what, change) = match party {
-        "postgres" if drain.on_sent == "mark" => ("cpu-postgres", deletes(report, drain)),
-        "postgres" => (
+    match party {
+        "postgres" if drain.on_sent == "mark" => finding("cpu-postgres", seen, deletes(report, drain)),
+        "postgres" => finding(
             "cpu-postgres",
-            "give PostgreSQL more or faster cores; drop additional indexes on the outbox, because every row updates them twice".to_owned(),
+            seen,
+            "give PostgreSQL more or faster cores; drop additional indexes on the outbox, because every row updates them twice",
         ),
-        "kafka" => (
+        "kafka" => finding(
             "cpu-kafka",
+            seen,
             "run the broker on separate cores; use fewer partitions, or a linger.ms of a few milliseconds in \
-             [kafka.properties], for larger requests"
-                .to_owned(),
+             [kafka.properties], for larger requests",
         ),
-        _ => (
+        _ => finding(
             "cpu-relay",
+            seen,
             "run the relay on separate cores; \"compression.type\" = \"none\" in [kafka.properties] saves CPU for \
-             compression, but needs more network and disk"
-                .to_owned(),
+             compression, but needs more network and disk",
         ),
-    };
-    Finding { what, seen, change }
+    }
 }
 
 fn deletes(report: &Report, drain: &MeasuredDrain) -> String {
@@ -132,17 +126,16 @@ fn deletes(report: &Report, drain: &MeasuredDrain) -> String {
 }
 
 fn byte_budget(report: &Report, drain: &MeasuredDrain) -> Option<Finding> {
-    let settings = &report.settings;
-    let row_bytes = report.shape.payload_bytes as u64 + ROW_OVERHEAD;
-    let fit = settings.batch_bytes / row_bytes;
-    let cut = drain.batches.rows < BATCH_FULL * settings.batch_size as f64;
-    (cut && fit < settings.batch_size as u64).then(|| Finding {
-        what: "byte-budget",
-        seen: format!(
-            "batches have {:.0} rows on average: only about {fit} of these rows fit into batch_bytes, not the {} of batch_size",
-            drain.batches.rows, settings.batch_size
-        ),
-        change: "raise [relay] batch_bytes; the relay needs about workers times this much memory".to_owned(),
+    let (settings, rows) = (&report.settings, drain.batches.rows);
+    let fit = settings.batch_bytes / (report.shape.payload_bytes as u64 + ROW_OVERHEAD);
+    let cut = rows < BATCH_FULL * settings.batch_size as f64;
+    (cut && fit < settings.batch_size as u64).then(|| {
+        let seen = format!(
+            "batches have {rows:.0} rows on average: only about {fit} of these rows fit into batch_bytes, not the {} of batch_size",
+            settings.batch_size
+        );
+        let change = "raise [relay] batch_bytes; the relay needs about workers times this much memory";
+        finding("byte-budget", seen, change)
     })
 }
 
@@ -154,37 +147,34 @@ fn waiting(report: &Report, drain: &MeasuredDrain) -> Finding {
     let of_batch = publish_ms / batch_ms;
     let workers =
         format!("raise [relay] workers, now {}, for more concurrent batches", report.settings.workers);
+    let seen = |share: f64, server: &str, round_trip_ms: f64| {
+        format!(
+            "a batch takes {batch_ms:.0} ms, {:.0}% of it waiting for {server}, whose round trip is {round_trip_ms:.1} ms",
+            share * 100.0
+        )
+    };
     if of_batch >= 0.5 {
         let way = KAFKA_ROUND_TRIPS * machine.kafka_round_trip_ms;
-        let seen = format!(
-            "a batch takes {batch_ms:.0} ms, {:.0}% of it waiting for Kafka, whose round trip is {:.1} ms",
-            of_batch * 100.0,
-            machine.kafka_round_trip_ms
+        let seen = seen(of_batch, "Kafka", machine.kafka_round_trip_ms);
+        if way / publish_ms.max(f64::MIN_POSITIVE) >= WAY_MATTERS {
+            return finding("kafka-round-trips", seen, workers);
+        }
+        let change = format!(
+            "check the brokers: disks, replication, min.insync.replicas; if they are idle, {workers}"
         );
-        return if way / publish_ms.max(f64::MIN_POSITIVE) >= WAY_MATTERS {
-            Finding { what: "kafka-round-trips", seen, change: workers }
-        } else {
-            let change = format!(
-                "check the brokers: disks, replication, min.insync.replicas; if they are idle, {workers}"
-            );
-            Finding { what: "kafka", seen, change }
-        };
+        return finding("kafka", seen, change);
     }
     let way = (POSTGRES_ROUND_TRIPS + batches.rows / SLICE_ROWS) * machine.postgres_round_trip_ms;
-    let seen = format!(
-        "a batch takes {batch_ms:.0} ms, {:.0}% of it waiting for PostgreSQL, whose round trip is {:.1} ms",
-        (1.0 - of_batch) * 100.0,
-        machine.postgres_round_trip_ms
-    );
+    let seen = seen(1.0 - of_batch, "PostgreSQL", machine.postgres_round_trip_ms);
     if way / batch_ms >= WAY_MATTERS {
         let change = format!("{workers}; or raise batch_size, now {}", report.settings.batch_size);
-        return Finding { what: "postgres-round-trips", seen, change };
+        return finding("postgres-round-trips", seen, change);
     }
     let change = format!(
         "check what PostgreSQL waits for (pg_stat_activity), mostly its disk; with larger shared_buffers and \
          max_wal_size, it writes less; if it is idle, {workers}"
     );
-    Finding { what: "postgres", seen, change }
+    finding("postgres", seen, change)
 }
 
 fn checkpoints(report: &Report) -> Option<Finding> {
@@ -193,16 +183,15 @@ fn checkpoints(report: &Report) -> Option<Finding> {
     let full_pages = machine.postgres_settings.get("full_page_writes").is_none_or(|setting| setting != "off");
     // The next checkpoint begins when half of max_wal_size is written.
     let often = machine.max_wal_bytes < WAL_BYTES_GOOD && written > machine.max_wal_bytes / 2;
-    (often && full_pages && !report.drains.is_empty()).then(|| Finding {
-        what: "checkpoints",
-        seen: format!(
+    (often && full_pages && !report.drains.is_empty()).then(|| {
+        let seen = format!(
             "max_wal_size of PostgreSQL is {}: checkpoints run during these drains, and after each of them whole pages are \
              logged again",
             machine.postgres_settings.get("max_wal_size").map_or("small", String::as_str)
-        ),
-        change: "raise max_wal_size of PostgreSQL to several GB, if the disk has room; wal_compression = lz4 makes whole \
-                 pages smaller"
-            .to_owned(),
+        );
+        let change = "raise max_wal_size of PostgreSQL to several GB, if the disk has room; wal_compression = lz4 makes \
+                      whole pages smaller";
+        finding("checkpoints", seen, change)
     })
 }
 
@@ -214,16 +203,13 @@ fn lags(report: &Report) -> Option<Finding> {
         flow.lag_rows_end > tolerable && flow.lag_rows_end as f64 > 1.5 * flow.lag_rows_half as f64
     });
     let worst = lags.max_by_key(|flow| flow.lag_rows_end)?;
-    Some(Finding {
-        what: "lag",
-        seen: format!(
-            "with writers at full speed ({} rows per transaction), the relay falls behind: {} rows when they ended",
-            worst.rows_per_transaction, worst.lag_rows_end
-        ),
-        change: "writers that never pause saturate any machine; make sure that the relay catches up when they pause, \
-                 and check the rate of the drain"
-            .to_owned(),
-    })
+    let seen = format!(
+        "with writers at full speed ({} rows per transaction), the relay falls behind: {} rows when they ended",
+        worst.rows_per_transaction, worst.lag_rows_end
+    );
+    let change = "writers that never pause saturate any machine; make sure that the relay catches up when they pause, and \
+                  check the rate of the drain";
+    Some(finding("lag", seen, change))
 }
 
 fn late_writers(report: &Report) -> Option<Finding> {
@@ -231,38 +217,25 @@ fn late_writers(report: &Report) -> Option<Finding> {
         let committed = steady.committed_rows_per_second / steady.rows_per_second as f64;
         committed < 0.98 || steady.writer_late.p99_ms > 20.0
     })?;
-    Some(Finding {
-        what: "writers-late",
-        seen: format!(
-            "at {} rows/s, the writers of this measurement could not keep their schedule: {:.0} rows/s, with 1% of the \
-             transactions more than {:.0} ms late",
-            late.rows_per_second, late.committed_rows_per_second, late.writer_late.p99_ms
-        ),
-        change: "this latency is that of a saturated machine; measure from another machine".to_owned(),
-    })
+    let seen = format!(
+        "at {} rows/s, the writers of this measurement could not keep their schedule: {:.0} rows/s, with 1% of the \
+         transactions more than {:.0} ms late",
+        late.rows_per_second, late.committed_rows_per_second, late.writer_late.p99_ms
+    );
+    let change = "this latency is that of a saturated machine; measure from another machine";
+    Some(finding("writers-late", seen, change))
 }
 
 fn faults(report: &Report) -> Vec<Finding> {
-    let mut findings = Vec::new();
     let failures: u64 = report.drains.iter().map(|drain| drain.batches.failures).sum();
-    if failures > 0 {
-        findings.push(Finding {
-            what: "failures",
-            seen: format!("{failures} batches or producers failed during the drains and were retried"),
-            change: "check the servers' logs for the time of the measurement".to_owned(),
-        });
-    }
     let duplicates: u64 = report.verdicts().map(|verdict| verdict.duplicates).sum();
-    if duplicates > 0 {
-        findings.push(Finding {
-            what: "duplicates",
-            seen: format!(
-                "{duplicates} events arrived twice with the same event_id, because something failed"
-            ),
-            change: "check the servers' logs for the time of the measurement".to_owned(),
-        });
-    }
-    findings
+    let faults = [
+        ("failures", failures, "batches or producers failed during the drains and were retried"),
+        ("duplicates", duplicates, "events arrived twice with the same event_id, because something failed"),
+    ];
+    let change = "check the servers' logs for the time of the measurement";
+    let faults = faults.into_iter().filter(|(_, number, _)| *number > 0);
+    faults.map(|(what, number, seen)| finding(what, format!("{number} {seen}"), change)).collect()
 }
 
 #[cfg(test)]

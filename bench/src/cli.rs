@@ -20,7 +20,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The name of the program.
 const NAME: &str = "outbox-bench";
 
 /// Measure throughput and latency on your own servers.

@@ -5,8 +5,7 @@
 
 use crate::BenchError;
 use crate::checker::Verdict;
-use crate::load::Shape;
-use crate::place::{Place, Route};
+use crate::place::Route;
 use crate::relay::{Batches, Relay, Subject};
 use crate::settings::Settings;
 use crate::usage::{Meter, Reading, Usage};
@@ -25,9 +24,7 @@ pub struct Drain {
     /// The time from the last poll without any record to the first poll with all records.
     pub seconds: f64,
     pub rows_per_second: f64,
-    /// The rate for the first third of the rows.
     pub first_third_rows_per_second: f64,
-    /// The rate for the last third of the rows.
     pub last_third_rows_per_second: f64,
     /// The share of all cores of the machine that any process used, from 0 to 1.
     pub machine_busy: Option<f64>,
@@ -35,20 +32,16 @@ pub struct Drain {
     pub usage: Vec<Usage>,
 }
 
-/// Watches a started subject until it has published this number of rows, which are all that exist, to empty topics.
-pub async fn watch(
-    place: &Place,
-    route: &Route,
-    subject: &mut impl Subject,
-    rows: u64,
-) -> Result<Drain, BenchError> {
-    let meter = Meter::start(place.watched(subject));
+/// Watches a started subject until it has published all rows, which are the only ones that are unsent, to empty topics.
+pub async fn watch(route: &Route<'_>, subject: &mut impl Subject) -> Result<Drain, BenchError> {
+    let rows = route.shape.rows;
+    let meter = Meter::start(route.place.watched(subject));
     let mut began = meter.read();
     let mut course = Course::new(rows);
     let mut progress = Progress::default();
     loop {
         let polled = Instant::now();
-        let arrived = place.arrived(route).await?;
+        let arrived = route.arrived().await?;
         course.record(Instant::now(), arrived);
         if arrived >= rows {
             break;
@@ -63,6 +56,16 @@ pub async fn watch(
     }
     let ended = settled(subject, rows, &meter).await?;
     Ok(Drain { machine_busy: meter.busy(&began, &ended), ..course.drain(meter.used(&began, &ended, rows)) })
+}
+
+impl Drain {
+    /// The rate at which all cores would do nothing but the work of the subject, PostgreSQL and Kafka for each row. None
+    /// if the processes of one of them are not visible.
+    pub fn cpu_limit(&self, cores: f64) -> Option<f64> {
+        let costs: Option<Vec<f64>> = self.usage.iter().map(|usage| usage.cpu_us_per_row).collect();
+        let us: f64 = costs.filter(|costs| costs.len() == 3)?.iter().sum();
+        (us > 0.0).then(|| cores * 1e6 / us)
+    }
 }
 
 /// Notices when no more rows arrive.
@@ -92,14 +95,13 @@ impl Progress {
 
 /// Waits until this number of rows has arrived.
 pub async fn wait_for_all(
-    place: &Place,
-    route: &Route,
+    route: &Route<'_>,
     subject: &mut impl Subject,
     rows: u64,
 ) -> Result<(), BenchError> {
     let mut progress = Progress::default();
     loop {
-        let arrived = place.arrived(route).await?;
+        let arrived = route.arrived().await?;
         if arrived >= rows {
             return Ok(());
         }
@@ -109,23 +111,19 @@ pub async fn wait_for_all(
     }
 }
 
-/// Lets a relay with these settings drain the outbox, whose unsent rows have this shape. Returns also its batches, and
-/// the result of the comparison.
+/// Lets a relay with these settings drain the outbox. Returns also its batches, and the result of the comparison.
 pub async fn by_relay(
-    place: &Place,
-    route: &Route,
-    shape: &Shape,
+    route: &Route<'_>,
     change: impl FnOnce(Settings) -> Settings,
 ) -> Result<(Drain, Batches, Verdict), BenchError> {
-    let mut relay = Relay::start_with(place, route, change).await?;
-    let drain = watch(place, route, &mut relay, shape.rows).await?;
+    let mut relay = Relay::start_with(route, change).await?;
+    let drain = watch(route, &mut relay).await?;
     let batches = relay.metrics().await?.batches();
     relay.stop().await?;
-    let verdict = verify::read(place, route, shape, &Committed(vec![shape.rows]), Relay::EVENT_ID).await?;
+    let verdict = verify::read(route, &Committed(vec![drain.rows]), Relay::EVENT_ID).await?;
     Ok((drain, batches, verdict))
 }
 
-/// Waits until the subject has settled all rows.
 async fn settled(subject: &mut impl Subject, rows: u64, meter: &Meter) -> Result<Reading, BenchError> {
     let begun = Instant::now();
     while !subject.has_settled(rows).await? {

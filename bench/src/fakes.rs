@@ -35,7 +35,6 @@ struct Stock {
     payloads: Vec<Box<[u8]>>,
 }
 
-/// A generated row.
 pub struct MadeRow {
     stock: Rc<Stock>,
     id: i64,
@@ -44,18 +43,13 @@ pub struct MadeRow {
     event_id: Uuid,
 }
 
-pub struct MadeOutbox(Supply);
-
 pub struct MadeClaim {
     supply: Supply,
     lanes: Vec<Lane>,
     rows_left: usize,
 }
 
-pub struct MadeScoutQueries(Supply);
-
 impl Supply {
-    /// Rows of this shape.
     pub fn new(shape: &Shape) -> Supply {
         let bytes = |text: String| text.into_bytes().into_boxed_slice();
         let keys = shape.keys.min(KEYS_MAX);
@@ -66,14 +60,6 @@ impl Supply {
             keys: (0..keys).map(|key| bytes(format!("order-{key}"))).collect(),
             payloads: (0..PAYLOADS).map(|number| bytes(shape.sample(number))).collect(),
         }))
-    }
-
-    pub fn outbox(&self) -> MadeOutbox {
-        MadeOutbox(self.clone())
-    }
-
-    pub fn queries(&self) -> MadeScoutQueries {
-        MadeScoutQueries(self.clone())
     }
 
     fn take(&self, lane: Lane) -> Option<MadeRow> {
@@ -132,13 +118,13 @@ impl Event for MadeRow {
     }
 }
 
-impl Outbox for MadeOutbox {
+impl Outbox for Supply {
     type Event = MadeRow;
     type Claim<'a> = MadeClaim;
 
     async fn claim(&mut self, lanes: &[Lane], promptly: Option<&ReadRequest>) -> Result<MadeClaim, Fault> {
         let rows_left = promptly.map_or(0, |read| read.rows_max);
-        Ok(MadeClaim { supply: self.0.clone(), lanes: lanes.to_vec(), rows_left })
+        Ok(MadeClaim { supply: self.clone(), lanes: lanes.to_vec(), rows_left })
     }
 }
 
@@ -217,9 +203,9 @@ impl Claim for MadeClaim {
     }
 }
 
-impl ScoutQueries for MadeScoutQueries {
+impl ScoutQueries for Supply {
     async fn scan(&mut self, lanes: &[Lane], _: &MarksSnapshot) -> Result<Scan, Fault> {
-        let stock = &self.0.0;
+        let stock = &self.0;
         let first_unsent = if stock.left.get() == 0 {
             Vec::new()
         } else {

@@ -17,11 +17,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Flow {
-    /// The number of writing connections.
     pub writers: u64,
-    /// The number of rows in each of their transactions.
     pub rows_per_transaction: u64,
-    /// The rate of committed rows.
     pub written_rows_per_second: f64,
     /// The rate of rows that arrived in that time.
     pub delivered_rows_per_second: f64,
@@ -38,7 +35,7 @@ pub struct Flow {
 
 /// The rate of the writers without a relay, in rows per second. Leaves the outbox empty.
 pub async fn alone(place: &Place, shape: &Shape, work: &Work) -> Result<f64, BenchError> {
-    let writers = Writers::start(&place.config.postgres, &place.table(), shape, *work);
+    let writers = Writers::start(place, shape, *work);
     let written = writers.finish().await?;
     place.empty().await?;
     Ok(written.rows() as f64 / (written.ended - written.begun).as_secs_f64())
@@ -46,20 +43,18 @@ pub async fn alone(place: &Place, shape: &Shape, work: &Work) -> Result<f64, Ben
 
 /// Measures a running subject. The outbox and the topics must be empty.
 pub async fn measure<S: Subject>(
-    place: &Place,
-    route: &Route,
+    route: &Route<'_>,
     subject: &mut S,
-    shape: &Shape,
     work: &Work,
 ) -> Result<Flow, BenchError> {
-    let mut parties = place.watched(subject);
+    let mut parties = route.place.watched(subject);
     parties.push(Party::this_process("bench"));
     let meter = Meter::start(parties);
-    let mut writers = Writers::start(&place.config.postgres, &place.table(), shape, *work);
+    let mut writers = Writers::start(route.place, &route.shape, *work);
     let begun = writers.begun().await;
     let (began, half) = (meter.read(), begun + work.time / 2);
     let (mut lag_half, written_by_now) = (None, writers.written());
-    let arrived = || place.arrived(route);
+    let arrived = || route.arrived();
     let mut finishing = pin!(writers.finish());
     let written = loop {
         tokio::select! {
@@ -73,11 +68,11 @@ pub async fn measure<S: Subject>(
     let delivered = arrived().await?;
     let (looked, ended) = (Instant::now(), meter.read());
     let rows = written.rows();
-    drain::wait_for_all(place, route, subject, rows).await?;
+    drain::wait_for_all(route, subject, rows).await?;
     let catch_up = written.ended.elapsed();
     let usage = meter.used(&began, &ended, delivered);
     drop(meter);
-    let verdict = verify::read(place, route, shape, &written.committed, S::EVENT_ID).await?;
+    let verdict = verify::read(route, &written.committed, S::EVENT_ID).await?;
     let rate = |rows: u64, until: Instant| rows as f64 / (until - written.begun).as_secs_f64();
     Ok(Flow {
         writers: work.writers,
@@ -97,7 +92,6 @@ const SETTLE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Idle {
-    /// How long the relay was watched.
     pub seconds: f64,
     /// What the parties used. For the servers, this includes work for other clients.
     pub usage: Vec<Usage>,

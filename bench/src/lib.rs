@@ -23,9 +23,8 @@ pub mod consume;
 mod drain;
 mod fakes;
 mod flow;
-mod http;
 mod limits;
-pub mod load;
+mod load;
 pub mod per_row;
 pub mod place;
 mod plan;
@@ -42,8 +41,8 @@ mod usage;
 mod verify;
 mod writers;
 
-use crate::schema::SchemaError;
-use outbox_relay::postgres::schema::migrate::MigrateError;
+pub use crate::load::Shape;
+
 use outbox_relay::relay::failure::{Failure, Fault};
 use outbox_relay::relay::reason::CONFIGURATION;
 
@@ -67,7 +66,7 @@ pub enum BenchError {
     System {
         /// The action that failed.
         doing: &'static str,
-        /// The reason.
+        /// Why it failed.
         source: std::io::Error,
     },
 }
@@ -79,18 +78,5 @@ impl From<Failure> for BenchError {
             return BenchError::Configuration(failure.error);
         }
         BenchError::Kafka(failure)
-    }
-}
-
-impl From<SchemaError> for BenchError {
-    fn from(error: SchemaError) -> BenchError {
-        match error {
-            SchemaError::Fault(fault) => BenchError::Postgres(fault),
-            denied @ SchemaError::Denied => BenchError::Configuration(denied.to_string()),
-            SchemaError::Migrate(MigrateError::Server { source, .. }) => {
-                BenchError::Configuration(format!("creating the scratch outbox: {source}"))
-            }
-            SchemaError::Migrate(error) => BenchError::Configuration(error.to_string()),
-        }
     }
 }

@@ -7,7 +7,7 @@ use crate::BenchError;
 use crate::drain::rate;
 use crate::fakes::{AtOnce, Supply};
 use crate::load::Shape;
-use crate::place::{Place, RECORD_BYTES_MAX, Route};
+use crate::place::{RECORD_BYTES_MAX, Route};
 use crate::usage::{Meter, Party, Reading, Usage};
 use outbox_relay::config::{Config, OnSent};
 use outbox_relay::kafka::cluster::KafkaCluster;
@@ -39,7 +39,6 @@ const PRODUCE_BYTES_MAX: u64 = 256 << 20;
 /// The approximate memory of a row in addition to its payload, in bytes.
 const ROW_OVERHEAD: usize = 150;
 
-/// The limit of one half.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limit {
     /// The measured rows: all except those of the first batches, during which connections are opened.
@@ -51,13 +50,8 @@ pub struct Limit {
 }
 
 /// Claims, reads and settles the rows of the outbox, with a publisher that acknowledges immediately.
-pub async fn claim_and_settle(
-    place: &Place,
-    route: &Route,
-    on_sent: OnSent,
-    shape: &Shape,
-) -> Result<Limit, BenchError> {
-    let config = configured(place, route)?;
+pub async fn claim_and_settle(route: &Route<'_>, on_sent: OnSent) -> Result<Limit, BenchError> {
+    let (config, shape) = (configured(route)?, &route.shape);
     let stats = Arc::new(Stats::new());
     let database = Database::new(&config.postgres, supervisor::connections(&config), Arc::clone(&stats))?;
     let facts = supervisor::check_schema(&config, &database)
@@ -74,7 +68,7 @@ pub async fn claim_and_settle(
     let outboxes = (0..config.relay.workers).map(worker).collect();
     let table = config.outbox.table.quoted();
     let queries = PostgresScoutQueries::new(database.clone(), Rc::clone(&statements), table);
-    let server = place.parties.postgres.clone().ok();
+    let server = route.place.parties.postgres.clone().ok();
     // Without the first batches, if enough batches are left.
     let round = round(&config, shape);
     let first = if shape.rows >= 4 * round { round } else { 0 };
@@ -82,8 +76,8 @@ pub async fn claim_and_settle(
 }
 
 /// Publishes rows that are generated in memory.
-pub async fn produce(place: &Place, route: &Route, shape: &Shape) -> Result<Limit, BenchError> {
-    let config = configured(place, route)?;
+pub async fn produce(route: &Route<'_>) -> Result<Limit, BenchError> {
+    let (config, shape) = (configured(route)?, &route.shape);
     let stats = Arc::new(Stats::new());
     let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?;
     let relay = Rc::new(relay(cluster, &config, &stats));
@@ -91,9 +85,9 @@ pub async fn produce(place: &Place, route: &Route, shape: &Shape) -> Result<Limi
     let bytes = (shape.payload_bytes + ROW_OVERHEAD) as u64;
     let rows = (BATCHES * round).min(PRODUCE_BYTES_MAX / bytes).max(2 * round);
     let supply = Supply::new(&Shape { rows, ..*shape });
-    let outboxes = (0..config.relay.workers).map(|_| supply.outbox()).collect();
-    let server = place.parties.kafka.clone().ok();
-    run(relay, outboxes, supply.queries(), server, round..rows).await
+    let outboxes = (0..config.relay.workers).map(|_| supply.clone()).collect();
+    let server = route.place.parties.kafka.clone().ok();
+    run(relay, outboxes, supply, server, round..rows).await
 }
 
 /// The rows of one batch per worker.
@@ -102,8 +96,8 @@ fn round(config: &Config, shape: &Shape) -> u64 {
     (config.relay.workers * config.relay.batch_size.min(fit).max(1)) as u64
 }
 
-fn configured(place: &Place, route: &Route) -> Result<Config, BenchError> {
-    place.settings.clone().with("outbox", "topic", route.template.to_string()).load()
+fn configured(route: &Route<'_>) -> Result<Config, BenchError> {
+    route.place.settings.clone().with("outbox", "topic", route.template.to_string()).load()
 }
 
 fn relay<P>(publisher: P, config: &Config, stats: &Arc<Stats>) -> Relay<P> {

@@ -18,7 +18,6 @@ pub const NUMBER_DIGITS: usize = 12;
 /// The size of the JSON object around number, key and note. A shorter payload is only the number, as text.
 pub const OBJECT_BYTES_LEAST: usize =
     HEAD.len() + NUMBER_DIGITS + KEY.len() + KEY_DIGITS + NOTE.len() + END.len();
-/// The shortest payload.
 pub const BYTES_LEAST: usize = 10;
 
 const KEY_DIGITS: usize = 10;
@@ -160,7 +159,6 @@ pub async fn prepare(database: &Database, table: &TableName) -> Result<(), Fault
     attempt(&client, "CHECKPOINT").await
 }
 
-/// The number of unsent rows.
 pub async fn unsent(database: &Database, table: &TableName) -> Result<i64, Fault> {
     const DOING: &str = "counting what is unsent";
     let client = database.get().await?;

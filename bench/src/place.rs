@@ -42,15 +42,14 @@ pub struct Place {
     routes: Cell<u32>,
 }
 
-/// The topics of one measurement.
-#[derive(Clone, Debug)]
-pub struct Route {
+/// The topics of one measurement, and the rows that are published to them.
+pub(crate) struct Route<'a> {
+    pub place: &'a Place,
+    pub shape: Shape,
     /// The `[outbox] topic` of a relay.
-    pub(crate) template: TopicTemplate,
-    /// Their names, in the order of [`Shape::kinds`].
-    pub(crate) topics: Vec<String>,
-    /// Of each topic.
-    pub(crate) partitions: i32,
+    pub template: TopicTemplate,
+    pub topics: Vec<String>,
+    pub partitions: i32,
 }
 
 impl Place {
@@ -79,7 +78,6 @@ impl Place {
         Ok(Place { config, settings, database, server, parties, topics, schema, made, routes })
     }
 
-    /// The name of the schema.
     pub(crate) fn schema(&self) -> &str {
         &self.schema.name
     }
@@ -104,7 +102,7 @@ impl Place {
     }
 
     /// Creates the topics of a measurement. They are new, so that each measurement starts with empty topics.
-    pub(crate) async fn route(&self, shape: &Shape, partitions: i32) -> Result<Route, BenchError> {
+    pub(crate) async fn route(&self, shape: &Shape, partitions: i32) -> Result<Route<'_>, BenchError> {
         let number = self.routes.replace(self.routes.get() + 1);
         let template = scratch_template(&self.config.outbox.topic, &self.schema.name, number)?;
         let topics: Vec<String> = shape.kinds().iter().map(|kind| template.topic(kind, "")).collect();
@@ -113,25 +111,9 @@ impl Place {
             self.made.borrow_mut().push(topic.clone());
         }
         self.topics.create(&topics, partitions).await.map_err(refused)?;
-        Ok(Route { template, topics, partitions })
+        Ok(Route { place: self, shape: *shape, template, topics, partitions })
     }
 
-    /// Deletes the topics of a measurement. If Kafka does not delete them, [`Place::remove`] tries again.
-    pub(crate) async fn close(&self, route: Route) -> Result<(), BenchError> {
-        self.topics.delete(&route.topics).await?;
-        for topic in &route.topics {
-            self.schema.forget_topic(topic).await?;
-            self.made.borrow_mut().retain(|known| known != topic);
-        }
-        Ok(())
-    }
-
-    /// The number of records in these topics.
-    pub(crate) async fn arrived(&self, route: &Route) -> Result<u64, BenchError> {
-        Ok(self.topics.ends(&route.topics, route.partitions).await?)
-    }
-
-    /// Empties the outbox.
     pub(crate) async fn empty(&self) -> Result<(), BenchError> {
         Ok(load::empty(&self.database, &self.table()).await?)
     }
@@ -162,6 +144,23 @@ impl Place {
         let fresh = open(&config.postgres, 1)?;
         let dropped = schema.drop(&fresh).await;
         dropped.map_err(|fault| BenchError::Subject(format!("the schema {name} is left: {fault}")))
+    }
+}
+
+impl Route<'_> {
+    /// The number of records in the topics.
+    pub async fn arrived(&self) -> Result<u64, BenchError> {
+        Ok(self.place.topics.ends(&self.topics, self.partitions).await?)
+    }
+
+    /// Deletes the topics. If Kafka does not delete them, [`Place::remove`] tries again.
+    pub async fn close(self) -> Result<(), BenchError> {
+        self.place.topics.delete(&self.topics).await?;
+        for topic in &self.topics {
+            self.place.schema.forget_topic(topic).await?;
+            self.place.made.borrow_mut().retain(|known| known != topic);
+        }
+        Ok(())
     }
 }
 

@@ -17,7 +17,6 @@ use std::time::Duration;
 const WRITERS: u64 = 8;
 /// Rows per transaction: an application that announces one change, and one that imports data.
 const ROWS_PER_TRANSACTION: [u64; 2] = [1, 50];
-/// Rows per second.
 const RATES: [u64; 4] = [10, 100, 1_000, 5_000];
 const WARM_UP: Duration = Duration::from_secs(2);
 
@@ -40,7 +39,6 @@ pub struct Plan {
     pub parts: Vec<Part>,
     /// The rows of the drains. The other parts use its keys and payload size.
     pub shape: Shape,
-    /// Partitions of each topic.
     pub partitions: i32,
     /// The duration of measurements that have no natural end.
     pub time: Duration,
@@ -50,7 +48,7 @@ pub struct Plan {
 pub async fn run(place: &Place, plan: &Plan, say: &dyn Fn(&str)) -> Result<Report, BenchError> {
     let route = place.route(&plan.shape, plan.partitions).await?;
     let round_trip = place.topics.round_trip(&route.topics[0]).await?;
-    place.close(route).await?;
+    route.close().await?;
     let kafka_round_trip_ms = round_trip.as_secs_f64() * 1e3;
     let report = Report::new(place, &plan.shape, plan.partitions, kafka_round_trip_ms);
     let mut run = Run { place, plan, say, report };
@@ -107,15 +105,15 @@ impl Run<'_> {
         for on_sent in [OnSent::Mark, OnSent::Delete] {
             (self.say)(&format!("limits: claim and {} without Kafka", word(on_sent)));
             place.fill(shape).await?;
-            let limit = Some(limits::claim_and_settle(place, &route, on_sent, shape).await?);
+            let limit = Some(limits::claim_and_settle(&route, on_sent).await?);
             match on_sent {
                 OnSent::Mark => self.report.limits.claim_and_mark = limit,
                 OnSent::Delete => self.report.limits.claim_and_delete = limit,
             }
         }
         (self.say)("limits: produce without PostgreSQL");
-        self.report.limits.produce = Some(limits::produce(place, &route, shape).await?);
-        place.close(route).await
+        self.report.limits.produce = Some(limits::produce(&route).await?);
+        route.close().await
     }
 
     /// Runs a drain with this `on_sent`, which may differ from the configured one.
@@ -125,7 +123,7 @@ impl Run<'_> {
         let route = place.route(shape, self.plan.partitions).await?;
         place.fill(shape).await?;
         let change = |settings: Settings| settings.with("outbox", "on_sent", on_sent);
-        let (drain, batches, verdict) = drain::by_relay(place, &route, shape, change).await?;
+        let (drain, batches, verdict) = drain::by_relay(&route, change).await?;
         let unsent = load::unsent(&place.database, &place.table()).await?;
         if unsent != 0 {
             let text = format!("{unsent} of {} rows are unsent after a drain", shape.rows);
@@ -133,7 +131,7 @@ impl Run<'_> {
         }
         let limit = self.report.share(on_sent, &drain);
         self.report.drains.push(MeasuredDrain { load, on_sent, drain, batches, verdict, limit });
-        place.close(route).await
+        route.close().await
     }
 
     async fn flow(&mut self) -> Result<(), BenchError> {
@@ -147,7 +145,7 @@ impl Run<'_> {
             let alone_rows_per_second = flow::alone(place, shape, &work).await?;
             (self.say)(&format!("{what}, with a relay"));
             let flow = with_relay(place, shape, self.plan.partitions, async |route, relay| {
-                flow::measure(place, route, relay, shape, &work).await
+                flow::measure(route, relay, &work).await
             });
             let flow = flow.await?;
             self.report.flows.push(MeasuredFlow {
@@ -167,7 +165,7 @@ impl Run<'_> {
             place.empty().await?;
             let pace = Pace::of(rows_per_second, WARM_UP, self.plan.time);
             let steady = with_relay(place, shape, self.plan.partitions, async |route, relay| {
-                steady::measure(place, route, relay, shape, &pace).await
+                steady::measure(route, relay, &pace).await
             });
             self.report.steady.push(steady.await?);
         }

@@ -12,7 +12,6 @@ const STATE_LISTEN: &str = "0A";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
     pub(crate) own: Duration,
-    /// The times of its children that have ended.
     pub(crate) ended: Duration,
 }
 
@@ -25,7 +24,6 @@ pub(crate) struct Memory {
     pub(crate) shared: u64,
 }
 
-/// The CPU time of all cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     pub(crate) all: Duration,
@@ -33,11 +31,9 @@ pub(crate) struct Machine {
     pub(crate) idle: Duration,
 }
 
-/// A listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listener {
     pub(crate) inode: u64,
-    /// The user that opened it.
     pub(crate) user: u32,
 }
 
@@ -53,7 +49,6 @@ pub(crate) fn machine() -> Option<Machine> {
     parse_machine(&fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// Every process and its parent.
 pub(crate) fn children() -> Vec<(u32, u32)> {
     processes().filter_map(|process| Some((process, parent(process)?))).collect()
 }
@@ -74,12 +69,10 @@ pub(crate) fn command_line(process: u32) -> Vec<String> {
     parts.map(|part| String::from_utf8_lossy(part).into_owned()).collect()
 }
 
-/// The name of the program.
 pub(crate) fn name(process: u32) -> Option<String> {
     Some(fs::read_to_string(format!("/proc/{process}/comm")).ok()?.trim_end().to_owned())
 }
 
-/// The user that a process runs as.
 pub(crate) fn user(process: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()
@@ -90,7 +83,6 @@ pub(crate) fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The socket that listens on this address.
 pub(crate) fn listener(address: SocketAddr) -> Option<Listener> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
     tables.into_iter().find_map(|table| parse_listener(&fs::read_to_string(table).ok()?, address))

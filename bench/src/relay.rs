@@ -2,7 +2,6 @@
 //! and memory are distinguished from those of the measurement.
 
 use crate::BenchError;
-use crate::http::request;
 use crate::load::Shape;
 use crate::place::{Place, Route};
 use crate::settings::Settings;
@@ -14,7 +13,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 /// A program that relays rows: our relay, or one that it is compared with.
 #[allow(async_fn_in_trait, reason = "measurements run on one thread, so futures need not be Send")]
@@ -22,7 +24,6 @@ pub trait Subject {
     /// The header in which it publishes the event's id.
     const EVENT_ID: &'static str;
 
-    /// Its processes.
     fn party(&self) -> Party;
 
     /// Checks whether it still works. If it does not, the error contains its output.
@@ -54,17 +55,17 @@ struct Log {
 
 impl Relay {
     /// Starts `outbox-relay run` on the scratch outbox, publishing to these topics, and waits until it is ready.
-    pub async fn start(place: &Place, route: &Route) -> Result<Relay, BenchError> {
-        Relay::start_with(place, route, |settings| settings).await
+    pub async fn start(route: &Route<'_>) -> Result<Relay, BenchError> {
+        Relay::start_with(route, |settings| settings).await
     }
 
     /// The same with other settings. `change` gets those of the place. Errors contain the relay's log.
     pub async fn start_with(
-        place: &Place,
-        route: &Route,
+        route: &Route<'_>,
         change: impl FnOnce(Settings) -> Settings,
     ) -> Result<Relay, BenchError> {
-        let settings = change(place.settings.clone().with("outbox", "topic", route.template.to_string()));
+        let settings =
+            change(route.place.settings.clone().with("outbox", "topic", route.template.to_string()));
         // Validated here as well, where errors can be printed properly.
         settings.load()?;
         let mut relay = Relay::spawn(&settings)?;
@@ -125,7 +126,7 @@ impl Relay {
                 return Err(self.failed(&format!("was not ready within {START_WITHIN:?}")));
             }
             // If it ends without a log line, the next check notices.
-            let _ = tokio::time::timeout(10 * POLL_INTERVAL, self.log.grown.notified()).await;
+            let _ = timeout(10 * POLL_INTERVAL, self.log.grown.notified()).await;
         }
         Ok(())
     }
@@ -140,13 +141,13 @@ pub async fn with_relay<T>(
     place: &Place,
     shape: &Shape,
     partitions: i32,
-    measure: impl AsyncFnOnce(&Route, &mut Relay) -> Result<T, BenchError>,
+    measure: impl AsyncFnOnce(&Route<'_>, &mut Relay) -> Result<T, BenchError>,
 ) -> Result<T, BenchError> {
     let route = place.route(shape, partitions).await?;
-    let mut relay = Relay::start(place, &route).await?;
+    let mut relay = Relay::start(&route).await?;
     let measured = measure(&route, &mut relay).await?;
     relay.stop().await?;
-    place.close(route).await?;
+    route.close().await?;
     Ok(measured)
 }
 
@@ -208,18 +209,14 @@ impl Log {
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Vec<(String, f64)>);
 
-/// The batches of a relay so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Batches {
-    /// The number of batches.
     pub count: u64,
-    /// The average number of rows per batch.
     pub rows: f64,
     /// The average time from the claim of a batch to its confirmed COMMIT, in seconds.
     pub seconds: f64,
     /// The part of it from the first row sent to the last acknowledgement, in seconds.
     pub publish_seconds: f64,
-    /// The number of connections to PostgreSQL that were opened.
     pub connections: u64,
     /// The number of producers that were replaced after a failure and of claims that a fault of PostgreSQL ended. 0 if
     /// nothing failed.
@@ -232,7 +229,6 @@ impl Metrics {
         self.0.iter().find(|(known, _)| known == name).map_or(0.0, |(_, value)| *value)
     }
 
-    /// The statistics of batches.
     pub fn batches(&self) -> Batches {
         let count = self.value("outbox_relay_batch_rows_count");
         let mean = |name: &str| {
@@ -251,11 +247,42 @@ impl Metrics {
     }
 }
 
-/// Fetches the metrics.
 async fn fetch(address: &str) -> Result<Metrics, BenchError> {
     let answer = request(address, "GET /metrics", "", METRICS_WITHIN).await;
     let read = answer.map(|(_, text)| parse(&text));
     read.map_err(|source| BenchError::System { doing: "reading the relay's metrics", source })
+}
+
+/// Sends a request, such as `GET /metrics`, to a server on this machine, and returns the status and the body of the answer. Uses HTTP/1.0, so that the
+/// answer is not chunked and the server closes the connection after it.
+pub async fn request(
+    address: &str,
+    line: &str,
+    body: &str,
+    within: Duration,
+) -> std::io::Result<(u16, String)> {
+    let head = format!(
+        "{line} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all((head + body).as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    let answer =
+        timeout(within, exchange).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))?;
+    let (status, body) =
+        parse_answer(&answer).ok_or_else(|| std::io::Error::other("not an HTTP response"))?;
+    Ok((status, body.to_owned()))
+}
+
+fn parse_answer(answer: &str) -> Option<(u16, &str)> {
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, body))
 }
 
 fn parse(text: &str) -> Metrics {
@@ -293,5 +320,13 @@ mod tests {
             failures: 2,
         };
         assert_eq!(batches, wanted);
+    }
+
+    #[test]
+    fn the_status_and_the_body_of_an_answer_are_found() {
+        let answer = "HTTP/1.1 201 Created\r\nDate: today\r\n\r\n{\"name\":\"a\"}";
+        assert_eq!(parse_answer(answer), Some((201, "{\"name\":\"a\"}")));
+        assert_eq!(parse_answer("HTTP/1.1 202 Accepted\r\n\r\n"), Some((202, "")));
+        assert_eq!(parse_answer("what?"), None);
     }
 }

@@ -10,7 +10,6 @@ use crate::load::Shape;
 use crate::place::Place;
 use crate::relay::Batches;
 use crate::steady::Steady;
-use crate::usage::Usage;
 use outbox_relay::config::OnSent;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -21,11 +20,8 @@ use std::num::NonZero;
 pub struct Report {
     pub format: u32,
     pub version: &'static str,
-    /// Where the results were measured.
     pub machine: Machine,
-    /// The settings that affect the speed.
     pub settings: Settings,
-    /// The rows of the drains.
     pub shape: Shape,
     pub partitions: i32,
     /// A relay that has nothing to do.
@@ -42,14 +38,12 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-/// The machine and the servers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// The number of cores that this process may use.
     pub cores: u64,
     pub postgres_version: String,
     pub postgres_settings: BTreeMap<String, String>,
-    /// The maximum WAL between two checkpoints.
     pub max_wal_bytes: u64,
     /// The median round trip of an empty statement.
     pub postgres_round_trip_ms: f64,
@@ -68,11 +62,8 @@ pub struct Machine {
 pub struct Settings {
     /// `mark` or `delete`.
     pub on_sent: &'static str,
-    /// `[relay] workers`
     pub workers: usize,
-    /// `[relay] batch_size`
     pub batch_size: usize,
-    /// `[relay] batch_bytes`
     pub batch_bytes: u64,
 }
 
@@ -99,7 +90,6 @@ pub struct MeasuredDrain {
     pub on_sent: &'static str,
     #[serde(flatten)]
     pub drain: Drain,
-    /// The batches of the drain.
     pub batches: Batches,
     pub verdict: Verdict,
     /// The lowest known limit of the drain.
@@ -114,14 +104,12 @@ pub struct Share {
     /// costs the three parties together.
     pub by: &'static str,
     pub rows_per_second: f64,
-    /// The rate divided by the limit.
     pub share: f64,
 }
 
 /// Writers at full speed, without and with a relay.
 #[derive(Clone, Debug, Serialize)]
 pub struct MeasuredFlow {
-    /// The rate of committed rows without a relay.
     pub alone_rows_per_second: f64,
     /// The rate of the writers with a relay, relative to that.
     pub writers_share: f64,
@@ -170,7 +158,6 @@ impl Report {
         drains.chain(flows).chain(self.steady.iter().map(|steady| &steady.verdict))
     }
 
-    /// Whether the processes of all parties are visible.
     pub fn has_all_parties(&self) -> bool {
         self.machine.postgres_not_visible.is_none() && self.machine.kafka_not_visible.is_none()
     }
@@ -185,16 +172,10 @@ impl Report {
         let known = [
             alone("claim-and-settle", claim),
             alone("produce", &self.limits.produce),
-            self.cpu_limit(&drain.usage).map(|limit| ("cpu", limit)),
+            drain.cpu_limit(self.machine.cores as f64).map(|limit| ("cpu", limit)),
         ];
         let (by, limit) = known.into_iter().flatten().min_by(|a, b| a.1.total_cmp(&b.1))?;
         Some(Share { by, rows_per_second: limit, share: drain.rows_per_second / limit })
-    }
-
-    /// The number of cores divided by the CPU time of a row. Only if all parties are visible on this machine.
-    fn cpu_limit(&self, usage: &[Usage]) -> Option<f64> {
-        let us: f64 = usage.iter().filter_map(|usage| usage.cpu_us_per_row).sum();
-        (self.has_all_parties() && us > 0.0).then(|| self.machine.cores as f64 * 1e6 / us)
     }
 }
 

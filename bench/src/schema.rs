@@ -4,6 +4,7 @@
 //! Its name, a comment on it, and a lock that its creator holds distinguish three cases: a schema in use, one that a
 //! killed run left behind, and an unrelated one. A later run drops only the second kind.
 
+use crate::BenchError;
 use deadpool_postgres::Object;
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::connection::fault::fault;
@@ -15,6 +16,9 @@ use tokio_postgres::types::{ToSql, Type};
 
 /// The beginning of the name of every scratch schema. Eight hexadecimal digits follow.
 pub const PREFIX: &str = "outbox_bench_";
+
+const DENIED: &str = "the role may not create a schema in this database: GRANT CREATE ON DATABASE ... TO it, or use another role \
+                      (OUTBOX_RELAY__POSTGRES__URL)";
 
 /// The comment by which a later run recognizes the schema.
 const MARK: &str = "made by `outbox-bench`, which also drops it";
@@ -58,23 +62,6 @@ pub struct Schema {
     holder: Object,
 }
 
-/// The reason why the schema was not created.
-#[derive(Debug, thiserror::Error)]
-pub enum SchemaError {
-    /// The role may not create a schema.
-    #[error(
-        "the role may not create a schema in this database: GRANT CREATE ON DATABASE ... TO it, or use another role \
-         (OUTBOX_RELAY__POSTGRES__URL)"
-    )]
-    Denied,
-    /// The server or the connection failed.
-    #[error(transparent)]
-    Fault(#[from] Fault),
-    /// The outbox could not be created.
-    #[error(transparent)]
-    Migrate(#[from] MigrateError),
-}
-
 /// What a killed run has left behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
@@ -85,14 +72,14 @@ pub struct Leftover {
 
 impl Schema {
     /// Creates the schema and the outbox in it. If this fails, nothing is left behind.
-    pub async fn create(database: Database, name: String) -> Result<Schema, SchemaError> {
+    pub async fn create(database: Database, name: String) -> Result<Schema, BenchError> {
         let holder = database.get().await?;
         hold(&holder, &name).await?;
         let schema = Schema { database, name, holder };
         let client = schema.database.get().await?;
         let created = client.batch_execute(&render(CREATE, &schema.name)).await;
         created.map_err(|error| match error.code() {
-            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => SchemaError::Denied,
+            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => BenchError::Configuration(DENIED.to_owned()),
             _ => fault("creating the scratch schema", error).into(),
         })?;
         drop(client);
@@ -106,13 +93,17 @@ impl Schema {
         }
     }
 
-    async fn migrate(&self) -> Result<(), SchemaError> {
+    async fn migrate(&self) -> Result<(), BenchError> {
         let mut client = self.database.get().await?;
-        migrate::apply(&mut client, &self.outbox()).await?;
-        Ok(())
+        let migrated = migrate::apply(&mut client, &self.outbox()).await;
+        migrated.map(|_| ()).map_err(|error| {
+            BenchError::Configuration(match error {
+                MigrateError::Server { source, .. } => format!("creating the scratch outbox: {source}"),
+                error => error.to_string(),
+            })
+        })
     }
 
-    /// The outbox in it.
     pub fn outbox(&self) -> TableName {
         TableName::new(&self.name, "outbox").unwrap_or_else(|_| unreachable!("the name is ours"))
     }

@@ -68,7 +68,6 @@ const COUNTERS: &str = "
 SELECT (pg_current_wal_lsn() - '0/0')::float8,
        (SELECT coalesce(sum(xact_commit + xact_rollback), 0)::float8 FROM pg_stat_database)";
 
-/// How many statements are reported.
 const MOST: usize = 15;
 /// How much of an unknown statement is shown.
 const SHOWN: usize = 30;
@@ -95,18 +94,15 @@ struct Sum {
 /// The server's activity between two moments, including that of other clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Activity {
-    /// Bytes of WAL per row.
     pub wal_bytes_per_row: f64,
     /// Committed and rolled back transactions per second, in all databases.
     pub transactions_per_second: f64,
 }
 
-/// The cost of one statement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StatementCost {
     /// Its name in `migrate --print-queries`, or the beginning of its text. All SET commands are one statement.
     pub statement: String,
-    /// Executions per row.
     pub calls_per_row: f64,
     /// The mean time of an execution in microseconds, without planning.
     pub us_per_call: f64,

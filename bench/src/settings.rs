@@ -52,17 +52,14 @@ impl Settings {
         })
     }
 
-    /// The relay binary to measure.
     pub(crate) fn program(&self) -> &Path {
         &self.program
     }
 
-    /// The arguments that name the file.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         self.file.iter().flat_map(|file| ["--config".into(), file.clone().into_os_string()]).collect()
     }
 
-    /// The additional environment variables of a relay.
     pub(crate) fn overrides(&self) -> &[(String, String)] {
         &self.overrides
     }

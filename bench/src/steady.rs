@@ -14,7 +14,6 @@ use crate::server::{Activity, Counters, StatementCost};
 use crate::usage::{Meter, Party, Usage};
 use crate::verify::{self, StopOnDrop};
 use crate::writers::{Work, Writers, Written};
-use outbox_relay::config;
 use outbox_relay::relay::failure::Failure;
 use serde::Serialize;
 use std::sync::Arc;
@@ -34,16 +33,13 @@ pub struct Pace {
     pub rows_per_transaction: u64,
     /// The time at the beginning that is not measured.
     pub warm_up: Duration,
-    /// The time that is measured.
     pub time: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Steady {
-    /// The requested rows per second.
     pub rows_per_second: u64,
     pub rows_per_transaction: u64,
-    /// The committed rows per second.
     pub committed_rows_per_second: f64,
     /// How much later than scheduled transactions began. If this is high, the writers could not keep the pace because
     /// the machine was busy, and the latency is that of a busy machine.
@@ -84,21 +80,19 @@ impl Pace {
 
 /// Measures a running subject. The outbox and the topics must be empty.
 pub async fn measure<S: Subject>(
-    place: &Place,
-    route: &Route,
+    route: &Route<'_>,
     subject: &mut S,
-    shape: &Shape,
     pace: &Pace,
 ) -> Result<Steady, BenchError> {
-    let mut consuming = Consuming::start(&place.config.kafka, route).await?;
-    let mut parties = place.watched(subject);
+    let mut consuming = Consuming::start(route).await?;
+    let mut parties = route.place.watched(subject);
     parties.push(Party::this_process("bench"));
     let meter = Meter::start(parties);
-    let (written, used) = write(place, shape, pace, &meter).await?;
+    let (written, used) = write(route.place, &route.shape, pace, &meter).await?;
     consuming.wait_for(written.rows(), subject).await?;
     let arrived = consuming.finish().await?;
     drop(meter);
-    let verdict = verify::read(place, route, shape, &written.committed, S::EVENT_ID).await?;
+    let verdict = verify::read(route, &written.committed, S::EVENT_ID).await?;
     Ok(summary(pace, &written, &arrived, used, verdict))
 }
 
@@ -123,7 +117,7 @@ async fn write(
     pace: &Pace,
     meter: &Meter,
 ) -> Result<(Written, Used), BenchError> {
-    let mut writers = Writers::start(&place.config.postgres, &place.table(), shape, pace.work(shape));
+    let mut writers = Writers::start(place, shape, pace.work(shape));
     let begun = writers.begun().await;
     tokio::time::sleep_until((begun + pace.warm_up).into()).await;
     let (began, before) = (meter.read(), writers.written()());
@@ -189,7 +183,6 @@ fn summary(
     }
 }
 
-/// The thread of the consumer.
 struct Consuming {
     stop: StopOnDrop,
     arrivals: mpsc::UnboundedReceiver<(u64, Instant)>,
@@ -199,13 +192,14 @@ struct Consuming {
 
 impl Consuming {
     /// Returns when the consumer is reading.
-    async fn start(kafka: &config::Kafka, route: &Route) -> Result<Consuming, BenchError> {
+    async fn start(route: &Route<'_>) -> Result<Consuming, BenchError> {
         let stop = StopOnDrop::default();
         // Bounded by the rows of the measurement.
         let (tell, arrivals) = mpsc::unbounded_channel();
         let (tell_ended, ended) = oneshot::channel();
         let (tell_ready, ready) = oneshot::channel();
-        let (kafka, topics, stopped) = (kafka.clone(), route.topics.clone(), Arc::clone(&stop.0));
+        let (kafka, topics) = (route.place.config.kafka.clone(), route.topics.clone());
+        let stopped = Arc::clone(&stop.0);
         std::thread::spawn(move || {
             let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
             let read = || {
@@ -243,7 +237,6 @@ impl Consuming {
         Ok(())
     }
 
-    /// The records in the order of their arrival.
     async fn finish(self) -> Result<Vec<(u64, Instant)>, BenchError> {
         drop(self.stop);
         match self.ended.await {
@@ -258,11 +251,8 @@ impl Consuming {
 pub struct Latency {
     pub count: u64,
     pub p50_ms: f64,
-    /// One in ten is longer.
     pub p90_ms: f64,
-    /// One percent of the times is longer.
     pub p99_ms: f64,
-    /// One in a thousand is longer.
     pub p999_ms: f64,
     pub max_ms: f64,
 }

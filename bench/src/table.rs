@@ -1,8 +1,6 @@
 //! The report as text.
 
 use crate::checker::Verdict;
-use crate::drain::Drain;
-use crate::limits::Limit;
 use crate::report::{MeasuredFlow, Report, Share};
 use crate::server::StatementCost;
 use crate::steady::Steady;
@@ -13,8 +11,7 @@ use std::fmt::Write as _;
 const MIB: f64 = (1 << 20) as f64;
 const PARTIES: [&str; 3] = ["relay", "postgres", "kafka"];
 
-/// The whole report.
-pub(super) fn render(report: &Report) -> String {
+pub fn render(report: &Report) -> String {
     let mut text = String::new();
     head(report, &mut text);
     rates(report, &mut text);
@@ -55,7 +52,6 @@ fn head(report: &Report, text: &mut String) {
     ]);
 }
 
-/// A table of the limits and drains.
 fn rates(report: &Report, text: &mut String) {
     let limits = &report.limits;
     let alone = [
@@ -65,7 +61,9 @@ fn rates(report: &Report, text: &mut String) {
     ];
     let alone: Vec<String> = alone
         .into_iter()
-        .filter_map(|(name, limit)| limit.as_ref().map(|limit| limit_row(name, limit)))
+        .filter_map(|(name, limit)| {
+            limit.as_ref().map(|limit| rate_row(name, limit.rows_per_second, &limit.usage, None))
+        })
         .collect();
     let drains: Vec<String> = report
         .drains
@@ -78,7 +76,12 @@ fn rates(report: &Report, text: &mut String) {
                 _ => "",
             };
             let name = format!("drain, {}{load}", measured.on_sent);
-            drain_row(&name, &measured.drain, measured.limit.as_ref())
+            rate_row(
+                &name,
+                measured.drain.rows_per_second,
+                &measured.drain.usage,
+                Some(measured.limit.as_ref()),
+            )
         })
         .collect();
     if alone.is_empty() && drains.is_empty() {
@@ -102,33 +105,16 @@ fn rates(report: &Report, text: &mut String) {
     }
 }
 
-/// The relay's code ran in the measuring process, so its memory is not meaningful.
-fn limit_row(name: &str, limit: &Limit) -> String {
-    let [relay, postgres, kafka] = PARTIES.map(|party| us(&limit.usage, party));
-    let [_, postgres_mib, kafka_mib] = PARTIES.map(|party| mib(&limit.usage, party));
-    let rate = number(limit.rows_per_second);
-    columns([name, &rate, "", &relay, &postgres, &kafka, "-", &postgres_mib, &kafka_mib])
-}
-
-fn drain_row(name: &str, drain: &Drain, limit: Option<&Share>) -> String {
-    let by = |by| match by {
-        "claim-and-settle" => "claim",
-        other => other,
-    };
-    let of_limit = limit.map(|limit| format!("{:.0}% {:<8}", limit.share * 100.0, by(limit.by)));
-    let [relay, postgres, kafka] = PARTIES.map(|party| us(&drain.usage, party));
-    let [relay_mib, postgres_mib, kafka_mib] = PARTIES.map(|party| mib(&drain.usage, party));
-    columns([
-        name,
-        &number(drain.rows_per_second),
-        &of_limit.unwrap_or_default(),
-        &relay,
-        &postgres,
-        &kafka,
-        &relay_mib,
-        &postgres_mib,
-        &kafka_mib,
-    ])
+/// A row of the table. Limits have no limit. The relay's code runs in the measuring process then, so its memory is not
+/// meaningful.
+fn rate_row(name: &str, rate: f64, usage: &[Usage], limit: Option<Option<&Share>>) -> String {
+    let by = |by| if by == "claim-and-settle" { "claim" } else { by };
+    let share = limit.flatten().map(|limit| format!("{:.0}% {:<8}", limit.share * 100.0, by(limit.by)));
+    let [relay, postgres, kafka] = PARTIES.map(|party| us(usage, party));
+    let [relay_mib, postgres_mib, kafka_mib] = PARTIES.map(|party| mib(usage, party));
+    let relay_mib = if limit.is_some() { &relay_mib } else { "-" };
+    let (rate, share) = (number(rate), share.unwrap_or_default());
+    columns([name, &rate, &share, &relay, &postgres, &kafka, relay_mib, &postgres_mib, &kafka_mib])
 }
 
 fn columns([name, rate, limit, us_1, us_2, us_3, mib_1, mib_2, mib_3]: [&str; 9]) -> String {

@@ -20,7 +20,6 @@ const ROUND_TRIPS: usize = 20;
 /// The cluster's own default.
 const REPLICAS_DEFAULT: i32 = -1;
 
-/// A client that manages topics.
 pub struct Topics {
     admin: AdminClient<DefaultClientContext>,
     /// For requests that the admin client does not support. Its calls block.

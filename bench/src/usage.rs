@@ -15,7 +15,6 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Processes whose CPU and memory are measured together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Party {
-    /// The name in reports.
     pub name: String,
     /// The process ids. A process that does not exist counts as 0.
     pub processes: Vec<u32>,
@@ -26,7 +25,6 @@ pub struct Party {
     pub whole_life: bool,
 }
 
-/// What a party used.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Usage {
     pub party: String,
@@ -41,7 +39,6 @@ pub struct Usage {
 }
 
 impl Party {
-    /// A single process.
     pub fn process(name: &str, process: u32) -> Party {
         Party { name: name.to_owned(), processes: vec![process], with_children: false, whole_life: false }
     }
@@ -77,7 +74,6 @@ impl Party {
     }
 }
 
-/// The CPU times of the parties at one moment.
 #[derive(Clone, Debug)]
 pub struct Reading {
     pub at: Instant,
@@ -94,7 +90,6 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Starts measuring.
     pub fn start(parties: Vec<Party>) -> Meter {
         let peaks = Arc::new(Mutex::new(vec![0; parties.len()]));
         let ending = Arc::new(AtomicBool::new(false));
@@ -110,7 +105,6 @@ impl Meter {
         Meter { parties, peaks, ending, sampler: Some(sampler) }
     }
 
-    /// The current CPU times.
     pub fn read(&self) -> Reading {
         let children =
             if self.parties.iter().any(|party| party.with_children) { proc::children() } else { Vec::new() };
@@ -194,7 +188,6 @@ impl Parties {
         Parties { postgres: postgres(server), kafka: kafka(bootstrap_servers) }
     }
 
-    /// The visible ones.
     pub fn visible(&self) -> Vec<Party> {
         [&self.postgres, &self.kafka].into_iter().flatten().cloned().collect()
     }

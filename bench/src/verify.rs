@@ -6,7 +6,7 @@ use crate::BenchError;
 use crate::checker::{Checker, Recognized, Verdict};
 use crate::consume::{Consumer, Record};
 use crate::load::{HEAD, NUMBER_DIGITS, Shape};
-use crate::place::{Place, Route};
+use crate::place::Route;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
@@ -15,14 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Reads topics from beginning to end and compares the records, which have the event id in this header. Use it after a
 /// measurement, because it needs a lot of CPU.
 pub async fn read(
-    place: &Place,
-    route: &Route,
-    shape: &Shape,
+    route: &Route<'_>,
     committed: &Committed,
     header: &'static str,
 ) -> Result<Verdict, BenchError> {
-    let rows = Rows::new(shape, &route.topics, committed);
-    let (kafka, topics) = (place.config.kafka.clone(), route.topics.clone());
+    let rows = Rows::new(&route.shape, &route.topics, committed);
+    let (kafka, topics) = (route.place.config.kafka.clone(), route.topics.clone());
     let stop = StopOnDrop::default();
     let stopped = Arc::clone(&stop.0);
     let reading = tokio::task::spawn_blocking(move || {
@@ -114,7 +112,6 @@ impl Rows {
     }
 }
 
-/// The number in a payload.
 pub fn number(payload: &[u8]) -> Option<u64> {
     inside(payload).map(|(number, _)| number)
 }

@@ -5,13 +5,13 @@
 
 use crate::BenchError;
 use crate::load::Shape;
+use crate::place::Place;
 use crate::verify::{Committed, StopOnDrop};
 use deadpool_postgres::Object;
 use futures_util::future::try_join_all;
 use outbox_relay::config;
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::connection::fault::fault;
-use outbox_relay::postgres::table::TableName;
 use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::health::stats::Stats;
 use std::sync::Arc;
@@ -22,20 +22,16 @@ use tokio::sync::oneshot;
 use tokio_postgres::Statement;
 use tokio_postgres::types::{ToSql, Type};
 
-/// The work of the writers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
     /// The number of connections. Each has a share of the keys, so there must be at least as many keys.
     pub writers: u64,
-    /// Rows per transaction.
     pub rows_per_transaction: u64,
     /// Rows per second of all writers together. `None` means full speed.
     pub rows_per_second: Option<f64>,
-    /// How long they write.
     pub time: Duration,
 }
 
-/// A committed transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Transaction {
     /// The number of the writer, which is the number of its stream.
@@ -44,15 +40,12 @@ pub struct Transaction {
     pub first: u64,
     /// When it was due. Without a pace, when it began.
     pub due: Instant,
-    /// When it was sent.
     pub sent: Instant,
-    /// When the answer to its COMMIT arrived.
     pub committed: Instant,
 }
 
 #[derive(Clone, Debug)]
 pub struct Written {
-    /// When they began.
     pub begun: Instant,
     /// When the last one had finished.
     pub ended: Instant,
@@ -63,7 +56,6 @@ pub struct Written {
 }
 
 impl Written {
-    /// The number of rows of all writers.
     pub fn rows(&self) -> u64 {
         self.committed.0.iter().sum()
     }
@@ -79,14 +71,13 @@ pub struct Writers {
 
 impl Writers {
     /// Connects the writers and starts writing.
-    pub fn start(settings: &config::Postgres, table: &TableName, shape: &Shape, work: Work) -> Writers {
+    pub fn start(place: &Place, shape: &Shape, work: Work) -> Writers {
         let stop = StopOnDrop::default();
         let written = Arc::new(AtomicU64::new(0));
         let (tell_begun, begun) = oneshot::channel();
         let team = Team {
-            settings: settings.clone(),
-            table: table.clone(),
-            shape: *shape,
+            settings: place.config.postgres.clone(),
+            insert: shape.insert(&place.table()),
             work,
             stop: Arc::clone(&stop.0),
             written: Arc::clone(&written),
@@ -124,11 +115,10 @@ impl Writers {
     }
 }
 
-/// All writers, on their thread.
 struct Team {
     settings: config::Postgres,
-    table: TableName,
-    shape: Shape,
+    /// The statement of [`Shape::insert`].
+    insert: String,
     work: Work,
     stop: Arc<AtomicBool>,
     written: Arc<AtomicU64>,
@@ -138,7 +128,7 @@ impl Team {
     async fn write(&self, tell_begun: oneshot::Sender<Instant>) -> Result<Written, BenchError> {
         let writers = self.work.writers;
         let database = Database::new(&self.settings, writers as usize, Arc::new(Stats::new()))?;
-        let open = |stream| Writer::open(&database, &self.table, &self.shape, (stream, writers), 0);
+        let open = |stream| Writer::open(&database, self.insert.clone(), stream, writers, 0);
         let open: Vec<Writer> = try_join_all((0..writers).map(open)).await?;
         let begun = Instant::now();
         _ = tell_begun.send(begun);
@@ -190,7 +180,7 @@ impl Team {
 /// The writer of one stream of rows, as [`crate::load`] describes them.
 pub struct Writer {
     client: Object,
-    sql: String,
+    insert: String,
     /// `None` behind a pooler that does not support prepared statements.
     statement: Option<Statement>,
     stream: i64,
@@ -200,21 +190,22 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Connects the writer of stream `stream` of `streams`, which already has `written` rows.
+    /// Connects the writer of stream `stream` of `streams`, which already has `written` rows. `insert` is the statement of
+    /// [`Shape::insert`].
     pub async fn open(
         database: &Database,
-        table: &TableName,
-        shape: &Shape,
-        (stream, streams): (u64, u64),
+        insert: String,
+        stream: u64,
+        streams: u64,
         written: u64,
     ) -> Result<Writer, Fault> {
         let client = database.get().await?;
-        let sql = shape.insert(table);
         let statement = match database.prepares() {
-            true => Some(client.prepare(&sql).await.map_err(|error| fault("preparing an insert", error))?),
+            true => Some(client.prepare(&insert).await.map_err(|error| fault("preparing an insert", error))?),
             false => None,
         };
-        Ok(Writer { client, sql, statement, stream: stream as i64, streams: streams as i64, written })
+        let (stream, streams) = (stream as i64, streams as i64);
+        Ok(Writer { client, insert, statement, stream, streams, written })
     }
 
     /// Inserts its next rows in one transaction. Returns when they are committed. If the server fails, it is unknown
@@ -226,7 +217,7 @@ impl Writer {
             Some(statement) => self.client.execute(statement, &numbers).await,
             None => {
                 let typed = numbers.map(|number| (number, Type::INT8));
-                self.client.execute_typed(&self.sql, &typed).await
+                self.client.execute_typed(&self.insert, &typed).await
             }
         };
         inserted.map_err(|error| fault("inserting events", error))?;

@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::time::Duration;
 
-use outbox_bench::load::Shape;
+use outbox_bench::Shape;
 use outbox_bench::place::Place;
 use outbox_bench::settings::Settings;
 use rdkafka::consumer::{BaseConsumer, Consumer};

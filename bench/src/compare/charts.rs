@@ -48,10 +48,8 @@ fn drain(results: &Results) -> Chart {
         ("outbox-relay, rows marked", "mark: rate"),
         ("Debezium, tuned", "Debezium: rate"),
     ];
-    Chart {
-        title: "Drain of a backlog, rows per second".to_owned(),
-        rows: rows(results, "drain", Unit::RowsPerSecond, &figures),
-    }
+    let title = "Drain of a backlog, rows per second";
+    Chart { title, rows: rows(results, "drain", Unit::RowsPerSecond, &figures) }
 }
 
 fn latency(results: &Results) -> Chart {
@@ -63,10 +61,8 @@ fn latency(results: &Results) -> Chart {
         ("outbox-relay, p99.9", "1,000 rows/s, relay: p99.9"),
         ("Debezium, p99.9", "1,000 rows/s, Debezium: p99.9"),
     ];
-    Chart {
-        title: "Latency from commit to consumer at 1,000 rows/s, in milliseconds".to_owned(),
-        rows: rows(results, "steady", Unit::Milliseconds, &figures),
-    }
+    let title = "Latency from commit to consumer at 1,000 rows/s, in milliseconds";
+    Chart { title, rows: rows(results, "steady", Unit::Milliseconds, &figures) }
 }
 
 pub const SOAK_TITLE: &str = "One hour at 1,000 rows/s";
@@ -90,25 +86,24 @@ const SHARES: [(usize, &str, &str); 9] = [
 
 fn shares(results: &Results) -> Chart {
     let row = |(number, name, label): &(usize, &str, &str)| {
-        let check = check(*number, name)?;
-        let value = check.value(&results.parts.get(check.part)?.figures, Of::Median)?;
+        let (check, part) = check(*number, name)?;
+        let value = check.value(&results.parts.get(part)?.figures, Of::Median)?;
         let target = if let Target::AtLeast(least) = check.target { least } else { 100.0 };
         let text = check.unit.show(value);
         Some(Row { label: (*label).to_owned(), value, text, target: Some(target), ours: true })
     };
-    Chart {
-        title:
-            "Rate under adverse conditions, in percent of the undisturbed rate; the red line is the target"
-                .to_owned(),
-        rows: SHARES.iter().filter_map(row).collect(),
-    }
+    let title =
+        "Rate under adverse conditions, in percent of the undisturbed rate; the red line is the target";
+    Chart { title, rows: SHARES.iter().filter_map(row).collect() }
 }
 
-fn check(number: usize, name: &str) -> Option<&'static Check> {
-    SCENARIOS[number - 1].checks.iter().find(|check| check.name == name)
+/// A check, and the part that measures it.
+fn check(number: usize, name: &str) -> Option<(&'static Check, &'static str)> {
+    let scenario = &SCENARIOS[number - 1];
+    let check = scenario.checks.iter().find(|check| check.name == name)?;
+    Some((check, scenario.part_of(check)))
 }
 
-/// The chart of the long run.
 pub fn soak(results: &Results) -> Option<Lines> {
     let part = results.parts.get("soak")?;
     let panels = [
@@ -117,11 +112,9 @@ pub fn soak(results: &Results) -> Option<Lines> {
         ("Dead rows in thousands", &[DEAD]),
         ("Memory of the relay in MiB", &[MEMORY]),
     ];
-    let panels = panels.map(|(title, names)| Panel {
-        title: title.to_owned(),
-        lines: names.iter().map(|name| line(part, name)).collect(),
-    });
-    Some(Lines { title: SOAK_TITLE.to_owned(), unit_of_time: "minutes".to_owned(), panels: panels.into() })
+    let lines = |names: &[&str]| names.iter().map(|name| line(part, name)).collect();
+    let panels = panels.map(|(title, names)| Panel { title, lines: lines(names) });
+    Some(Lines { title: SOAK_TITLE, unit_of_time: "minutes", panels: panels.into() })
 }
 
 fn line(part: &Outcome, name: &str) -> Line {
@@ -145,7 +138,6 @@ fn head(title: &str, height: f64, [root, text]: [&str; 2]) -> String {
     )
 }
 
-/// A bar.
 pub struct Row {
     pub label: String,
     pub value: f64,
@@ -159,7 +151,7 @@ pub struct Row {
 
 /// A chart: a title, which contains the unit, and the bars.
 pub struct Chart {
-    pub title: String,
+    pub title: &'static str,
     pub rows: Vec<Row>,
 }
 
@@ -169,7 +161,7 @@ impl Chart {
         let most =
             self.rows.iter().flat_map(|row| [row.value, row.target.unwrap_or(0.0)]).fold(0.0, f64::max);
         let scale = if most > 0.0 { (WIDTH - LABELS - VALUES) / most } else { 0.0 };
-        let mut svg = head(&self.title, height, ["", TEXT_COLOR]);
+        let mut svg = head(self.title, height, ["", TEXT_COLOR]);
         for (at, row) in self.rows.iter().enumerate() {
             row.draw(&mut svg, TOP + ROW * at as f64, scale);
         }
@@ -210,17 +202,15 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The chart.
 pub struct Lines {
-    pub title: String,
-    pub unit_of_time: String,
+    pub title: &'static str,
+    pub unit_of_time: &'static str,
     pub panels: Vec<Panel>,
 }
 
 /// Lines with the same unit. The values begin at 0.
 pub struct Panel {
-    /// Contains the unit.
-    pub title: String,
+    pub title: &'static str,
     pub lines: Vec<Line>,
 }
 
@@ -233,7 +223,7 @@ pub struct Line {
 impl Lines {
     pub fn svg(&self) -> String {
         let height = TOP + PANEL * self.panels.len() as f64 + AXIS;
-        let mut svg = head(&self.title, height, [TEXT_COLOR, ""]);
+        let mut svg = head(self.title, height, [TEXT_COLOR, ""]);
         let points = self.panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points);
         let end = points.map(|(at, _)| *at).fold(0.0, f64::max);
         for (number, panel) in self.panels.iter().enumerate() {
@@ -246,11 +236,7 @@ impl Lines {
     fn draw_time(&self, svg: &mut String, top: f64, end: f64) {
         for tick in 0..=TICKS_OF_TIME {
             let at = end * f64::from(tick) / f64::from(TICKS_OF_TIME);
-            let unit = if tick == TICKS_OF_TIME {
-                format!(" {}", escape(&self.unit_of_time))
-            } else {
-                String::new()
-            };
+            let unit = if tick == TICKS_OF_TIME { format!(" {}", self.unit_of_time) } else { String::new() };
             // Writing to a string cannot fail.
             _ = writeln!(
                 svg,
@@ -271,7 +257,7 @@ impl Panel {
             svg,
             "<text x=\"{LEFT}\" y=\"{:.1}\" font-weight=\"600\">{}</text>",
             top + 16.0,
-            escape(&self.title)
+            escape(self.title)
         );
         for share in [0.0, 0.5, 1.0] {
             let y = lower - (lower - upper) * share;
@@ -333,7 +319,7 @@ mod tests {
     #[test]
     fn the_longest_bar_fills_the_width_and_the_others_are_proportional() {
         let rows = vec![row("a", 100.0, None), row("b", 50.0, Some(25.0))];
-        let svg = Chart { title: "rows/s".into(), rows }.svg();
+        let svg = Chart { title: "rows/s", rows }.svg();
         assert!(svg.contains("width=\"350.0\""), "{svg}");
         assert!(svg.contains("width=\"175.0\""), "{svg}");
         assert!(svg.contains("x1=\"387.5\""), "the target at a quarter of the width: {svg}");
@@ -341,7 +327,7 @@ mod tests {
 
     #[test]
     fn special_characters_are_escaped() {
-        let svg = Chart { title: "a < b & c".into(), rows: vec![row("<&>", 0.0, None)] }.svg();
+        let svg = Chart { title: "a < b & c", rows: vec![row("<&>", 0.0, None)] }.svg();
         assert!(svg.contains("a &lt; b &amp; c") && svg.contains("&lt;&amp;&gt;"), "{svg}");
     }
 
@@ -354,8 +340,8 @@ mod tests {
     #[test]
     fn lines_are_drawn_over_the_whole_time_and_from_zero() {
         let line = Line { label: "p99 < 10".into(), points: vec![(0.0, 0.0), (30.0, 2.0), (60.0, 4.0)] };
-        let panel = Panel { title: "Latency".into(), lines: vec![line] };
-        let svg = Lines { title: "Hour".into(), unit_of_time: "minutes".into(), panels: vec![panel] }.svg();
+        let panel = Panel { title: "Latency", lines: vec![line] };
+        let svg = Lines { title: "Hour", unit_of_time: "minutes", panels: vec![panel] }.svg();
         // The time from left to right, and the value from the bottom to the top of the panel.
         assert!(svg.contains("points=\"64.0,180.0 352.0,125.0 640.0,70.0\""), "{svg}");
         assert!(svg.contains(">60 minutes</text>") && svg.contains("p99 &lt; 10"), "{svg}");
@@ -364,7 +350,7 @@ mod tests {
     #[test]
     fn each_share_of_the_chart_is_a_check_of_its_scenario() {
         for (number, name, _) in SHARES {
-            let check =
+            let (check, _) =
                 check(number, name).unwrap_or_else(|| panic!("scenario {number} has no check {name:?}"));
             assert_eq!(check.unit, Unit::Percent, "scenario {number}: {name}");
         }

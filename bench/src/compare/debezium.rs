@@ -2,9 +2,8 @@
 //! PostgreSQL connector and the outbox event router.
 
 use crate::BenchError;
-use crate::http;
-use crate::place::{Place, Route};
-use crate::relay::Subject;
+use crate::place::Route;
+use crate::relay::{self, Subject};
 use crate::usage::Party;
 use anyhow::{Context, bail, ensure};
 use deadpool_postgres::Object;
@@ -33,17 +32,17 @@ impl<'a> Debezium<'a> {
     pub async fn attach(
         connect: &'a mut Connect,
         postgres: &str,
-        place: &Place,
-        route: &Route,
+        route: &Route<'_>,
         tuning: Tuning,
     ) -> anyhow::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let name = format!("debezium_{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let client = place.database.get().await?;
-        let source =
-            Source { postgres, schema: place.schema(), table: "outbox", topic: &route.template.to_string() };
+        let client = route.place.database.get().await?;
+        let source = Source { postgres, schema: route.place.schema(), topic: &route.template.to_string() };
         client.batch_execute(&create_publication(&name, &source, tuning)).await?;
-        connect.add(&name, &settings(&name, &source, tuning)?).await?;
+        let connector = json!({ "name": name, "config": settings(&name, &source, tuning)? });
+        connect.request("POST /connectors", Some(&connector)).await?;
+        connect.wait_for(&name, "RUNNING").await?;
         let debezium = Self { connect, client, name };
         debezium.wait_until_slot_is("active").await?;
         Ok(debezium)
@@ -51,17 +50,18 @@ impl<'a> Debezium<'a> {
 
     /// Stops publishing, so that a backlog can build up. The connector keeps reading until its queue is full.
     pub async fn pause(&self) -> anyhow::Result<()> {
-        self.connect.pause(&self.name).await
+        self.connect.request(&format!("PUT /connectors/{}/pause", self.name), None).await?;
+        self.connect.wait_for(&self.name, "PAUSED").await
     }
 
-    /// Continues to publish.
+    /// Continues to publish. Does not wait for the connector's task, because the measurement starts now.
     pub async fn resume(&self) -> anyhow::Result<()> {
-        self.connect.resume(&self.name).await
+        self.connect.request(&format!("PUT /connectors/{}/resume", self.name), None).await.map(|_| ())
     }
 
     /// Removes the connector, the slot and the publication.
     pub async fn detach(self) -> anyhow::Result<()> {
-        self.connect.remove(&self.name).await?;
+        self.connect.request(&format!("DELETE /connectors/{}", self.name), None).await?;
         self.wait_until_slot_is("not active").await?;
         self.client
             .batch_execute(&format!(
@@ -150,35 +150,11 @@ impl Connect {
         Ok(connect)
     }
 
-    /// Fails if the process has ended.
     pub fn check(&mut self) -> anyhow::Result<()> {
         match self.process.try_wait()? {
             Some(ended) => bail!("Kafka Connect ended ({ended}); its log is {}", self.log.display()),
             None => Ok(()),
         }
-    }
-
-    /// Adds a connector and waits until its task is running.
-    pub async fn add(&self, name: &str, settings: &Value) -> anyhow::Result<()> {
-        self.request("POST /connectors", Some(&json!({ "name": name, "config": settings }))).await?;
-        self.wait_for(name, "RUNNING").await
-    }
-
-    /// Pauses a connector. Its task publishes nothing more, but the connector keeps reading until its queue is full.
-    pub async fn pause(&self, name: &str) -> anyhow::Result<()> {
-        self.request(&format!("PUT /connectors/{name}/pause"), None).await?;
-        self.wait_for(name, "PAUSED").await
-    }
-
-    /// Resumes a connector without waiting for its task, because the measurement starts now.
-    pub async fn resume(&self, name: &str) -> anyhow::Result<()> {
-        self.request(&format!("PUT /connectors/{name}/resume"), None).await?;
-        Ok(())
-    }
-
-    pub async fn remove(&self, name: &str) -> anyhow::Result<()> {
-        self.request(&format!("DELETE /connectors/{name}"), None).await?;
-        Ok(())
     }
 
     /// Kills the process and waits for its end.
@@ -190,7 +166,7 @@ impl Connect {
     /// the status is not a success, the error quotes the answer.
     async fn request(&self, line: &str, body: Option<&Value>) -> anyhow::Result<Value> {
         let body = body.map(Value::to_string).unwrap_or_default();
-        let answer = http::request(&self.rest.to_string(), line, &body, ANSWERS_WITHIN).await;
+        let answer = relay::request(&self.rest.to_string(), line, &body, ANSWERS_WITHIN).await;
         let (status, text) = answer.with_context(|| line.to_owned())?;
         ensure!((200..300).contains(&status), "{line}: {status} {text}");
         if text.is_empty() { Ok(Value::Null) } else { Ok(serde_json::from_str(&text)?) }
@@ -256,27 +232,24 @@ fn worker_properties(folder: &Path, bootstrap: &str, rest: SocketAddr) -> String
 const COLUMNS: [&str; 6] = ["id", "event_id", "aggregate_type", "aggregate_id", "event_type", "payload"];
 
 /// Where events come from and where they go.
-pub struct Source<'a> {
-    /// The database's URL.
-    pub postgres: &'a str,
-    pub schema: &'a str,
-    /// The name of the outbox table.
-    pub table: &'a str,
+struct Source<'a> {
+    postgres: &'a str,
+    schema: &'a str,
     /// The relay's topic template.
-    pub topic: &'a str,
+    topic: &'a str,
 }
 
 /// The publication, which has the same name as the connector. It contains only inserts and the needed columns.
-pub fn create_publication(name: &str, source: &Source<'_>, tuning: Tuning) -> String {
+fn create_publication(name: &str, source: &Source<'_>, tuning: Tuning) -> String {
     let columns = if tuning.needed_columns { format!(" ({})", COLUMNS.join(", ")) } else { String::new() };
-    let Source { schema, table, .. } = source;
-    format!("CREATE PUBLICATION {name} FOR TABLE {schema}.{table}{columns} WITH (publish = 'insert')")
+    let schema = source.schema;
+    format!("CREATE PUBLICATION {name} FOR TABLE {schema}.outbox{columns} WITH (publish = 'insert')")
 }
 
 /// The connector's settings. The slot and the publication have the same name as the connector.
-pub fn settings(name: &str, source: &Source<'_>, tuning: Tuning) -> anyhow::Result<Value> {
+fn settings(name: &str, source: &Source<'_>, tuning: Tuning) -> anyhow::Result<Value> {
     let (host, port, user, database) = parts(source.postgres)?;
-    let (schema, table) = (source.schema, source.table);
+    let schema = source.schema;
     let columns = if tuning.needed_columns { COLUMNS.join("|") } else { ".*".to_owned() };
     Ok(json!({
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
@@ -291,8 +264,8 @@ pub fn settings(name: &str, source: &Source<'_>, tuning: Tuning) -> anyhow::Resu
         "slot.name": name,
         "publication.name": name,
         "publication.autocreate.mode": "disabled",
-        "table.include.list": format!("{schema}.{table}"),
-        "column.include.list": format!("{schema}.{table}.({columns})"),
+        "table.include.list": format!("{schema}.outbox"),
+        "column.include.list": format!("{schema}.outbox.({columns})"),
         "snapshot.mode": "no_data",
         "tombstones.on.delete": "false",
 
@@ -320,7 +293,6 @@ pub fn settings(name: &str, source: &Source<'_>, tuning: Tuning) -> anyhow::Resu
     }))
 }
 
-/// Host, port, user and database.
 fn parts(url: &str) -> anyhow::Result<(String, u16, String, String)> {
     let config: tokio_postgres::Config = url.parse()?;
     let [Host::Tcp(host)] = config.get_hosts() else {
@@ -332,7 +304,6 @@ fn parts(url: &str) -> anyhow::Result<(String, u16, String, String)> {
     Ok((host.clone(), port, user.to_owned(), database.to_owned()))
 }
 
-/// Settings of the connector and of its JVM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
     /// `max.batch.size`. The queue holds four batches.
@@ -352,7 +323,6 @@ impl Tuning {
     pub const DEFAULT: Self =
         Self { batch_rows: 8_192, linger_ms: 5, needed_columns: true, heap: "1g", collector: "Parallel" };
 
-    /// The JVM's flags.
     pub fn flags(&self) -> [String; 3] {
         let Self { heap, collector, .. } = self;
         [format!("-Xms{heap}"), format!("-Xmx{heap}"), format!("-XX:+Use{collector}GC")]
@@ -377,7 +347,6 @@ mod tests {
     const SOURCE: Source<'_> = Source {
         postgres: "postgres://postgres@127.0.0.1:25432/app",
         schema: "scratch",
-        table: "outbox",
         topic: "bench.1.{aggregate_type}",
     };
 

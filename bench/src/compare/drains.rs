@@ -133,8 +133,7 @@ pub async fn hot_key(run: &mut Run<'_>) -> anyhow::Result<()> {
         for (name, hot_share) in [("100%", 1.0), ("50%", 0.5)] {
             let shape = Shape { hot_share, ..reference(run.size.rows(1_000_000)) };
             // Fails if a row is out of order.
-            let drain = run.relay_drains(&shape, |settings| settings).await?;
-            run.show_rate(name, &drain);
+            run.relay_rate(name, &shape).await?;
             run.note("out of order", Unit::Rows, 0.0);
         }
     }
@@ -154,9 +153,8 @@ pub async fn shapes(run: &mut Run<'_>) -> anyhow::Result<()> {
     ];
     for _ in 0..run.size.runs {
         for (name, shape) in &shapes {
-            let drain = run.relay_drains(shape, |settings| settings).await?;
-            run.show_rate(name, &drain);
-            let bytes = drain.rows_per_second * shape.payload_bytes as f64 / MIB;
+            let rate = run.relay_rate(name, shape).await?;
+            let bytes = rate * shape.payload_bytes as f64 / MIB;
             run.note(format!("{name}: bytes"), Unit::MebibytesPerSecond, bytes);
         }
     }

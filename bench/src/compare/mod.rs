@@ -88,6 +88,24 @@ enum Part {
     Network,
 }
 
+/// The name of each part, and its scenarios and their contents, for the terminal.
+const PARTS: [(&str, &str); 14] = [
+    ("debezium", "the fastest settings of Debezium"),
+    ("drain", "scenarios 1 to 3: drain a backlog with mark, with delete, and with Debezium"),
+    ("memory", "scenario 4: memory during drains of larger rows"),
+    ("steady", "scenario 5: latency and cost at steady rates, and the cost of idling"),
+    ("soak", "scenario 15: one hour at 1,000 rows/s with the reaper and autovacuum"),
+    ("flow", "scenario 6: writers at full speed alone, with the relay, and with Debezium"),
+    ("held-snapshot", "scenario 7: drain a backlog while a snapshot is held open"),
+    ("hot-key", "scenario 8: one key has all rows, or half of the rows"),
+    ("held-topic", "scenario 9: rows of a missing topic before the others"),
+    ("retained", "scenario 10: sent rows in the table, and the reaper"),
+    ("outage", "scenario 11: half an hour without Kafka"),
+    ("replicas", "scenario 12: several relays on one table"),
+    ("shapes", "scenario 13: many topics, many keys, small and large payloads"),
+    ("network", "scenario 14: long round trips to PostgreSQL and Kafka"),
+];
+
 /// Runs the program `outbox-benchmarks`, and returns its exit code.
 pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
@@ -134,7 +152,7 @@ async fn measure_parts(run: &RunArgs) -> anyhow::Result<()> {
             continue;
         }
         let begun = Instant::now();
-        eprintln!("{part}: {}", part.about());
+        eprintln!("{part}: {}", PARTS[part as usize].1);
         let mut outcome = Outcome { setting: setting.clone(), ..Outcome::default() };
         match part.measure(&world, &size, &mut outcome).await {
             Ok(()) => {
@@ -169,39 +187,7 @@ impl Part {
     }
 
     fn name(self) -> &'static str {
-        self.texts().0
-    }
-
-    /// The scenarios and their contents, for the terminal.
-    fn about(self) -> &'static str {
-        self.texts().1
-    }
-
-    fn texts(self) -> (&'static str, &'static str) {
-        match self {
-            Part::Debezium => ("debezium", "the fastest settings of Debezium"),
-            Part::Drain => {
-                ("drain", "scenarios 1 to 3: drain a backlog with mark, with delete, and with Debezium")
-            }
-            Part::Memory => ("memory", "scenario 4: memory during drains of larger rows"),
-            Part::Steady => {
-                ("steady", "scenario 5: latency and cost at steady rates, and the cost of idling")
-            }
-            Part::Soak => ("soak", "scenario 15: one hour at 1,000 rows/s with the reaper and autovacuum"),
-            Part::Flow => {
-                ("flow", "scenario 6: writers at full speed alone, with the relay, and with Debezium")
-            }
-            Part::HeldSnapshot => {
-                ("held-snapshot", "scenario 7: drain a backlog while a snapshot is held open")
-            }
-            Part::HotKey => ("hot-key", "scenario 8: one key has all rows, or half of the rows"),
-            Part::HeldTopic => ("held-topic", "scenario 9: rows of a missing topic before the others"),
-            Part::Retained => ("retained", "scenario 10: sent rows in the table, and the reaper"),
-            Part::Outage => ("outage", "scenario 11: half an hour without Kafka"),
-            Part::Replicas => ("replicas", "scenario 12: several relays on one table"),
-            Part::Shapes => ("shapes", "scenario 13: many topics, many keys, small and large payloads"),
-            Part::Network => ("network", "scenario 14: long round trips to PostgreSQL and Kafka"),
-        }
+        PARTS[self as usize].0
     }
 
     /// Removes everything that earlier parts have left on the servers, and measures the part in a new scratch schema.
@@ -243,8 +229,9 @@ mod tests {
     fn each_scenario_is_measured_by_an_existing_part() {
         for scenario in scenarios::SCENARIOS {
             for check in scenario.checks {
-                let known = Part::value_variants().iter().any(|part| part.name() == check.part);
-                assert!(known, "{}: there is no part {}", scenario.name, check.part);
+                let part = scenario.part_of(check);
+                let known = Part::value_variants().iter().any(|known| known.name() == part);
+                assert!(known, "{}: there is no part {part}", scenario.name);
             }
         }
     }

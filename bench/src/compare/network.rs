@@ -67,7 +67,7 @@ async fn drain_from(
     let postgres = Proxy::start("127.0.0.1:0", address, TO_POSTGRES * far)?;
     let kafka = Proxy::start(&world.kafka_proxy, &world.kafka_behind, TO_KAFKA * far)?;
     let url = url.replace(address, &postgres.address.to_string());
-    let drain = run.relay_drains_to(route, &shape, |settings| {
+    let drain = Run::relay_drains_to(route, |settings| {
         let settings = change(settings).with("postgres", "url", url);
         settings.with("kafka", "bootstrap_servers", kafka.address.to_string())
     });

@@ -3,7 +3,6 @@
 use super::results::Unit;
 use super::run::{Run, assert_exact, reference};
 use crate::drain;
-use crate::load::Shape;
 use crate::place::{Place, Route};
 use crate::relay::{Relay, Subject};
 use crate::table::number;
@@ -36,13 +35,12 @@ const GONE_WITHIN: Duration = Duration::from_secs(600);
 pub async fn held_snapshot(run: &mut Run<'_>) -> anyhow::Result<()> {
     let shape = reference(run.size.rows(3_000_000));
     for _ in 0..run.size.runs {
-        let free = run.relay_drains(&shape, |settings| settings).await?;
-        run.show_rate("free", &free);
+        run.relay_rate("free", &shape).await?;
 
         let route = run.route(&shape).await?;
         run.place.fill(&shape).await?;
         let snapshot = Snapshot::take(&run.place.database).await?;
-        let held = run.relay_drains_to(route, &shape, |settings| settings).await?;
+        let held = Run::relay_drains_to(route, |settings| settings).await?;
         snapshot.end().await?;
         run.show_rate("held", &held);
         run.note("held: first third", Unit::RowsPerSecond, held.first_third_rows_per_second);
@@ -57,16 +55,15 @@ pub async fn held_topic(run: &mut Run<'_>) -> anyhow::Result<()> {
     let held = run.size.rows(1_000_000);
     let client = run.place.database.get().await?;
     for _ in 0..run.size.runs {
-        let free = run.relay_drains(&shape, |settings| settings).await?;
-        run.show_rate("free", &free);
+        run.relay_rate("free", &shape).await?;
 
         let route = run.route(&shape).await?;
         run.place.empty().await?;
         client.batch_execute(&run.place.table().render(&insert_held(held))).await?;
-        let seconds = hold_topic(run.place, &client, &route).await?;
+        let seconds = hold_topic(&client, &route).await?;
         run.note("until the topic is held", Unit::Seconds, seconds);
         run.place.add(&shape).await?;
-        let behind = run.relay_drains_to(route, &shape, |settings| settings).await?;
+        let behind = Run::relay_drains_to(route, |settings| settings).await?;
         run.show_rate("behind", &behind);
     }
     run.outcome.notes.push(format!(
@@ -89,9 +86,9 @@ fn insert_held(rows: u64) -> String {
 }
 
 /// Lets a relay find out that the topic is missing. Returns the number of seconds that this took.
-async fn hold_topic(place: &Place, client: &Object, route: &Route) -> anyhow::Result<f64> {
-    let held = place.table().render("SELECT 1 FROM {hold}");
-    let mut relay = Relay::start(place, route).await?;
+async fn hold_topic(client: &Object, route: &Route<'_>) -> anyhow::Result<f64> {
+    let held = route.place.table().render("SELECT 1 FROM {hold}");
+    let mut relay = Relay::start(route).await?;
     let begun = Instant::now();
     while client.query_opt(&held, &[]).await?.is_none() {
         relay.check()?;
@@ -116,18 +113,15 @@ pub async fn retained(run: &mut Run<'_>) -> anyhow::Result<()> {
         client.batch_execute(&table.render(&insert_sent(rows))).await?;
     }
     for _ in 0..run.size.runs {
-        let none = run.relay_drains(&shape, |settings| settings).await?;
-        run.show_rate("none", &none);
+        run.relay_rate("none", &shape).await?;
 
         let route = full.route(&shape, super::run::PARTITIONS).await?;
         client.batch_execute(&table.render(&age(old))).await?;
         full.add(&shape).await?;
         let count = table.render("SELECT count(*) FROM {outbox}");
         let before: i64 = client.query_one(&count, &[]).await?.get(0);
-        let (drain, _, verdict) = drain::by_relay(&full, &route, &shape, |settings| settings).await?;
-        assert_exact(&verdict)?;
+        let drain = Run::relay_drains_to(route, |settings| settings).await?;
         let after: i64 = client.query_one(&count, &[]).await?.get(0);
-        full.close(route).await?;
         run.show_rate("retained", &drain);
         run.note("rows reaped meanwhile", Unit::Rows, (before - after) as f64);
     }
@@ -166,19 +160,18 @@ pub async fn outage(run: &mut Run<'_>) -> anyhow::Result<()> {
     let shape = reference(run.size.rows(ROWS_PER_SECOND * OUTAGE_SECONDS));
     let place = run.place;
     for _ in 0..run.size.runs {
-        let without = run.relay_drains(&shape, |settings| settings).await?;
-        run.show_rate("without writers", &without);
+        run.relay_rate("without writers", &shape).await?;
 
         let route = run.route(&shape).await?;
         place.fill(&shape).await?;
         // Continues the backlog, with the same keys and the next numbers.
-        let mut writer = Writer::open(&place.database, &place.table(), &shape, (0, 1), shape.rows).await?;
-        let caught_up = catch_up(place, &route, &mut writer, shape.rows).await?;
-        let all = Shape { rows: writer.written, ..shape };
+        let mut writer =
+            Writer::open(&place.database, shape.insert(&place.table()), 0, 1, shape.rows).await?;
+        let caught_up = catch_up(&route, &mut writer).await?;
         // Fails if a row is out of order, whether it belongs to the backlog or was written during the drain.
-        let committed = Committed(vec![all.rows]);
-        assert_exact(&verify::read(place, &route, &all, &committed, Relay::EVENT_ID).await?)?;
-        place.close(route).await?;
+        let committed = Committed(vec![writer.written]);
+        assert_exact(&verify::read(&route, &committed, Relay::EVENT_ID).await?)?;
+        route.close().await?;
         run.show("with writers: rate", Unit::RowsPerSecond, caught_up.rows as f64 / caught_up.seconds);
         run.note("with writers: time", Unit::Seconds, caught_up.seconds);
         run.note("out of order", Unit::Rows, 0.0);
@@ -191,31 +184,25 @@ pub async fn outage(run: &mut Run<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The time until the backlog was gone.
 struct CaughtUp {
     rows: u64,
     seconds: f64,
 }
 
 /// Starts a relay, keeps writing until the backlog is gone, and then waits until all records have arrived.
-async fn catch_up(
-    place: &Place,
-    route: &Route,
-    writer: &mut Writer,
-    backlog: u64,
-) -> anyhow::Result<CaughtUp> {
-    let mut relay = Relay::start(place, route).await?;
+async fn catch_up(route: &Route<'_>, writer: &mut Writer) -> anyhow::Result<CaughtUp> {
+    let mut relay = Relay::start(route).await?;
     let begun = Instant::now();
     let mut looked = begun;
     let no_backlog = FRESH.as_secs_f64() * ROWS_PER_SECOND as f64;
     let caught_up = loop {
         // Writes the rows that are due, at most one transaction, or waits until rows are due.
-        let due = (writer.written - backlog) as f64 / ROWS_PER_SECOND as f64;
+        let due = (writer.written - route.shape.rows) as f64 / ROWS_PER_SECOND as f64;
         tokio::time::sleep_until((begun + Duration::from_secs_f64(due)).into()).await;
         writer.write(ROWS_AT_ONCE).await?;
         if looked.elapsed() >= POLL_INTERVAL {
             looked = Instant::now();
-            let arrived = place.arrived(route).await?;
+            let arrived = route.arrived().await?;
             if writer.written.saturating_sub(arrived) as f64 <= no_backlog {
                 break CaughtUp { rows: arrived, seconds: begun.elapsed().as_secs_f64() };
             }
@@ -223,7 +210,7 @@ async fn catch_up(
             ensure!(begun.elapsed() < GONE_WITHIN, "the backlog is not gone after {GONE_WITHIN:?}");
         }
     };
-    drain::wait_for_all(place, route, &mut relay, writer.written).await?;
+    drain::wait_for_all(route, &mut relay, writer.written).await?;
     relay.stop().await?;
     Ok(caught_up)
 }

@@ -46,7 +46,7 @@ pub fn write(results: &Results, docs: &Path, benchmarks: &Path) -> anyhow::Resul
     if let Some(chart) = soak(results) {
         write_file(&images.join(SOAK_FILE), &chart.svg())?;
     }
-    let shown: Vec<(&str, &str)> = charts.iter().map(|(file, chart)| (*file, chart.title.as_str())).collect();
+    let shown: Vec<(&str, &str)> = charts.iter().map(|(file, chart)| (*file, chart.title)).collect();
     write_file(&docs.join("benchmarks.md"), &page(results, &shown))?;
     write_file(&benchmarks.join("TARGETS.md"), &targets_page(results, &shown))?;
     write_file(&benchmarks.join("RUNS.md"), &runs_page(results))
@@ -83,13 +83,11 @@ fn page(results: &Results, charts: &[(&str, &str)]) -> String {
     )
 }
 
-/// The page of all runs.
 fn runs_page(results: &Results) -> String {
     let outcome = |part: Part| Some(part_runs(part.name(), results.parts.get(part.name())?));
     fill(RUNS, &[("runs", Part::chosen(&[]).into_iter().filter_map(outcome).collect())])
 }
 
-/// The page of the targets.
 fn targets_page(results: &Results, charts: &[(&str, &str)]) -> String {
     let charts = charts.iter().filter(|(file, _)| *file == SHARES_FILE);
     let charts = charts.map(|(file, title)| format!("\n![{title}](../docs/images/{file})\n"));
@@ -101,7 +99,7 @@ fn results_table(results: &Results) -> String {
     let mut text = "\n| Scenario | Measurement | Result |\n|---|---|---|\n".to_owned();
     for scenario in SCENARIOS {
         for check in scenario.checks {
-            let (result, _) = judged(check, results);
+            let (result, _) = judged(results, scenario.part_of(check), check);
             if result == NOT_MEASURED {
                 continue;
             }
@@ -117,7 +115,7 @@ fn targets_table(results: &Results) -> String {
         "\n| # | Scenario: measurement | Target | Result | Verdict |\n|---|---|---|---|---|\n".to_owned();
     for (number, scenario) in (1..).zip(SCENARIOS) {
         for check in scenario.checks {
-            let (result, verdict) = judged(check, results);
+            let (result, verdict) = judged(results, scenario.part_of(check), check);
             let what = format!("{}: {}", scenario.name, check.name);
             text += &format!("| {number} | {what} | {} | {result} | {verdict} |\n", target_text(check));
         }
@@ -135,8 +133,8 @@ fn target_text(check: &Check) -> String {
 }
 
 /// The result, the best run if there were several, and the verdict.
-fn judged(check: &Check, results: &Results) -> (String, &'static str) {
-    let figures = results.parts.get(check.part).map(|part| &part.figures);
+fn judged(results: &Results, part: &str, check: &Check) -> (String, &'static str) {
+    let figures = results.parts.get(part).map(|part| &part.figures);
     let Some((figures, value)) =
         figures.and_then(|figures| Some((figures, check.value(figures, Of::Median)?)))
     else {

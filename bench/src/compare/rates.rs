@@ -6,7 +6,7 @@ use super::results::Unit;
 use super::run::{MIB, PARTITIONS, Run, assert_exact, reference};
 use crate::BenchError;
 use crate::flow::{self, Flow, Idle};
-use crate::place::{Place, Route};
+use crate::place::Route;
 use crate::relay::{Subject, with_relay};
 use crate::server::Activity;
 use crate::steady::{self, Pace, Steady};
@@ -83,7 +83,7 @@ async fn of_relay(
     let shape = reference(0);
     run.place.fill(&shape).await?;
     let measured = with_relay(run.place, &shape, PARTITIONS, async |route, relay| {
-        idle_and_steady(run.place, route, relay, pace, idle).await
+        idle_and_steady(route, relay, pace, idle).await
     });
     Ok(measured.await?)
 }
@@ -97,24 +97,23 @@ async fn of_debezium(
     let shape = reference(0);
     run.place.fill(&shape).await?;
     let measured = run.with_debezium(connect, &shape, TUNING, async |route, debezium| {
-        Ok(idle_and_steady(run.place, route, debezium, pace, idle).await?)
+        Ok(idle_and_steady(route, debezium, pace, idle).await?)
     });
     measured.await
 }
 
 /// Measures a subject, first for some time while nothing is written, and then at this pace.
 async fn idle_and_steady(
-    place: &Place,
-    route: &Route,
+    route: &Route<'_>,
     subject: &mut impl Subject,
     pace: &Pace,
     idle: Option<Duration>,
 ) -> Result<(Option<Idle>, Steady), BenchError> {
     let idle = match idle {
-        Some(time) => Some(flow::measure_idle(place, subject, time).await?),
+        Some(time) => Some(flow::measure_idle(route.place, subject, time).await?),
         None => None,
     };
-    Ok((idle, steady::measure(place, route, subject, &reference(0), pace).await?))
+    Ok((idle, steady::measure(route, subject, pace).await?))
 }
 
 /// The CPU time of the subject and of PostgreSQL while nothing is written, in percent of one core.
@@ -179,10 +178,9 @@ pub async fn full_speed(run: &mut Run<'_>) -> anyhow::Result<()> {
     for _ in 0..run.size.runs {
         let alone = flow::alone(run.place, &shape, &work).await?;
         run.show("alone: written", Unit::RowsPerSecond, alone);
-        let place = run.place;
-        place.empty().await?;
-        let flow = with_relay(place, &shape, PARTITIONS, async |route, relay| {
-            flow::measure(place, route, relay, &shape, &work).await
+        run.place.empty().await?;
+        let flow = with_relay(run.place, &shape, PARTITIONS, async |route, relay| {
+            flow::measure(route, relay, &work).await
         });
         note_flow(run, RELAY, &flow.await?)?;
         let flow = full_speed_debezium(run, &mut connect, &work, tuning).await?;
@@ -202,7 +200,7 @@ async fn full_speed_debezium(
     let shape = reference(0);
     run.place.empty().await?;
     let flow = run.with_debezium(connect, &shape, tuning, async |route, debezium| {
-        Ok(flow::measure(run.place, route, debezium, &shape, work).await?)
+        Ok(flow::measure(route, debezium, work).await?)
     });
     flow.await
 }

@@ -4,7 +4,7 @@ use super::results::Unit;
 use super::run::{Run, assert_exact, reference};
 use crate::BenchError;
 use crate::drain;
-use crate::place::{Place, Route};
+use crate::place::Route;
 use crate::relay::{Relay, Subject};
 use crate::usage::Party;
 use crate::verify::{self, Committed};
@@ -28,11 +28,11 @@ pub async fn measure(run: &mut Run<'_>) -> anyhow::Result<()> {
             place.fill(&shape).await?;
             // All relays start at the same moment, because a relay finds no work while another one holds all lanes.
             client.batch_execute(&place.table().render("BEGIN; SELECT FROM {lane} FOR UPDATE")).await?;
-            let mut relays = Relays::start(place, &route, relays).await?;
+            let mut relays = Relays::start(&route, relays).await?;
             client.batch_execute("ROLLBACK").await?;
-            let drain = drain::watch(place, &route, &mut relays, shape.rows).await?;
+            let drain = drain::watch(&route, &mut relays).await?;
             let (most, all) = relays.published().await?;
-            relays.stop_and_check(place, route, shape.rows).await?;
+            relays.stop_and_check(route).await?;
             run.show_rate(name, &drain);
             run.note(format!("{name}: largest share"), Unit::SharePercent, most / all * 100.0);
         }
@@ -46,9 +46,9 @@ async fn join(run: &mut Run<'_>) -> anyhow::Result<()> {
     let shape = reference(run.size.rows(2_000_000).max(JOINED_ROWS_LEAST));
     let (place, route) = (run.place, run.route(&shape).await?);
     place.fill(&shape).await?;
-    let first = Relay::start(place, &route).await?;
+    let first = Relay::start(&route).await?;
     wait_for_rows(&first).await?;
-    let second = Relay::start(place, &route).await?;
+    let second = Relay::start(&route).await?;
     let ready = Instant::now();
     wait_for_rows(&second).await?;
     run.note("joins: first row", Unit::Seconds, ready.elapsed().as_secs_f64());
@@ -60,8 +60,8 @@ async fn join(run: &mut Run<'_>) -> anyhow::Result<()> {
     ensure!(all > 0.0, "the backlog was gone before the second relay could take its share");
     run.note("joins: its share from then on", Unit::Percent, moved[1] / all * 100.0);
     let mut relays = Relays(vec![first, second]);
-    drain::watch(place, &route, &mut relays, shape.rows).await?;
-    relays.stop_and_check(place, route, shape.rows).await
+    drain::watch(&route, &mut relays).await?;
+    relays.stop_and_check(route).await
 }
 
 async fn wait_for_rows(relay: &Relay) -> anyhow::Result<()> {
@@ -81,10 +81,10 @@ async fn published(relay: &Relay) -> Result<f64, BenchError> {
 struct Relays(Vec<Relay>);
 
 impl Relays {
-    async fn start(place: &Place, route: &Route, relays: usize) -> Result<Self, BenchError> {
+    async fn start(route: &Route<'_>, relays: usize) -> Result<Self, BenchError> {
         let mut started = Vec::new();
         for _ in 0..relays {
-            started.push(Relay::start(place, route).await?);
+            started.push(Relay::start(route).await?);
         }
         Ok(Self(started))
     }
@@ -101,13 +101,13 @@ impl Relays {
     }
 
     /// Stops all of them, checks every record, and deletes the topics.
-    async fn stop_and_check(self, place: &Place, route: Route, rows: u64) -> anyhow::Result<()> {
+    async fn stop_and_check(self, route: Route<'_>) -> anyhow::Result<()> {
         for relay in self.0 {
             relay.stop().await?;
         }
-        let committed = Committed(vec![rows]);
-        assert_exact(&verify::read(place, &route, &reference(rows), &committed, Self::EVENT_ID).await?)?;
-        Ok(place.close(route).await?)
+        let committed = Committed(vec![route.shape.rows]);
+        assert_exact(&verify::read(&route, &committed, Self::EVENT_ID).await?)?;
+        Ok(route.close().await?)
     }
 }
 

@@ -17,23 +17,19 @@ pub struct Outcome {
     /// The machine, the versions and the settings: names and values, in order.
     pub setting: Setting,
     pub figures: Figures,
-    /// Values over time, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub series: BTreeMap<String, Series>,
     /// What a reader has to know about the figures, in whole sentences.
     pub notes: Vec<String>,
 }
 
-/// Names and values, in order.
 pub type Setting = Vec<(String, String)>;
 
 /// Values over time: minutes since the beginning, and the value.
 pub type Series = Vec<(f64, f64)>;
 
-/// All results so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// By the name of the part.
     pub parts: BTreeMap<String, Outcome>,
 }
 
@@ -82,11 +78,9 @@ pub enum Unit {
     Mebibytes,
     /// Percent of the quantity in the figure's name. More is better.
     Percent,
-    /// Percent of one core.
     CorePercent,
     /// Percent of a whole. Less is better.
     SharePercent,
-    /// A factor.
     Times,
     /// A number, such as of rows or runs. Fewer are better.
     Rows,
@@ -155,12 +149,10 @@ impl Figures {
         figure.values.push(value);
     }
 
-    /// The number of runs.
     pub fn runs(&self) -> usize {
         self.0.values().map(|figure| figure.values.len()).max().unwrap_or(0)
     }
 
-    /// One value for all runs of a figure.
     pub fn pick(&self, name: &str, of: Of) -> Option<f64> {
         let figure = self.0.get(name)?;
         match of {
@@ -170,7 +162,6 @@ impl Figures {
     }
 }
 
-/// How to pick one value from all runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
     Best,

@@ -19,7 +19,6 @@ pub const MIB: f64 = (1 << 20) as f64;
 /// One topic has this number of partitions. Many topics have one partition each.
 pub const PARTITIONS: i32 = 12;
 
-/// The measurement of a part.
 pub struct Run<'a> {
     pub world: &'a World,
     pub size: &'a Size,
@@ -39,9 +38,8 @@ pub fn assert_exact(verdict: &Verdict) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Run<'_> {
-    /// Creates the topics of a measurement.
-    pub async fn route(&self, shape: &Shape) -> Result<Route, BenchError> {
+impl<'a> Run<'a> {
+    pub async fn route(&self, shape: &Shape) -> Result<Route<'a>, BenchError> {
         self.place.route(shape, if shape.topics == 1 { PARTITIONS } else { 1 }).await
     }
 
@@ -53,19 +51,24 @@ impl Run<'_> {
     ) -> anyhow::Result<Drain> {
         let route = self.route(shape).await?;
         self.place.fill(shape).await?;
-        self.relay_drains_to(route, shape, change).await
+        Run::relay_drains_to(route, change).await
     }
 
-    /// Lets a relay with these settings drain an outbox whose unsent rows have this shape. Deletes the topics.
+    /// Fills the outbox and lets a relay with the default settings drain it. Notes the rate and returns it.
+    pub async fn relay_rate(&mut self, name: &str, shape: &Shape) -> anyhow::Result<f64> {
+        let drain = self.relay_drains(shape, |settings| settings).await?;
+        self.show_rate(name, &drain);
+        Ok(drain.rows_per_second)
+    }
+
+    /// Lets a relay with these settings drain the outbox, whose unsent rows are those of the route. Deletes the topics.
     pub async fn relay_drains_to(
-        &self,
-        route: Route,
-        shape: &Shape,
+        route: Route<'_>,
         change: impl FnOnce(Settings) -> Settings,
     ) -> anyhow::Result<Drain> {
-        let (drain, _, verdict) = drain::by_relay(self.place, &route, shape, change).await?;
+        let (drain, _, verdict) = drain::by_relay(&route, change).await?;
         assert_exact(&verdict)?;
-        self.place.close(route).await?;
+        route.close().await?;
         Ok(drain)
     }
 
@@ -75,14 +78,13 @@ impl Run<'_> {
         connect: &mut Connect,
         shape: &Shape,
         tuning: Tuning,
-        measure: impl AsyncFnOnce(&Route, &mut Debezium<'_>) -> anyhow::Result<T>,
+        measure: impl AsyncFnOnce(&Route<'_>, &mut Debezium<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let route = self.route(shape).await?;
-        let postgres = &self.world.postgres;
-        let mut debezium = Debezium::attach(connect, postgres, self.place, &route, tuning).await?;
+        let mut debezium = Debezium::attach(connect, &self.world.postgres, &route, tuning).await?;
         let measured = measure(&route, &mut debezium).await?;
         debezium.detach().await?;
-        self.place.close(route).await?;
+        route.close().await?;
         Ok(measured)
     }
 
@@ -93,20 +95,18 @@ impl Run<'_> {
         shape: &Shape,
         tuning: Tuning,
     ) -> anyhow::Result<Drain> {
-        let place = self.place;
-        self.with_debezium(connect, shape, tuning, async |route, debezium| {
+        let drain = self.with_debezium(connect, shape, tuning, async |route, debezium| {
             debezium.pause().await?;
-            place.fill(shape).await?;
+            route.place.fill(shape).await?;
             debezium.resume().await?;
-            let drain = drain::watch(place, route, debezium, shape.rows).await?;
+            let drain = drain::watch(route, debezium).await?;
             let committed = Committed(vec![shape.rows]);
-            assert_exact(&verify::read(place, route, shape, &committed, Debezium::EVENT_ID).await?)?;
+            assert_exact(&verify::read(route, &committed, Debezium::EVENT_ID).await?)?;
             Ok(drain)
-        })
-        .await
+        });
+        drain.await
     }
 
-    /// Adds a figure of this run.
     pub fn note(&mut self, name: impl Into<String>, unit: Unit, value: f64) {
         self.outcome.figures.push(name, unit, value);
     }
@@ -153,21 +153,10 @@ fn costs(drain: &Drain, cores: f64) -> Vec<(String, Unit, f64)> {
         }
     }
     let busy = drain.machine_busy.map(|busy| ("cores in use".to_owned(), Unit::Percent, busy * 100.0));
-    let share = share_of_cpu_limit(drain, cores);
+    let share = drain.cpu_limit(cores).map(|limit| drain.rows_per_second / limit * 100.0);
     costs.extend(busy);
     costs.extend(share.map(|share| ("of the CPU limit".to_owned(), Unit::Percent, share)));
     costs
-}
-
-/// The limit is the rate at which all cores would do nothing but the work of the subject, PostgreSQL and Kafka for each
-/// row. None if the processes of one of them could not be seen.
-fn share_of_cpu_limit(drain: &Drain, cores: f64) -> Option<f64> {
-    if drain.usage.len() < 3 {
-        return None;
-    }
-    let costs: Option<Vec<f64>> = drain.usage.iter().map(|usage| usage.cpu_us_per_row).collect();
-    let limit = cores * 1e6 / costs?.iter().sum::<f64>();
-    Some(drain.rows_per_second / limit * 100.0)
 }
 
 #[cfg(test)]
@@ -198,8 +187,8 @@ mod tests {
     fn the_limit_is_the_number_of_cores_divided_by_the_cost_of_a_row() {
         let drain = drained(&[("relay", 2.5), ("postgres", 8.5), ("kafka", 1.5)]);
         // 2 cores at 12.5 us per row are 160,000 rows/s.
-        assert_eq!(share_of_cpu_limit(&drain, 2.0), Some(75.0));
-        assert_eq!(share_of_cpu_limit(&drained(&[("relay", 2.5)]), 2.0), None);
+        assert_eq!(drain.cpu_limit(2.0), Some(160_000.0));
+        assert_eq!(drained(&[("relay", 2.5)]).cpu_limit(2.0), None);
     }
 
     #[test]
@@ -216,5 +205,6 @@ mod tests {
         ];
         assert_eq!(names, wanted);
         assert_eq!((costs[1].1, costs[1].2), (Unit::Mebibytes, 48.0));
+        assert_eq!(costs[4].2, 75.0);
     }
 }

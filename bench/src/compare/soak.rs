@@ -39,13 +39,12 @@ pub async fn measure(run: &mut Run<'_>) -> anyhow::Result<()> {
         warm_up: WARM_UP,
         time,
     };
-    let mut relay = Relay::start_with(place, &route, |settings| {
-        settings.with("reaper", "retention", format!("{retention}s"))
-    })
-    .await?;
+    let mut relay =
+        Relay::start_with(&route, |settings| settings.with("reaper", "retention", format!("{retention}s")))
+            .await?;
     let mut samples = Samples::new(place, relay.party()).await?;
     let steady = tokio::select! {
-        steady = steady::measure(place, &route, &mut relay, &shape, &pace) => steady?,
+        steady = steady::measure(&route, &mut relay, &pace) => steady?,
         error = samples.take() => return Err(error),
     };
     relay.stop().await?;
@@ -56,7 +55,7 @@ pub async fn measure(run: &mut Run<'_>) -> anyhow::Result<()> {
          PostgreSQL. The relay was the only one.",
         retention / 60
     ));
-    Ok(place.close(route).await?)
+    Ok(route.close().await?)
 }
 
 /// What is read every half minute.

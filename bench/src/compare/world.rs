@@ -14,9 +14,7 @@ use std::time::{Duration, Instant};
 const SLOTS_FREE_WITHIN: Duration = Duration::from_secs(60);
 
 pub struct World {
-    /// The database's URL.
     pub postgres: String,
-    /// The broker's address.
     pub kafka: String,
     /// A second listener of the broker, and the address that it advertises.
     pub kafka_behind: String,
@@ -47,7 +45,6 @@ impl World {
         settings.with("kafka", "bootstrap_servers", &self.kafka)
     }
 
-    /// Starts Kafka Connect.
     pub async fn start_connect(&self, tuning: Tuning) -> anyhow::Result<Connect> {
         let folder = self.folder.join("connect");
         Connect::start(&self.jars, &folder, &self.kafka, tuning).await
@@ -96,7 +93,6 @@ impl World {
     }
 }
 
-/// The value of a variable that scripts/bench sets.
 pub fn variable(name: &str) -> anyhow::Result<String> {
     std::env::var(name).with_context(|| format!("{name} is not set: run scripts/bench"))
 }
@@ -133,12 +129,10 @@ impl Size {
         self.rows < 1.0
     }
 
-    /// Scales a number of rows of a full run.
     pub fn rows(&self, full: u64) -> u64 {
         ((full as f64 * self.rows) as u64).max(1)
     }
 
-    /// Scales a duration of a full run.
     pub fn time(&self, full: Duration) -> Duration {
         full.mul_f64(self.time)
     }

@@ -42,11 +42,9 @@ use tokio::runtime::Runtime;
 /// The number of rows in a batch: the default of `batch_size` under load.
 pub const ROWS: usize = 5_000;
 
-/// The number of partitions of the topic.
 const PARTITIONS: u32 = 12;
 const HOLD_VERSION: i64 = 1;
 
-/// Common errors of a batch.
 const CODES: [Code; 5] = [
     PurgeQueue,
     NotLeaderForPartition,

@@ -16,7 +16,6 @@ const KEYS: usize = 1_000;
 /// The row's own headers.
 #[derive(Clone, Copy)]
 pub enum Headers {
-    /// NULL.
     None,
     /// One header, as tracing libraries add it.
     Traceparent,
