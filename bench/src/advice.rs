@@ -245,7 +245,7 @@ mod tests {
     use crate::drain::Drain;
     use crate::load::Shape;
     use crate::relay::Batches;
-    use crate::report::{Limits, Machine, MeasuredDrain, Report, Settings};
+    use crate::report::{Machine, Settings};
     use crate::usage::Usage;
     use std::collections::BTreeMap;
 
@@ -260,39 +260,23 @@ mod tests {
         };
         let drain = Drain {
             rows: 200_000,
-            seconds: 2.0,
             rows_per_second: 100_000.0,
-            first_third_rows_per_second: 100_000.0,
-            last_third_rows_per_second: 100_000.0,
             machine_busy: Some(cores.iter().sum::<f64>() / 2.0),
             usage: ["relay", "postgres", "kafka"].into_iter().zip(cores).map(usage).collect(),
+            ..Drain::default()
         };
-        let batches = Batches {
-            count: 40,
-            rows: 5_000.0,
-            seconds: 0.1,
-            publish_seconds: 0.02,
-            connections: 4,
-            failures: 0,
-        };
+        let batches = Batches { rows: 5_000.0, seconds: 0.1, publish_seconds: 0.02, ..Batches::default() };
         Report {
-            format: 1,
-            version: "0",
             machine: Machine {
                 cores: 2,
-                postgres_version: "18".to_owned(),
                 postgres_settings: BTreeMap::from([("full_page_writes".to_owned(), "on".to_owned())]),
                 max_wal_bytes: 16 << 30,
                 postgres_round_trip_ms: 0.1,
                 kafka_round_trip_ms: 0.3,
-                postgres_not_visible: None,
-                kafka_not_visible: None,
+                ..Machine::default()
             },
             settings: Settings { on_sent: "mark", workers: 3, batch_size: 5_000, batch_bytes: 8 << 20 },
             shape: Shape { rows: 200_000, keys: 1_000, payload_bytes: 246, topics: 1, hot_share: 0.0 },
-            partitions: 12,
-            idle: None,
-            limits: Limits::default(),
             drains: vec![MeasuredDrain {
                 load: "plain",
                 on_sent: "mark",
@@ -301,9 +285,7 @@ mod tests {
                 verdict: Verdict::default(),
                 limit: None,
             }],
-            flows: Vec::new(),
-            steady: Vec::new(),
-            findings: Vec::new(),
+            ..Report::default()
         }
     }
 

@@ -18,7 +18,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Longer than an outage from which the servers recover by themselves.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Drain {
     pub rows: u64,
     /// The time from the last poll without any record to the first poll with all records.

@@ -33,7 +33,7 @@ const FILL_ROWS_MAX: u64 = 100_000;
 const FILL_BYTES_MAX: u64 = 64 << 20;
 
 /// The shape of the rows.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Shape {
     /// How many rows.
     pub rows: u64,

@@ -20,7 +20,7 @@ const ROWS_PER_TRANSACTION: [u64; 2] = [1, 50];
 const RATES: [u64; 4] = [10, 100, 1_000, 5_000];
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// A part of the measurement, in the order in which they are measured. Documentation comments would appear in `--help`.
+/// The parts, in the order in which they are measured. Comments on them would appear in `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
     Idle,

@@ -9,7 +9,7 @@ use crate::usage::Party;
 use outbox_relay::cli::CONFIG_VARIABLE;
 use outbox_relay::kafka::publishing::record::EVENT_ID;
 use serde::Serialize;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -253,14 +253,9 @@ async fn fetch(address: &str) -> Result<Metrics, BenchError> {
     read.map_err(|source| BenchError::System { doing: "reading the relay's metrics", source })
 }
 
-/// Sends a request, such as `GET /metrics`, to a server on this machine, and returns the status and the body of the answer. Uses HTTP/1.0, so that the
-/// answer is not chunked and the server closes the connection after it.
-pub async fn request(
-    address: &str,
-    line: &str,
-    body: &str,
-    within: Duration,
-) -> std::io::Result<(u16, String)> {
+/// Sends a request, such as `GET /metrics`, to a server on this machine, and returns the status and the body of the
+/// answer. Uses HTTP/1.0, so that the answer is not chunked and the server closes the connection after it.
+pub async fn request(address: &str, line: &str, body: &str, within: Duration) -> io::Result<(u16, String)> {
     let head = format!(
         "{line} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
@@ -270,12 +265,10 @@ pub async fn request(
         stream.write_all((head + body).as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
-        std::io::Result::Ok(answer)
+        io::Result::Ok(answer)
     };
-    let answer =
-        timeout(within, exchange).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))?;
-    let (status, body) =
-        parse_answer(&answer).ok_or_else(|| std::io::Error::other("not an HTTP response"))?;
+    let answer = timeout(within, exchange).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+    let (status, body) = parse_answer(&answer).ok_or_else(|| io::Error::other("not an HTTP response"))?;
     Ok((status, body.to_owned()))
 }
 

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::num::NonZero;
 
 /// All results. Parts that were left out are empty or missing.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     pub format: u32,
     pub version: &'static str,
@@ -38,7 +38,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Machine {
     /// The number of cores that this process may use.
     pub cores: u64,
@@ -58,7 +58,7 @@ pub struct Machine {
 }
 
 /// The settings of the relay, as configured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Settings {
     /// `mark` or `delete`.
     pub on_sent: &'static str,
@@ -143,12 +143,7 @@ impl Report {
             },
             shape: *shape,
             partitions,
-            idle: None,
-            limits: Limits::default(),
-            drains: Vec::new(),
-            flows: Vec::new(),
-            steady: Vec::new(),
-            findings: Vec::new(),
+            ..Report::default()
         }
     }
 

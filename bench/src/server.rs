@@ -68,7 +68,7 @@ const COUNTERS: &str = "
 SELECT (pg_current_wal_lsn() - '0/0')::float8,
        (SELECT coalesce(sum(xact_commit + xact_rollback), 0)::float8 FROM pg_stat_database)";
 
-const MOST: usize = 15;
+const STATEMENTS_MAX: usize = 15;
 /// How much of an unknown statement is shown.
 const SHOWN: usize = 30;
 
@@ -164,7 +164,7 @@ impl Counters {
             })
             .collect();
         costs.sort_by(|a, b| b.share.total_cmp(&a.share));
-        costs.truncate(MOST);
+        costs.truncate(STATEMENTS_MAX);
         costs
     }
 }

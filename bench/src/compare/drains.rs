@@ -1,6 +1,5 @@
 //! Drains of a backlog: scenarios 1 to 4, 8 and 13, and the search for the fastest settings of Debezium.
 
-use super::Part;
 use super::debezium::{Connect, Tuning};
 use super::results::{Of, Results, Unit};
 use super::run::{MIB, Run, reference};
@@ -52,7 +51,7 @@ pub async fn tunings(run: &mut Run<'_>) -> anyhow::Result<()> {
 /// were.
 pub fn fastest_debezium(results: &Results) -> Tuning {
     let rate = |tuning: Tuning| {
-        let figures = &results.parts.get(Part::Debezium.name())?.figures;
+        let figures = &results.parts.get("debezium")?.figures;
         figures.pick(&format!("{tuning}: rate"), Of::Median)
     };
     let mut fastest = (rate(BEST).unwrap_or(f64::MAX) * NOTABLY, BEST);
@@ -176,7 +175,7 @@ mod tests {
             outcome.figures.push(format!("{tuning}: rate"), Unit::RowsPerSecond, *rate);
         }
         let mut results = Results::default();
-        results.parts.insert(Part::Debezium.name().to_owned(), outcome);
+        results.parts.insert("debezium".to_owned(), outcome);
         results
     }
 

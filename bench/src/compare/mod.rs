@@ -20,10 +20,10 @@ use self::run::Run;
 use self::world::{Size, World, now, variable};
 use crate::place::Place;
 use anyhow::{Context, anyhow, bail};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use outbox_relay::cli::block_on;
-use std::fmt;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -53,8 +53,8 @@ enum Command {
 #[derive(Debug, Args)]
 struct RunArgs {
     /// Measure only these parts, separated by commas [default: all parts].
-    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
-    only: Vec<Part>,
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = PARTS.map(|part| part.name))]
+    only: Vec<String>,
     /// Skip the parts that already have results from this machine and version.
     #[arg(long)]
     resume: bool,
@@ -69,41 +69,56 @@ struct RunArgs {
     quick: bool,
 }
 
-/// A part that can be chosen with `--only`. They are measured in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Part {
-    Debezium,
-    Drain,
-    Memory,
-    Steady,
-    Soak,
-    Flow,
-    HeldSnapshot,
-    HotKey,
-    HeldTopic,
-    Retained,
-    Outage,
-    Replicas,
-    Shapes,
-    Network,
+/// A part that can be chosen with `--only`.
+struct Part {
+    name: &'static str,
+    /// The scenarios and their contents, for the terminal.
+    about: &'static str,
+    measure: Measure,
 }
 
-/// The name of each part, and its scenarios and their contents, for the terminal.
-const PARTS: [(&str, &str); 14] = [
-    ("debezium", "the fastest settings of Debezium"),
-    ("drain", "scenarios 1 to 3: drain a backlog with mark, with delete, and with Debezium"),
-    ("memory", "scenario 4: memory during drains of larger rows"),
-    ("steady", "scenario 5: latency and cost at steady rates, and the cost of idling"),
-    ("soak", "scenario 15: one hour at 1,000 rows/s with the reaper and autovacuum"),
-    ("flow", "scenario 6: writers at full speed alone, with the relay, and with Debezium"),
-    ("held-snapshot", "scenario 7: drain a backlog while a snapshot is held open"),
-    ("hot-key", "scenario 8: one key has all rows, or half of the rows"),
-    ("held-topic", "scenario 9: rows of a missing topic before the others"),
-    ("retained", "scenario 10: sent rows in the table, and the reaper"),
-    ("outage", "scenario 11: half an hour without Kafka"),
-    ("replicas", "scenario 12: several relays on one table"),
-    ("shapes", "scenario 13: many topics, many keys, small and large payloads"),
-    ("network", "scenario 14: long round trips to PostgreSQL and Kafka"),
+type Measure = for<'a> fn(&'a mut Run<'_>) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>>;
+
+const fn part(name: &'static str, about: &'static str, measure: Measure) -> Part {
+    Part { name, about, measure }
+}
+
+/// All parts, in the order in which they are measured.
+const PARTS: [Part; 14] = [
+    part("debezium", "the fastest settings of Debezium", |run| Box::pin(drains::tunings(run))),
+    part("drain", "scenarios 1 to 3: drain a backlog with mark, with delete, and with Debezium", |run| {
+        Box::pin(drains::comparison(run))
+    }),
+    part("memory", "scenario 4: memory during drains of larger rows", |run| Box::pin(drains::memory(run))),
+    part("steady", "scenario 5: latency and cost at steady rates, and the cost of idling", |run| {
+        Box::pin(rates::steady(run))
+    }),
+    part("soak", "scenario 15: one hour at 1,000 rows/s with the reaper and autovacuum", |run| {
+        Box::pin(soak::measure(run))
+    }),
+    part("flow", "scenario 6: writers at full speed alone, with the relay, and with Debezium", |run| {
+        Box::pin(rates::full_speed(run))
+    }),
+    part("held-snapshot", "scenario 7: drain a backlog while a snapshot is held open", |run| {
+        Box::pin(obstacles::held_snapshot(run))
+    }),
+    part("hot-key", "scenario 8: one key has all rows, or half of the rows", |run| {
+        Box::pin(drains::hot_key(run))
+    }),
+    part("held-topic", "scenario 9: rows of a missing topic before the others", |run| {
+        Box::pin(obstacles::held_topic(run))
+    }),
+    part("retained", "scenario 10: sent rows in the table, and the reaper", |run| {
+        Box::pin(obstacles::retained(run))
+    }),
+    part("outage", "scenario 11: half an hour without Kafka", |run| Box::pin(obstacles::outage(run))),
+    part("replicas", "scenario 12: several relays on one table", |run| Box::pin(relays::measure(run))),
+    part("shapes", "scenario 13: many topics, many keys, small and large payloads", |run| {
+        Box::pin(drains::shapes(run))
+    }),
+    part("network", "scenario 14: long round trips to PostgreSQL and Kafka", |run| {
+        Box::pin(network::measure(run))
+    }),
 ];
 
 /// Runs the program `outbox-benchmarks`, and returns its exit code.
@@ -145,26 +160,28 @@ async fn measure_parts(run: &RunArgs) -> anyhow::Result<()> {
     let size = Size::new(run.runs, run.rows, run.quick);
     let setting = world.describe().await?;
     let mut failed = Vec::new();
-    for part in Part::chosen(&run.only) {
+    let chosen = |part: &&Part| run.only.is_empty() || run.only.iter().any(|name| name == part.name);
+    for part in PARTS.iter().filter(chosen) {
+        let name = part.name;
         let store = if part.is_reduced(&size) { Store::new(&folder) } else { Store::published() };
-        if run.resume && store.load()?.parts.get(part.name()).is_some_and(|kept| kept.setting == setting) {
-            eprintln!("{part}: skipped, because it has results from this machine and version");
+        if run.resume && store.load()?.parts.get(name).is_some_and(|kept| kept.setting == setting) {
+            eprintln!("{name}: skipped, because it has results from this machine and version");
             continue;
         }
         let begun = Instant::now();
-        eprintln!("{part}: {}", PARTS[part as usize].1);
+        eprintln!("{name}: {}", part.about);
         let mut outcome = Outcome { setting: setting.clone(), ..Outcome::default() };
         match part.measure(&world, &size, &mut outcome).await {
             Ok(()) => {
                 outcome.at = now();
                 let mut results = store.load()?;
-                results.parts.insert(part.name().to_owned(), outcome);
+                results.parts.insert(name.to_owned(), outcome);
                 store.save(&results)?;
-                eprintln!("{part}: took {:.0} s", begun.elapsed().as_secs_f64());
+                eprintln!("{name}: took {:.0} s", begun.elapsed().as_secs_f64());
             }
             Err(error) => {
-                eprintln!("{part}: FAILED: {error:#}");
-                failed.push(part.name());
+                eprintln!("{name}: FAILED: {error:#}");
+                failed.push(name);
             }
         }
     }
@@ -175,49 +192,17 @@ async fn measure_parts(run: &RunArgs) -> anyhow::Result<()> {
 }
 
 impl Part {
-    /// The chosen parts, or all if none were chosen.
-    fn chosen(only: &[Part]) -> Vec<Part> {
-        let all = Part::value_variants().iter().copied();
-        all.filter(|part| only.is_empty() || only.contains(part)).collect()
-    }
-
     /// Whether a run of this size yields less than a full result. One run of the soak is a full one.
-    fn is_reduced(self, size: &Size) -> bool {
-        if self == Part::Soak { size.is_scaled() } else { size.is_reduced() }
-    }
-
-    fn name(self) -> &'static str {
-        PARTS[self as usize].0
+    fn is_reduced(&self, size: &Size) -> bool {
+        if self.name == "soak" { size.is_scaled() } else { size.is_reduced() }
     }
 
     /// Removes everything that earlier parts have left on the servers, and measures the part in a new scratch schema.
-    async fn measure(self, world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
+    async fn measure(&self, world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
         world.clean().await?;
         let place = Place::create(world.settings()).await?;
-        let mut run = Run { world, size, place: &place, outcome };
-        match self {
-            Part::Debezium => Box::pin(drains::tunings(&mut run)).await?,
-            Part::Drain => Box::pin(drains::comparison(&mut run)).await?,
-            Part::Memory => Box::pin(drains::memory(&mut run)).await?,
-            Part::Shapes => Box::pin(drains::shapes(&mut run)).await?,
-            Part::HotKey => Box::pin(drains::hot_key(&mut run)).await?,
-            Part::Steady => Box::pin(rates::steady(&mut run)).await?,
-            Part::Flow => Box::pin(rates::full_speed(&mut run)).await?,
-            Part::Soak => Box::pin(soak::measure(&mut run)).await?,
-            Part::HeldSnapshot => Box::pin(obstacles::held_snapshot(&mut run)).await?,
-            Part::HeldTopic => Box::pin(obstacles::held_topic(&mut run)).await?,
-            Part::Retained => Box::pin(obstacles::retained(&mut run)).await?,
-            Part::Outage => Box::pin(obstacles::outage(&mut run)).await?,
-            Part::Replicas => Box::pin(relays::measure(&mut run)).await?,
-            Part::Network => Box::pin(network::measure(&mut run)).await?,
-        }
+        (self.measure)(&mut Run { world, size, place: &place, outcome }).await?;
         Ok(place.remove().await?)
-    }
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(self.name())
     }
 }
 
@@ -230,18 +215,21 @@ mod tests {
         for scenario in scenarios::SCENARIOS {
             for check in scenario.checks {
                 let part = scenario.part_of(check);
-                let known = Part::value_variants().iter().any(|known| known.name() == part);
-                assert!(known, "{}: there is no part {part}", scenario.name);
+                assert!(
+                    PARTS.iter().any(|known| known.name == part),
+                    "{}: there is no part {part}",
+                    scenario.name
+                );
             }
         }
     }
 
     #[test]
     fn parts_are_chosen_by_their_names() {
-        for part in Part::value_variants() {
-            assert_eq!(Part::from_str(part.name(), false), Ok(*part));
+        let only = |names: &str| Cli::try_parse_from(["outbox-benchmarks", "run", "--only", names]);
+        for part in PARTS {
+            assert!(only(part.name).is_ok(), "{}", part.name);
         }
-        assert_eq!(Part::chosen(&[Part::Drain]), [Part::Drain]);
-        assert_eq!(Part::chosen(&[]).len(), Part::value_variants().len());
+        assert!(only("drain,steady").is_ok() && only("drains").is_err());
     }
 }

@@ -1,11 +1,11 @@
 //! Writes `docs/benchmarks.md`, the pages in `bench/` and the charts from the results. Every figure in them is computed here.
 //! The text around the tables is in `bench/pages/`.
 
-use super::Part;
 use super::charts::{SHARES_FILE, SOAK_TITLE, charts, soak};
 use super::rates::{DEBEZIUM, RATES, RELAY, WRITERS};
 use super::results::{Of, Outcome, Results, Setting, Unit};
 use super::scenarios::{Check, SCENARIOS, Target, Verdict};
+use super::{PARTS, Part};
 use anyhow::Context;
 use std::path::Path;
 
@@ -84,8 +84,8 @@ fn page(results: &Results, charts: &[(&str, &str)]) -> String {
 }
 
 fn runs_page(results: &Results) -> String {
-    let outcome = |part: Part| Some(part_runs(part.name(), results.parts.get(part.name())?));
-    fill(RUNS, &[("runs", Part::chosen(&[]).into_iter().filter_map(outcome).collect())])
+    let outcome = |part: &Part| Some(part_runs(part.name, results.parts.get(part.name)?));
+    fill(RUNS, &[("runs", PARTS.iter().filter_map(outcome).collect())])
 }
 
 fn targets_page(results: &Results, charts: &[(&str, &str)]) -> String {
@@ -224,11 +224,11 @@ fn settings_table(results: &Results) -> String {
 
 fn columns(results: &Results) -> Vec<Column<'_>> {
     let mut columns: Vec<Column<'_>> = Vec::new();
-    for part in Part::chosen(&[]) {
-        let Some(outcome) = results.parts.get(part.name()) else { continue };
+    for part in PARTS {
+        let Some(outcome) = results.parts.get(part.name) else { continue };
         match columns.iter_mut().find(|(setting, _)| **setting == outcome.setting) {
-            Some((_, parts)) => parts.push(part.name()),
-            None => columns.push((&outcome.setting, vec![part.name()])),
+            Some((_, parts)) => parts.push(part.name),
+            None => columns.push((&outcome.setting, vec![part.name])),
         }
     }
     columns

@@ -172,15 +172,7 @@ mod tests {
             cores: 1.0,
             memory_peak_bytes: 48 << 20,
         };
-        Drain {
-            rows: 1_000,
-            seconds: 0.01,
-            rows_per_second: 120_000.0,
-            first_third_rows_per_second: 0.0,
-            last_third_rows_per_second: 0.0,
-            machine_busy: None,
-            usage: costs.iter().map(usage).collect(),
-        }
+        Drain { rows_per_second: 120_000.0, usage: costs.iter().map(usage).collect(), ..Drain::default() }
     }
 
     #[test]
