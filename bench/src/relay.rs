@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn metric_names_are_those_of_the_relay() {
-        let stats = std::sync::Arc::new(Stats::new());
+        let stats = Arc::new(Stats::new());
         stats.batch_rows.observe(10.0);
         stats.batch_rows.observe(20.0);
         stats.batch_seconds.observe(0.5);
