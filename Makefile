@@ -57,7 +57,7 @@ chaos: ## run random faults on three relays, judged by an independent checker (M
 chaos-payments: ## run random faults on examples/payments, checked by SQL (MINUTES=5, SEED=n)
 	@$(if $(MINUTES),MINUTES=$(MINUTES)) $(if $(SEED),SEED=$(SEED)) scripts/chaos-payments
 
-bench: ## measure the relay and Debezium, and write docs/benchmarks.md and benchmarks/ (ONLY=PART,... RUNS=3 ROWS=n QUICK=1)
+bench: ## measure the relay and Debezium, and write docs/benchmarks.md and pages in bench/ (ONLY=PART,... RUNS=3 ROWS=n QUICK=1)
 	@scripts/bench $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) \
 		$(if $(QUICK),--quick) $(BENCH_FLAGS)
 
@@ -77,7 +77,7 @@ fuzz: ## search for inputs that break the parsers, with cargo-fuzz (FUZZ_TARGET=
 	@$(if $(FUZZ_SECONDS),FUZZ_SECONDS=$(FUZZ_SECONDS)) scripts/fuzz $(FUZZ_TARGET)
 
 microbench: ## measure nanoseconds per row of each part of the per-row path (PART=session)
-	@cargo bench --locked --package microbench -- $(if $(PART),"$(PART)")
+	@cargo bench --locked --package outbox-bench --features compare --bench per_row -- $(if $(PART),"$(PART)")
 
 instructions: ## count instructions per row of the same parts with valgrind (PART=session)
 	@scripts/instructions $(if $(PART),"$(PART)")

@@ -28,9 +28,8 @@ const TESTS: &[&str] = &[
     "client/derive/tests",
     "bench/tests",
     "demo/tests",
-    "benchmarks/src",
     "examples",
-    "microbench",
+    "bench/benches",
     "fuzz/fuzz_targets",
 ];
 

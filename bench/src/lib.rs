@@ -4,31 +4,79 @@
 //!   Place::create ─▶ route ─▶ fill ─▶ Relay::start ─▶ drain::watch ─▶ Relay::stop ─▶ verify::read ─▶ close ─▶ remove
 //! ```
 //!
-//! [`place`] describes the servers, and [`processes::relay`] the measured program, which is a separate process. The
-//! [`measurements`] know only a [`subject::Subject`] and its processes, so that they work for other programs, too.
-//! [`processes::usage`] reads what processes use, and [`checking::verify`] compares the records with the committed rows.
+//! `place` describes the servers, and `relay` the measured program, which is a separate process. The measurements
+//! (`drain`, `flow`, `steady`) know only a `Subject` and its processes, so that they work for other programs, too.
+//! `usage` reads what processes use, and `verify` compares the records with the committed rows. `plan` lists the parts.
 //!
-//! The library has two other users: `benchmarks/`, which compares the relay with Debezium, and `demo/`, which uses the
-//! [`checking::checker`] and the [consumer](kafka::consume).
+//! Two other programs measure for contributors: `outbox-benchmarks` compares the relay with Debezium ([`compare`]), and
+//! `instructions` and the benchmark `per_row` measure the cost of one row without servers ([`per_row`]). The demo uses the
+//! [`checker`] and the [consumer](consume).
 //!
 //! Everything runs on one thread, in a [`tokio::task::LocalSet`], as in [`outbox_relay::cli::block_on`]. Dropping a
 //! future cancels the measurement. The [`place::Place`] remains and must be removed.
 
-pub mod advice;
-pub mod checking;
+mod advice;
+pub mod checker;
 pub mod cli;
-pub mod error;
-pub mod kafka;
-pub mod limits;
-pub mod measurements;
+pub mod compare;
+pub mod consume;
+mod drain;
+mod fakes;
+mod flow;
+mod limits;
+mod load;
+pub mod per_row;
 pub mod place;
-pub mod postgres;
-pub mod processes;
-pub mod report;
+mod plan;
+mod proc;
+mod relay;
+mod report;
+mod schema;
+mod server;
 pub mod settings;
-pub mod site;
-pub mod subject;
-pub mod writers;
+mod steady;
+mod table;
+mod topics;
+mod usage;
+mod verify;
+mod writers;
 
-pub use crate::postgres::load::{BYTES_LEAST, Prepared, Shape};
-pub use error::BenchError;
+pub use crate::load::Shape;
+
+use outbox_relay::relay::failure::{Failure, Fault};
+use outbox_relay::relay::reason::CONFIGURATION;
+
+/// The reason why something could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The settings, or the privileges of the role or the Kafka user, must be fixed.
+    #[error("{0}")]
+    Configuration(String),
+    /// PostgreSQL failed.
+    #[error(transparent)]
+    Postgres(#[from] Fault),
+    /// Kafka failed. The failure states which action failed.
+    #[error("{0}")]
+    Kafka(Failure),
+    /// The measured program ended or stopped making progress.
+    #[error("{0}")]
+    Subject(String),
+    /// A system call failed: a process could not be started, or a file could not be read.
+    #[error("{doing}: {source}")]
+    System {
+        /// The action that failed.
+        doing: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+}
+
+impl From<Failure> for BenchError {
+    fn from(failure: Failure) -> BenchError {
+        // The client could not be created from the settings, so there was no connection.
+        if failure.reason == CONFIGURATION.word {
+            return BenchError::Configuration(failure.error);
+        }
+        BenchError::Kafka(failure)
+    }
+}

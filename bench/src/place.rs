@@ -1,14 +1,14 @@
 //! Where measurements take place: a scratch schema in the user's database and scratch topics on the user's cluster.
 //! Nothing else is read or written, and both are removed at the end.
 
-use crate::error::BenchError;
-use crate::kafka::topics::Topics;
-use crate::postgres::about::Server;
-use crate::postgres::load::{self, Prepared, Shape};
-use crate::postgres::schema::{PREFIX, Schema};
-use crate::processes::parties::{self, Parties};
+use crate::BenchError;
+use crate::load::{self, Shape};
+use crate::relay::Subject;
+use crate::schema::{self, Leftover, PREFIX, Schema};
+use crate::server::{self, Server};
 use crate::settings::Settings;
-use crate::site::Site;
+use crate::topics::Topics;
+use crate::usage::{Parties, Party};
 use outbox_relay::config::{self, Config};
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::cycle::statements::Statements;
@@ -25,46 +25,42 @@ pub const RECORD_BYTES_MAX: i32 = 1_000_000;
 
 /// A scratch schema and its topics.
 pub struct Place {
-    settings: Settings,
-    config: Config,
-    database: Database,
+    /// The user's configuration.
+    pub(crate) config: Config,
+    /// The settings of a relay for this outbox, without the topic.
+    pub(crate) settings: Settings,
+    /// Connections for the measuring side.
+    pub(crate) database: Database,
+    pub(crate) server: Server,
+    /// The processes of PostgreSQL and Kafka, if they are visible.
+    pub(crate) parties: Parties,
+    pub(crate) topics: Topics,
     schema: Schema,
-    topics: Topics,
     /// Topics that exist or may exist.
     made: RefCell<Vec<String>>,
     /// The number of routes so far, so that no name is used twice, because Kafka deletes topics asynchronously.
     routes: Cell<u32>,
-    server: Server,
-    parties: Parties,
 }
 
-/// The topics of one measurement.
-#[derive(Clone, Debug)]
-pub struct Route {
-    template: TopicTemplate,
-    /// Their names, in the order of [`Shape::kinds`].
+/// The topics of one measurement, and the rows that are published to them.
+pub(crate) struct Route<'a> {
+    pub place: &'a Place,
+    pub shape: Shape,
+    /// The `[outbox] topic` of a relay.
+    pub template: TopicTemplate,
     pub topics: Vec<String>,
-    /// The number of partitions of each topic.
     pub partitions: i32,
 }
 
 impl Place {
     /// Connects and creates the schema.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Site::connect`] and [`Place::make`].
     pub async fn create(settings: Settings) -> Result<Place, BenchError> {
         Place::make(Site::connect(settings).await?).await
     }
 
     /// Creates the schema. Topics are created when they are needed. Do not drop the future early: a schema that is
     /// created at that moment would be left behind.
-    ///
-    /// # Errors
-    ///
-    /// If the role may not create a schema, or if PostgreSQL fails.
-    pub async fn make(site: Site) -> Result<Place, BenchError> {
+    pub(crate) async fn make(site: Site) -> Result<Place, BenchError> {
         let Site { settings, config, database, topics, server } = site;
         let name = format!("{PREFIX}{:08x}", fastrand::u32(..));
         let schema = Schema::create(database.clone(), name).await?;
@@ -77,29 +73,13 @@ impl Place {
             .with("admin", "listen", "127.0.0.1:0")
             .with("log", "level", "info")
             .with("log", "format", "text");
-        let parties = parties::find(&server, &config.kafka.bootstrap_servers);
+        let parties = Parties::find(&server, &config.kafka.bootstrap_servers);
         let (made, routes) = (RefCell::default(), Cell::new(0));
-        Ok(Place { settings, config, database, schema, topics, made, routes, server, parties })
+        Ok(Place { config, settings, database, server, parties, topics, schema, made, routes })
     }
 
-    /// The user's configuration.
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
-    /// The settings of a relay for this outbox, without the topic.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// Connections for the measuring side.
-    pub fn database(&self) -> &Database {
-        &self.database
-    }
-
-    /// The name of the schema.
-    pub fn schema(&self) -> &str {
-        self.schema.name()
+    pub(crate) fn schema(&self) -> &str {
+        &self.schema.name
     }
 
     /// The scratch outbox.
@@ -108,94 +88,56 @@ impl Place {
     }
 
     /// The statements of a measured relay. Apart from constants, they are the same for every route.
-    ///
-    /// # Errors
-    ///
-    /// If the topic of the user's configuration cannot be changed to a scratch topic.
-    pub fn statements(&self) -> Result<Statements, BenchError> {
+    pub(crate) fn statements(&self) -> Result<Statements, BenchError> {
         let outbox = &self.config.outbox;
-        let template = scratch_template(&outbox.topic, self.schema.name(), 0)?;
+        let template = scratch_template(&outbox.topic, &self.schema.name, 0)?;
         Ok(Statements::new(&self.table(), PayloadType::Json, outbox.on_sent, &template, RECORD_BYTES_MAX))
     }
 
-    /// The client for topics.
-    pub fn topics(&self) -> &Topics {
-        &self.topics
-    }
-
-    /// The facts about the server.
-    pub fn server(&self) -> &Server {
-        &self.server
-    }
-
-    /// The processes of PostgreSQL and Kafka, if they are visible.
-    pub fn parties(&self) -> &Parties {
-        &self.parties
+    /// The subject, and the servers if their processes are visible.
+    pub(crate) fn watched(&self, subject: &impl Subject) -> Vec<Party> {
+        let mut parties = vec![subject.party()];
+        parties.extend(self.parties.visible());
+        parties
     }
 
     /// Creates the topics of a measurement. They are new, so that each measurement starts with empty topics.
-    ///
-    /// # Errors
-    ///
-    /// If Kafka refuses to create them.
-    pub async fn route(&self, shape: &Shape, partitions: i32) -> Result<Route, BenchError> {
+    pub(crate) async fn route(&self, shape: &Shape, partitions: i32) -> Result<Route<'_>, BenchError> {
         let number = self.routes.replace(self.routes.get() + 1);
-        let template = scratch_template(&self.config.outbox.topic, self.schema.name(), number)?;
+        let template = scratch_template(&self.config.outbox.topic, &self.schema.name, number)?;
         let topics: Vec<String> = shape.kinds().iter().map(|kind| template.topic(kind, "")).collect();
         for topic in &topics {
             self.schema.note_topic(topic, &self.config.kafka.bootstrap_servers).await?;
             self.made.borrow_mut().push(topic.clone());
         }
         self.topics.create(&topics, partitions).await.map_err(refused)?;
-        Ok(Route { template, topics, partitions })
+        Ok(Route { place: self, shape: *shape, template, topics, partitions })
     }
 
-    /// Deletes the topics of a measurement.
-    ///
-    /// # Errors
-    ///
-    /// If Kafka does not delete them. They stay recorded, and [`Place::remove`] tries again.
-    pub async fn close(&self, route: Route) -> Result<(), BenchError> {
-        self.topics.delete(&route.topics).await?;
-        for topic in &route.topics {
-            self.schema.forget_topic(topic).await?;
-            self.made.borrow_mut().retain(|known| known != topic);
-        }
-        Ok(())
+    pub(crate) async fn empty(&self) -> Result<(), BenchError> {
+        Ok(load::empty(&self.database, &self.table()).await?)
     }
 
-    /// Empties the outbox, inserts a load, and runs the maintenance that a server would have done by then. No relay may
-    /// run here.
-    ///
-    /// # Errors
-    ///
-    /// If PostgreSQL fails.
-    pub async fn fill(&self, shape: &Shape) -> Result<Prepared, BenchError> {
+    /// Empties the outbox and inserts a load. No relay may run here.
+    pub async fn fill(&self, shape: &Shape) -> Result<(), BenchError> {
+        self.empty().await?;
+        self.add(shape).await
+    }
+
+    /// Inserts a load, and does the maintenance that a server would have done by then.
+    pub(crate) async fn add(&self, shape: &Shape) -> Result<(), BenchError> {
         let table = self.table();
-        load::empty(&self.database, &table).await?;
         load::fill(&self.database, &table, shape).await?;
         Ok(load::prepare(&self.database, &table).await?)
     }
 
-    /// The number of unsent rows.
-    ///
-    /// # Errors
-    ///
-    /// If PostgreSQL fails.
-    pub async fn unsent(&self) -> Result<i64, BenchError> {
-        Ok(load::unsent(&self.database, &self.table()).await?)
-    }
-
-    /// Deletes the topics and drops the schema. The measured program must have ended.
-    ///
-    /// # Errors
-    ///
-    /// If something is left. The error names it, and the next run removes it.
+    /// Deletes the topics and drops the schema. The measured program must have ended. If something is left, the error
+    /// names it, and the next run removes it.
     pub async fn remove(self) -> Result<(), BenchError> {
         let Place { config, database, schema, topics, made, .. } = self;
         // Connections may still run abandoned statements, which only closing the connections ends.
         drop(database);
-        let name = schema.name().to_owned();
+        let name = schema.name.clone();
         topics.delete(&made.into_inner()).await.map_err(|failure| {
             BenchError::Subject(format!("topics of schema {name} are left, and so is the schema: {failure}"))
         })?;
@@ -205,15 +147,20 @@ impl Place {
     }
 }
 
-impl Route {
-    /// The `[outbox] topic` of a relay.
-    pub fn template(&self) -> String {
-        self.template.to_string()
+impl Route<'_> {
+    /// The number of records in the topics.
+    pub async fn arrived(&self) -> Result<u64, BenchError> {
+        Ok(self.place.topics.ends(&self.topics, self.partitions).await?)
     }
 
-    /// The parsed template.
-    pub fn parsed(&self) -> &TopicTemplate {
-        &self.template
+    /// Deletes the topics. If Kafka does not delete them, [`Place::remove`] tries again.
+    pub async fn close(self) -> Result<(), BenchError> {
+        self.place.topics.delete(&self.topics).await?;
+        for topic in &self.topics {
+            self.place.schema.forget_topic(topic).await?;
+            self.place.made.borrow_mut().retain(|known| known != topic);
+        }
+        Ok(())
     }
 }
 
@@ -227,7 +174,7 @@ fn refused(failure: Failure) -> BenchError {
     }
 }
 
-pub(super) fn open(settings: &config::Postgres, connections: usize) -> Result<Database, BenchError> {
+fn open(settings: &config::Postgres, connections: usize) -> Result<Database, BenchError> {
     Ok(Database::new(settings, connections, Arc::new(Stats::new()))?)
 }
 
@@ -244,6 +191,52 @@ fn scratch_template(
     TopicTemplate::parse(&text).map_err(|error| {
         BenchError::Configuration(format!("cannot derive a scratch topic from [outbox] topic: {error}"))
     })
+}
+
+/// The number of connections of the measuring side, in addition to those of writers.
+const CONNECTIONS: usize = 8;
+
+/// A reachable database and cluster. Nothing has been created yet.
+pub(crate) struct Site {
+    settings: Settings,
+    config: Config,
+    pub(crate) database: Database,
+    topics: Topics,
+    server: Server,
+}
+
+impl Site {
+    /// Connects to both without creating anything.
+    pub async fn connect(settings: Settings) -> Result<Site, BenchError> {
+        let config = settings.load()?;
+        let database = open(&config.postgres, CONNECTIONS)?;
+        let topics = Topics::new(&config.kafka)?;
+        topics.reach().await?;
+        let server = server::ask(&database).await?;
+        Ok(Site { settings, config, database, topics, server })
+    }
+
+    /// What killed runs have left behind.
+    pub async fn leftovers(&self) -> Result<Vec<Leftover>, BenchError> {
+        Ok(schema::leftovers(&self.database).await?)
+    }
+
+    /// Removes what a killed run has left behind: its topics, if their names are ones that it would choose, and then its
+    /// schema. If there are topics on another cluster, the schema is kept, because it records them.
+    pub async fn remove(&self, leftover: &Leftover) -> Result<(), BenchError> {
+        let here = &self.config.kafka.bootstrap_servers;
+        if let Some((topic, cluster)) = leftover.topics.iter().find(|(_, cluster)| cluster != here) {
+            return Err(BenchError::Configuration(format!(
+                "schema {} has the topic {topic} on {cluster}, which is not the configured cluster, so it was not removed",
+                leftover.schema
+            )));
+        }
+        let ours = |topic: &&String| topic.contains(&leftover.schema);
+        let topics: Vec<String> =
+            leftover.topics.iter().map(|(topic, _)| topic).filter(ours).cloned().collect();
+        self.topics.delete(&topics).await?;
+        Ok(schema::drop_schema(&self.database, &leftover.schema).await?)
+    }
 }
 
 #[cfg(test)]

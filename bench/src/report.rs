@@ -2,35 +2,27 @@
 //! is removed or changes its meaning.
 
 use crate::advice::Finding;
-use crate::checking::checker::Verdict;
+use crate::checker::Verdict;
+use crate::drain::Drain;
+use crate::flow::{Flow, Idle};
 use crate::limits::Limit;
-use crate::measurements::drain::Drain;
-use crate::measurements::flow::Flow;
-use crate::measurements::idle::Idle;
-use crate::measurements::steady::Steady;
+use crate::load::Shape;
 use crate::place::Place;
-use crate::postgres::load::Shape;
-use crate::processes::metrics::Batches;
-use crate::processes::usage::Usage;
+use crate::relay::Batches;
+use crate::steady::Steady;
 use outbox_relay::config::OnSent;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 
 /// All results. Parts that were left out are empty or missing.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// The format of this report.
     pub format: u32,
-    /// The version of the relay.
     pub version: &'static str,
-    /// Where the results were measured.
     pub machine: Machine,
-    /// The settings that affect the speed.
     pub settings: Settings,
-    /// The rows of the drains.
     pub shape: Shape,
-    /// Partitions of each topic.
     pub partitions: i32,
     /// A relay that has nothing to do.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,26 +30,20 @@ pub struct Report {
     /// Each half of the relay alone.
     #[serde(skip_serializing_if = "Limits::is_empty")]
     pub limits: Limits,
-    /// Drains.
     pub drains: Vec<MeasuredDrain>,
     /// Writers at full speed.
     pub flows: Vec<MeasuredFlow>,
-    /// Steady rates.
     pub steady: Vec<Steady>,
     /// What limits the throughput, and what to change. The most important finding comes first.
     pub findings: Vec<Finding>,
 }
 
-/// The machine and the servers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Machine {
     /// The number of cores that this process may use.
     pub cores: u64,
-    /// The version of PostgreSQL.
     pub postgres_version: String,
-    /// Its settings that affect the speed.
     pub postgres_settings: BTreeMap<String, String>,
-    /// The maximum WAL between two checkpoints.
     pub max_wal_bytes: u64,
     /// The median round trip of an empty statement.
     pub postgres_round_trip_ms: f64,
@@ -72,15 +58,12 @@ pub struct Machine {
 }
 
 /// The settings of the relay, as configured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Settings {
     /// `mark` or `delete`.
     pub on_sent: &'static str,
-    /// `[relay] workers`
     pub workers: usize,
-    /// `[relay] batch_size`
     pub batch_size: usize,
-    /// `[relay] batch_bytes`
     pub batch_bytes: u64,
 }
 
@@ -105,12 +88,9 @@ pub struct MeasuredDrain {
     pub load: &'static str,
     /// `mark` or `delete`.
     pub on_sent: &'static str,
-    /// The measurements.
     #[serde(flatten)]
     pub drain: Drain,
-    /// The batches of the drain.
     pub batches: Batches,
-    /// The result of the comparison.
     pub verdict: Verdict,
     /// The lowest known limit of the drain.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,30 +103,25 @@ pub struct Share {
     /// `claim-and-settle`, `produce` or `cpu`. The last one is the number of cores divided by the CPU time that a row
     /// costs the three parties together.
     pub by: &'static str,
-    /// The limit.
     pub rows_per_second: f64,
-    /// The rate divided by the limit.
     pub share: f64,
 }
 
 /// Writers at full speed, without and with a relay.
 #[derive(Clone, Debug, Serialize)]
 pub struct MeasuredFlow {
-    /// The rate of committed rows without a relay.
     pub alone_rows_per_second: f64,
     /// The rate of the writers with a relay, relative to that.
     pub writers_share: f64,
     /// The share of the rows that had arrived when the writers ended.
     pub delivered_share: f64,
-    /// The measurements.
     #[serde(flatten)]
     pub flow: Flow,
 }
 
 impl Report {
-    /// A report without results.
     pub fn new(place: &Place, shape: &Shape, partitions: i32, kafka_round_trip_ms: f64) -> Report {
-        let (server, parties, config) = (place.server(), place.parties(), place.config());
+        let (server, parties, config) = (&place.server, &place.parties, &place.config);
         Report {
             format: 1,
             version: env!("CARGO_PKG_VERSION"),
@@ -168,23 +143,16 @@ impl Report {
             },
             shape: *shape,
             partitions,
-            idle: None,
-            limits: Limits::default(),
-            drains: Vec::new(),
-            flows: Vec::new(),
-            steady: Vec::new(),
-            findings: Vec::new(),
+            ..Report::default()
         }
     }
 
-    /// All verdicts.
     pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
         let drains = self.drains.iter().map(|drain| &drain.verdict);
         let flows = self.flows.iter().map(|flow| &flow.flow.verdict);
         drains.chain(flows).chain(self.steady.iter().map(|steady| &steady.verdict))
     }
 
-    /// Whether the processes of all parties are visible.
     pub fn has_all_parties(&self) -> bool {
         self.machine.postgres_not_visible.is_none() && self.machine.kafka_not_visible.is_none()
     }
@@ -199,16 +167,10 @@ impl Report {
         let known = [
             alone("claim-and-settle", claim),
             alone("produce", &self.limits.produce),
-            self.cpu_limit(&drain.usage).map(|limit| ("cpu", limit)),
+            drain.cpu_limit(self.machine.cores as f64).map(|limit| ("cpu", limit)),
         ];
         let (by, limit) = known.into_iter().flatten().min_by(|a, b| a.1.total_cmp(&b.1))?;
         Some(Share { by, rows_per_second: limit, share: drain.rows_per_second / limit })
-    }
-
-    /// The number of cores divided by the CPU time of a row. Only if all parties are visible on this machine.
-    fn cpu_limit(&self, usage: &[Usage]) -> Option<f64> {
-        let us: f64 = usage.iter().filter_map(|usage| usage.cpu_us_per_row).sum();
-        (self.has_all_parties() && us > 0.0).then(|| self.machine.cores as f64 * 1e6 / us)
     }
 }
 

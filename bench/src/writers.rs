@@ -1,16 +1,17 @@
-//! Writers: connections that insert events as applications do, at a fixed pace or at full speed, on a separate thread.
+//! Connections that use the scratch outbox as applications do: writers insert events, at a fixed pace or at full speed, on
+//! a separate thread, and a snapshot is held.
 //!
 //! Each writer has its own keys, so the events of a key are committed in the order of their numbers.
 
-use crate::checking::rows::Committed;
-use crate::checking::verify::StopOnDrop;
-use crate::error::BenchError;
-use crate::postgres::load::Shape;
-use crate::postgres::writer::Writer;
+use crate::BenchError;
+use crate::load::Shape;
+use crate::place::Place;
+use crate::verify::{Committed, StopOnDrop};
+use deadpool_postgres::Object;
 use futures_util::future::try_join_all;
 use outbox_relay::config;
 use outbox_relay::postgres::connection::connect::Database;
-use outbox_relay::postgres::table::TableName;
+use outbox_relay::postgres::connection::fault::fault;
 use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::health::stats::Stats;
 use std::sync::Arc;
@@ -18,21 +19,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use tokio_postgres::Statement;
+use tokio_postgres::types::{ToSql, Type};
 
-/// The work of the writers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
     /// The number of connections. Each has a share of the keys, so there must be at least as many keys.
     pub writers: u64,
-    /// Rows per transaction.
     pub rows_per_transaction: u64,
     /// Rows per second of all writers together. `None` means full speed.
     pub rows_per_second: Option<f64>,
-    /// How long they write.
     pub time: Duration,
 }
 
-/// A committed transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Transaction {
     /// The number of the writer, which is the number of its stream.
@@ -41,16 +40,12 @@ pub struct Transaction {
     pub first: u64,
     /// When it was due. Without a pace, when it began.
     pub due: Instant,
-    /// When it was sent.
     pub sent: Instant,
-    /// When the answer to its COMMIT arrived.
     pub committed: Instant,
 }
 
-/// What the writers wrote.
 #[derive(Clone, Debug)]
 pub struct Written {
-    /// When they began.
     pub begun: Instant,
     /// When the last one had finished.
     pub ended: Instant,
@@ -58,6 +53,12 @@ pub struct Written {
     pub transactions: Vec<Transaction>,
     /// The number of rows that each writer has committed.
     pub committed: Committed,
+}
+
+impl Written {
+    pub fn rows(&self) -> u64 {
+        self.committed.0.iter().sum()
+    }
 }
 
 /// Running writers. Dropping it lets them finish their transactions, without waiting for that.
@@ -70,14 +71,13 @@ pub struct Writers {
 
 impl Writers {
     /// Connects the writers and starts writing.
-    pub fn start(settings: &config::Postgres, table: &TableName, shape: &Shape, work: Work) -> Writers {
+    pub fn start(place: &Place, shape: &Shape, work: Work) -> Writers {
         let stop = StopOnDrop::default();
         let written = Arc::new(AtomicU64::new(0));
         let (tell_begun, begun) = oneshot::channel();
         let team = Team {
-            settings: settings.clone(),
-            table: table.clone(),
-            shape: *shape,
+            settings: place.config.postgres.clone(),
+            insert: shape.insert(&place.table()),
             work,
             stop: Arc::clone(&stop.0),
             written: Arc::clone(&written),
@@ -102,11 +102,8 @@ impl Writers {
         move || written.load(Ordering::Acquire)
     }
 
-    /// Waits until their time is over. Dropping the future makes them end early.
-    ///
-    /// # Errors
-    ///
-    /// If PostgreSQL failed for one of them. All of them have stopped then.
+    /// Waits until their time is over. Dropping the future makes them end early. If PostgreSQL fails for one of them, all
+    /// stop.
     pub async fn finish(self) -> Result<Written, BenchError> {
         let Writers { stop, thread, .. } = self;
         let ended = tokio::task::spawn_blocking(|| thread.join()).await;
@@ -118,11 +115,10 @@ impl Writers {
     }
 }
 
-/// All writers, on their thread.
 struct Team {
     settings: config::Postgres,
-    table: TableName,
-    shape: Shape,
+    /// The statement of [`Shape::insert`].
+    insert: String,
     work: Work,
     stop: Arc<AtomicBool>,
     written: Arc<AtomicU64>,
@@ -132,7 +128,7 @@ impl Team {
     async fn write(&self, tell_begun: oneshot::Sender<Instant>) -> Result<Written, BenchError> {
         let writers = self.work.writers;
         let database = Database::new(&self.settings, writers as usize, Arc::new(Stats::new()))?;
-        let open = |stream| Writer::open(&database, &self.table, &self.shape, (stream, writers));
+        let open = |stream| Writer::open(&database, self.insert.clone(), stream, writers, 0);
         let open: Vec<Writer> = try_join_all((0..writers).map(open)).await?;
         let begun = Instant::now();
         _ = tell_begun.send(begun);
@@ -170,13 +166,94 @@ impl Team {
             if self.stop.load(Ordering::Acquire) {
                 break;
             }
-            let (first, sent) = (writer.written(), Instant::now());
+            let (first, sent) = (writer.written, Instant::now());
             writer.write(rows).await.inspect_err(|_| self.stop.store(true, Ordering::Release))?;
             self.written.fetch_add(rows, Ordering::AcqRel);
             if rows_per_second.is_some() {
                 transactions.push(Transaction { stream, first, due, sent, committed: Instant::now() });
             }
         }
-        Ok((writer.written(), transactions))
+        Ok((writer.written, transactions))
+    }
+}
+
+/// The writer of one stream of rows, as [`crate::load`] describes them.
+pub struct Writer {
+    client: Object,
+    insert: String,
+    /// `None` behind a pooler that does not support prepared statements.
+    statement: Option<Statement>,
+    stream: i64,
+    streams: i64,
+    /// The number of rows of its stream that are committed.
+    pub written: u64,
+}
+
+impl Writer {
+    /// Connects the writer of stream `stream` of `streams`, which already has `written` rows. `insert` is the statement of
+    /// [`Shape::insert`].
+    pub async fn open(
+        database: &Database,
+        insert: String,
+        stream: u64,
+        streams: u64,
+        written: u64,
+    ) -> Result<Writer, Fault> {
+        let client = database.get().await?;
+        let statement = match database.prepares() {
+            true => Some(client.prepare(&insert).await.map_err(|error| fault("preparing an insert", error))?),
+            false => None,
+        };
+        let (stream, streams) = (stream as i64, streams as i64);
+        Ok(Writer { client, insert, statement, stream, streams, written })
+    }
+
+    /// Inserts its next rows in one transaction. Returns when they are committed. If the server fails, it is unknown
+    /// whether they are.
+    pub async fn write(&mut self, rows: u64) -> Result<(), Fault> {
+        let (first, last) = (self.written as i64, (self.written + rows) as i64 - 1);
+        let numbers: [&(dyn ToSql + Sync); 4] = [&first, &last, &self.stream, &self.streams];
+        let inserted = match &self.statement {
+            Some(statement) => self.client.execute(statement, &numbers).await,
+            None => {
+                let typed = numbers.map(|number| (number, Type::INT8));
+                self.client.execute_typed(&self.insert, &typed).await
+            }
+        };
+        inserted.map_err(|error| fault("inserting events", error))?;
+        self.written += rows;
+        Ok(())
+    }
+}
+
+/// A transaction that keeps its snapshot, as a backup or a report does. Vacuum cannot remove rows that die after it.
+pub struct Snapshot(Option<Object>);
+
+impl Snapshot {
+    pub async fn take(database: &Database) -> Result<Snapshot, Fault> {
+        const SQL: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+                           SET LOCAL idle_in_transaction_session_timeout = 0;
+                           SELECT 1";
+        let client = database.get().await?;
+        let taken = client.batch_execute(SQL).await.map_err(|error| fault("taking a snapshot", error));
+        let snapshot = Snapshot(Some(client));
+        taken.map(|()| snapshot)
+    }
+
+    /// Releases the snapshot. Fails if the server has already ended the transaction, so that the measurement is invalid.
+    pub async fn end(mut self) -> Result<(), Fault> {
+        let Some(client) = self.0.take() else { return Ok(()) };
+        let ended = client.batch_execute("SELECT 1; COMMIT").await;
+        if ended.is_err() {
+            drop(Object::take(client));
+        }
+        ended.map_err(|error| fault("ending a held snapshot", error))
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        // Not returned to the pool with its open transaction.
+        self.0.take().map(Object::take);
     }
 }

@@ -1,12 +1,21 @@
-//! The command line of `outbox-bench`: its version, its completions, and how it finds the relay.
+//! The command line of `outbox-bench`: its version, its completions, how it finds the relay, and its manual page, which
+//! `make docs` writes.
+
+#[path = "../../tests/integration/project/man_pages/commands.rs"]
+#[allow(dead_code)] // the pages of the relay use the rest of it
+mod commands;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 use crate::support::command::{Ended, of_program};
 
 const BENCH: &str = env!("CARGO_BIN_EXE_outbox-bench");
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../man/outbox-bench.1");
+const MANUAL: &str = "outbox-relay";
 
 /// The environment variables of a complete configuration, for servers that do not exist.
 fn settings(more: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -72,4 +81,30 @@ fn login_with_a_token_is_refused() {
     let mut command = of_program(Path::new(BENCH));
     command.args(["--only", "drain", "--relay"]).arg(relay).envs(settings);
     Ended::of(&mut command).fails(78, &["cannot manage topics when it logs in with a token"]);
+}
+
+#[test]
+fn man_page_matches_the_code() {
+    let mut pages = commands::pages(outbox_bench::cli::command());
+    let page = pages.remove("outbox-bench.1").unwrap();
+    assert!(pages.is_empty(), "{pages:?}");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(FILE, &page).unwrap();
+    }
+    let written = fs::read_to_string(FILE).unwrap_or_default();
+    assert!(written == page, "man/outbox-bench.1 is out of date; run `make docs`");
+}
+
+#[test]
+fn groff_accepts_the_man_page() {
+    let output = match Command::new("groff").args(["-man", "-ww", "-z", "-Tutf8", FILE]).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            eprintln!("SKIPPED: groff is not installed");
+            return;
+        }
+        Err(error) => panic!("groff: {error}"),
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
 }

@@ -4,5 +4,4 @@
 
 mod bench;
 mod command_line;
-mod man_page;
 mod support;

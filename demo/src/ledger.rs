@@ -2,7 +2,7 @@
 //! received.
 
 use super::verdict::{Arrived, Written, compare};
-use outbox_bench::checking::checker::Verdict;
+use outbox_bench::checker::Verdict;
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;

@@ -2,7 +2,7 @@
 
 use super::ledger::{SharedLedger, fingerprint};
 use super::verdict::Arrived;
-use outbox_bench::kafka::consume::{Consumer, Record};
+use outbox_bench::consume::{Consumer, Record};
 use outbox_relay::kafka::record::EVENT_ID;
 use outbox_relay::relay::failure::Failure;
 use std::sync::Arc;
@@ -65,13 +65,13 @@ fn read(consumer: &mut Consumer, ledger: &SharedLedger, ending: &AtomicBool) {
 }
 
 /// A record without a readable id belongs to no event.
-fn arrived(record: &Record) -> Arrived {
-    let event_id = record.header(EVENT_ID).and_then(|id| id.parse().ok()).unwrap_or(Uuid::nil());
+fn arrived(record: &Record<'_>) -> Arrived {
+    let text = |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
     Arrived {
-        event_id,
-        topic: record.topic.clone(),
-        partition: record.partition,
-        key: String::from_utf8_lossy(record.key.as_deref().unwrap_or_default()).into_owned(),
-        payload: fingerprint(record.payload.as_deref().unwrap_or_default()),
+        event_id: text(record.header(EVENT_ID)).parse().unwrap_or(Uuid::nil()),
+        topic: record.topic().to_owned(),
+        partition: record.partition(),
+        key: text(record.key()),
+        payload: fingerprint(record.payload().unwrap_or_default()),
     }
 }

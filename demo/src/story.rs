@@ -4,7 +4,7 @@ use super::ledger::{Figures, Latency};
 use super::schema::SCHEMA;
 use super::screen::{Screen, milliseconds};
 use super::shop::WRITERS;
-use outbox_bench::checking::checker::Verdict;
+use outbox_bench::checker::Verdict;
 use outbox_relay::cli::terminal::output::thousands;
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Compares committed events with received ones.
 
-use outbox_bench::checking::checker::{Checker, Recognized, Verdict};
+use outbox_bench::checker::{Checker, Recognized, Verdict};
 use std::collections::HashMap;
 use uuid::Uuid;
 

@@ -19,7 +19,7 @@ fn rendered() -> BTreeMap<String, String> {
     pages
 }
 
-/// The pages in `man/`, except that of `outbox-bench`, which `bench/tests/man_page.rs` compares.
+/// The pages in `man/`, except that of `outbox-bench`, which `bench/tests/command_line.rs` compares.
 fn written() -> BTreeMap<String, String> {
     let files = fs::read_dir(FOLDER).unwrap().map(|entry| entry.unwrap().path());
     let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
