@@ -13,7 +13,6 @@ mod rows;
 use self::rows::{Headers, Wire, rows};
 use crate::fakes::{Acknowledging, AtOnce};
 use outbox_relay::config::{self, default_headers};
-use outbox_relay::kafka::cluster::KafkaCluster;
 use outbox_relay::kafka::errors::reason;
 use outbox_relay::kafka::producer::KafkaProducer;
 use outbox_relay::kafka::record;
@@ -170,9 +169,7 @@ impl Send {
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let config = config::load(None, settings.into_iter())
             .unwrap_or_else(|findings| panic!("invalid settings: {findings}"));
-        let producer = runtime.block_on(async {
-            config.cluster()?.connecting().await
-        });
+        let producer = runtime.block_on(async { config.cluster()?.connecting().await });
         let producer = producer.unwrap_or_else(|failure| panic!("cannot create a producer: {failure}"));
         Send { runtime, producer, rows: rows(1, ROWS, Headers::None) }
     }
