@@ -91,13 +91,13 @@ pub async fn check(
     mut client: impl OutboxClient,
 ) -> Result<RelayTopics, CheckError> {
     let failed = |source| CheckError::Postgres { table: table.to_string(), source };
-    let look = Call::statement(LOOK.to_owned(), LOOK_COLUMNS);
+    let look = Call::new(LOOK.to_owned(), LOOK_COLUMNS);
     let names = [Argument::Text(table.schema()), Argument::Text(table.table())];
     let seen = Seen::read(client.call(&look, &names).await.map_err(failed)?);
     let mut differences = seen.differences();
     let topics = if seen.may_read_template {
         let sql = format!("SELECT {}()", table.with_suffix(TEMPLATE));
-        let answers = client.call(&Call::statement(sql, &[Kind::Text]), &[]).await.map_err(failed)?;
+        let answers = client.call(&Call::new(sql, &[Kind::Text]), &[]).await.map_err(failed)?;
         match answers.into_iter().next().and_then(|mut answer| answer.text()) {
             Some(template) => RelayTopics::Recorded { template },
             None => RelayTopics::NotRecorded,

@@ -1,10 +1,5 @@
 //! Statements and their results, independent of the driver.
 
-#[cfg(feature = "_modules")]
-use crate::error::PostgresError;
-#[cfg(feature = "_modules")]
-use crate::table::{TableNameError, quoted_schema};
-
 /// A statement, usually a call of a function, with the kinds of its columns. Each parameter occurs once, in order.
 #[derive(Debug)]
 pub struct Call {
@@ -51,14 +46,7 @@ pub enum Column {
 pub struct Answer(std::vec::IntoIter<Column>);
 
 impl Call {
-    /// A call of functions, which the SQL names as `{schema}.name`.
-    #[cfg(feature = "_modules")]
-    pub fn new(schema: &Schema, sql: &str, columns: &'static [Kind]) -> Call {
-        Call { sql: sql.replace("{schema}", &schema.0), columns }
-    }
-
-    /// Any statement.
-    pub fn statement(sql: String, columns: &'static [Kind]) -> Call {
+    pub fn new(sql: String, columns: &'static [Kind]) -> Call {
         Call { sql, columns }
     }
 
@@ -68,23 +56,6 @@ impl Call {
 
     pub fn columns(&self) -> &'static [Kind] {
         self.columns
-    }
-}
-
-/// The schema of the modules, as SQL.
-#[cfg(feature = "_modules")]
-#[derive(Debug, Clone)]
-pub struct Schema(String);
-
-#[cfg(feature = "_modules")]
-impl Schema {
-    pub fn parse(name: &str) -> Result<Schema, TableNameError> {
-        Ok(Schema(quoted_schema(name)?))
-    }
-
-    /// The default schema of the modules.
-    pub fn public() -> Schema {
-        Schema("\"public\"".to_owned())
     }
 }
 
@@ -132,90 +103,6 @@ impl Answer {
         match self.0.next() {
             Some(Column::Number(number)) => number,
             other => unreachable!("the call does not list a number here: {other:?}"),
-        }
-    }
-}
-
-/// Why a module's call failed.
-///
-/// ```
-/// use pg_outbox::DatabaseError;
-///
-/// fn advice(error: &DatabaseError) -> String {
-///     match error {
-///         DatabaseError::NotInstalled { module, .. } => format!("run `outbox-relay migrate --with {module}`"),
-///         other => format!("roll back: {}", other.postgres()),
-///     }
-/// }
-/// ```
-#[cfg(feature = "_modules")]
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DatabaseError {
-    /// This schema does not contain the tables and functions of the module.
-    #[error(
-        "the {module} module is not installed in this database. Run `outbox-relay migrate --with {module}`"
-    )]
-    NotInstalled {
-        /// The module.
-        module: &'static str,
-        /// The error of PostgreSQL.
-        source: PostgresError,
-    },
-    /// The call needs an open transaction. No statement was sent. Only connections of sqlx and diesel can cause this error,
-    /// because the types of other drivers rule it out.
-    #[error(
-        "cannot call the {module} module, because no transaction is open. Begin one with the driver's `begin()` or \
-         `transaction(..)`"
-    )]
-    NoTransaction {
-        /// The module.
-        module: &'static str,
-        /// SQLSTATE 25P01, as PostgreSQL would report it.
-        source: PostgresError,
-    },
-    /// The call commits by itself, but the connection has an open transaction. No statement was sent. Only drivers that allow
-    /// access to the connection of an open transaction can cause this error.
-    #[error(
-        "cannot call the {module} module, because the call commits by itself and a transaction is open. Call it \
-         before the transaction begins"
-    )]
-    InTransaction {
-        /// The module.
-        module: &'static str,
-        /// SQLSTATE 25001, as PostgreSQL would report it.
-        source: PostgresError,
-    },
-    /// PostgreSQL rejected the call or is unavailable. Roll back. [`PostgresError::sqlstate`] determines whether a retry can
-    /// succeed.
-    #[error("the call to the {module} module failed")]
-    Postgres {
-        /// The module.
-        module: &'static str,
-        /// The error of PostgreSQL or the connection.
-        source: PostgresError,
-    },
-}
-
-#[cfg(feature = "_modules")]
-impl DatabaseError {
-    pub(crate) fn new(module: &'static str, source: PostgresError) -> DatabaseError {
-        match source.sqlstate() {
-            // Undefined function, or undefined schema.
-            Some("42883" | "3F000") => DatabaseError::NotInstalled { module, source },
-            Some("25P01") => DatabaseError::NoTransaction { module, source },
-            Some("25001") => DatabaseError::InTransaction { module, source },
-            _ => DatabaseError::Postgres { module, source },
-        }
-    }
-
-    /// The error of PostgreSQL or the connection.
-    pub fn postgres(&self) -> &PostgresError {
-        match self {
-            DatabaseError::NotInstalled { source, .. }
-            | DatabaseError::NoTransaction { source, .. }
-            | DatabaseError::InTransaction { source, .. }
-            | DatabaseError::Postgres { source, .. } => source,
         }
     }
 }

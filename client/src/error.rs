@@ -11,8 +11,7 @@ mod postgres;
 mod tokio_postgres;
 
 pub use self::postgres::PostgresError;
-#[cfg(any(feature = "_sqlx", feature = "retry"))]
-pub(crate) use self::postgres::{Details, DriverError, WithoutSqlstate};
+pub use self::postgres::{Details, DriverError, WithoutSqlstate};
 
 /// Why an event was not enqueued. Messages never contain a payload or the value of a header.
 ///

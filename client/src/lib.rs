@@ -111,22 +111,15 @@
 //! this crate and the driver independently, enable the feature that names the version. An application can use several
 //! versions, for example while it moves from sqlx 0.8 to 0.9.
 //!
-//! Without a driver, no type is an `OutboxTransaction`, so nothing can be enqueued. [`Event`], [`topic`], `version` and `retry`
-//! can be used.
+//! Without a driver, no type is an `OutboxTransaction`, so nothing can be enqueued. [`Event`] and [`topic`] can be
+//! used.
 //!
 //! All drivers store the same rows. They differ in the number of round trips and in the information in errors: see
 //! [`PostgresError::sqlstate`].
 //!
-//! These features make APIs and consumers safe to retry. The page [Which module do I need?](which_module/index.html) helps you
-//! to choose. It also describes natural keys, idempotency keys, webhooks, and what is *exactly once*.
+//! `testing` is for the tests of applications.
 //!
-//! - `inbox`: consumers that are safe against duplicates.
-//! - `idempotency`: APIs with requests that can be repeated, with the header `Idempotency-Key` and recovery points.
-//! - `tower`: the same as a layer for axum and other tower servers. It needs a tokio runtime.
-//! - `once`: keys that are claimed for a limited time, as with `SETNX` in Redis.
-//! - `version`: updates that succeed only if the row has not changed.
-//! - `retry`: safe retries with backoff, a time limit and a budget, asynchronous with tokio or synchronous without a runtime.
-//! - `testing`: for the tests of applications.
+//! To make APIs and consumers safe to retry, use the crate `pg-idempotency`, which uses the same drivers.
 //!
 //! `derive` provides the derive macro of [`OutboxEvent`].
 //!
@@ -143,42 +136,13 @@
 
 pub mod topic;
 
-#[cfg(all(
-    doc,
-    feature = "idempotency",
-    feature = "inbox",
-    feature = "once",
-    feature = "retry",
-    feature = "testing",
-    feature = "tower",
-    feature = "version"
-))]
-#[doc = include_str!("which_module.md")]
-pub mod which_module {}
-
-#[cfg_attr(not(all(feature = "idempotency", feature = "inbox", feature = "_sqlx")), allow(dead_code))]
-// a single module or driver does not use all of it
-mod call;
-#[cfg(feature = "idempotency")]
-pub mod idempotency;
-#[cfg(feature = "inbox")]
-pub mod inbox;
-#[cfg(any(feature = "idempotency", feature = "inbox", feature = "once"))]
-mod invalid_text;
-#[cfg(feature = "once")]
-pub mod once;
-#[cfg(feature = "retry")]
-pub mod retry;
 #[cfg(feature = "testing")]
 pub mod testing;
-#[cfg(feature = "tower")]
-pub mod tower;
-#[cfg(feature = "version")]
-pub mod version;
 
 mod agreement;
-#[cfg(any(feature = "_blocking", feature = "retry"))]
 mod block_on;
+#[allow(missing_docs)] // hidden
+mod call;
 mod check;
 #[cfg(feature = "tokio-postgres")]
 mod columns;
@@ -194,16 +158,11 @@ mod trace_context;
 mod typed;
 
 pub use agreement::{CheckError, Difference, RelayTopics};
-#[cfg(feature = "_blocking")]
 pub use block_on::block_on;
-#[cfg(feature = "_modules")]
-pub use call::DatabaseError;
 pub use driver::{OutboxClient, OutboxTransaction};
 pub use error::{Error, InvalidEvent, PostgresError};
 pub use event::{Event, NoPayload, Payload};
 pub use event_id::{EventId, ParseEventIdError};
-#[cfg(any(feature = "idempotency", feature = "inbox", feature = "once"))]
-pub use invalid_text::InvalidText;
 pub use outbox::{Outbox, enqueue, enqueue_many};
 #[cfg(feature = "derive")]
 pub use pg_outbox_derive::OutboxEvent;
@@ -211,9 +170,37 @@ pub use table::TableNameError;
 pub use typed::{IntoEvent, OutboxEvent};
 pub use uuid::Uuid;
 
-/// For the code that the derive macro generates.
-#[cfg(feature = "derive")]
+/// For the code that the derive macro generates, and for pg-idempotency. Both need exactly this version.
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::call::{Answer, Argument, Call, Kind};
+    pub use crate::error::{Details, DriverError, WithoutSqlstate};
+    pub use crate::table::quoted_schema;
     pub use serde::Serialize;
+
+    /// The crates of the drivers, by their features.
+    pub mod drivers {
+        #[cfg(feature = "deadpool-postgres")]
+        pub use ::deadpool_postgres;
+        #[cfg(feature = "_diesel")]
+        pub use ::diesel;
+        #[cfg(feature = "diesel-async-09")]
+        pub use ::diesel_async as diesel_async_09;
+        #[cfg(feature = "diesel-async-07")]
+        pub use ::diesel_async_07;
+        #[cfg(feature = "diesel-async-08")]
+        pub use ::diesel_async_08;
+        #[cfg(feature = "postgres")]
+        pub use ::postgres;
+        #[cfg(feature = "sea-orm-2")]
+        pub use ::sea_orm as sea_orm_2;
+        #[cfg(feature = "sea-orm-1")]
+        pub use ::sea_orm_1;
+        #[cfg(feature = "sqlx-09")]
+        pub use ::sqlx as sqlx_09;
+        #[cfg(feature = "sqlx-08")]
+        pub use ::sqlx_08;
+        #[cfg(feature = "tokio-postgres")]
+        pub use ::tokio_postgres;
+    }
 }

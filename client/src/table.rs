@@ -34,7 +34,6 @@ pub struct TableNameError {
 enum Reason {
     #[error("it must have the form `table` or `schema.table`")]
     Parts,
-    #[cfg(feature = "_modules")]
     #[error("it must be a schema without a table")]
     Schema,
     #[error("a part is empty")]
@@ -53,7 +52,6 @@ enum Reason {
 }
 
 /// Parses the name of a schema, `app` or `"My App"`. Returns it as SQL, always quoted.
-#[cfg(feature = "_modules")]
 pub fn quoted_schema(name: &str) -> Result<String, TableNameError> {
     let refused = |reason| TableNameError { name: name.to_owned(), reason };
     match part(name).map_err(refused)? {
@@ -198,7 +196,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "_modules")]
     #[test]
     fn a_schema_is_a_single_name() {
         assert_eq!(quoted_schema("app"), Ok(r#""app""#.to_owned()));

@@ -39,7 +39,7 @@ use enqueued::Row;
 
 use serde::de::DeserializeOwned;
 
-use crate::call::{Answer, DatabaseError};
+use crate::call::Answer;
 use crate::driver::{OutboxClient, OutboxTransaction};
 use crate::error::PostgresError;
 use crate::typed::OutboxEvent;
@@ -187,9 +187,8 @@ async fn look(transaction: impl OutboxTransaction, filter: &Filter) -> Result<Se
 }
 
 fn read(answers: Result<Vec<Answer>, PostgresError>) -> Result<Seen, Error> {
-    let answers = answers.map_err(|error| DatabaseError::new("outbox", error))?;
     let mut seen = Seen { selected: Vec::new(), all: Vec::new() };
-    for mut answer in answers {
+    for mut answer in answers? {
         let is_selected = answer.flag();
         let row = Row::from_answer(answer);
         seen.all.push(row.to_string());

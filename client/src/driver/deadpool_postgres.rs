@@ -1,8 +1,3 @@
-#[cfg(feature = "idempotency")]
-mod phase;
-#[cfg(feature = "tower")]
-mod pool;
-
 use deadpool_postgres::Client;
 use deadpool_postgres::Transaction;
 use tokio_postgres::Error as PgError;

@@ -1,8 +1,5 @@
 //! The synchronous connection of diesel. Its calls block the thread, so the futures are ready when they are first polled.
 
-#[cfg(feature = "idempotency")]
-mod phase;
-
 use diesel::connection::{
     AnsiTransactionManager, Connection, DefaultLoadingMode, LoadConnection, TransactionManager,
 };

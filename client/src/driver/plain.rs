@@ -42,7 +42,7 @@ pub struct Statements {
 impl Statements {
     pub fn new(table: &TableName) -> Statements {
         Statements {
-            payload_type: Call::statement(PAYLOAD_TYPE.to_owned(), &[Kind::Flag, Kind::Text]),
+            payload_type: Call::new(PAYLOAD_TYPE.to_owned(), &[Kind::Flag, Kind::Text]),
             one_json: insert_one(table, "convert_from($6, 'UTF8')::json"),
             one_bytea: insert_one(table, "$6"),
             many_json: insert_many(table, "convert_from(e.payload, 'UTF8')::json"),

@@ -1,8 +1,5 @@
 //! The synchronous driver. Its calls block the thread, so the futures are ready when they are first polled.
 
-#[cfg(feature = "idempotency")]
-mod phase;
-
 use postgres::Client;
 use postgres::Transaction;
 use postgres::types::{ToSql, Type};

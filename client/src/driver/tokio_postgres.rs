@@ -1,6 +1,3 @@
-#[cfg(feature = "idempotency")]
-mod phase;
-
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};

@@ -32,17 +32,17 @@ use std::fmt;
 pub struct PostgresError(Box<(Details, Box<dyn StdError + Send + Sync>)>);
 
 /// What a driver's error reports.
-pub(crate) struct Details {
-    pub(crate) sqlstate: Option<String>,
-    pub(crate) message: String,
-    pub(crate) constraint: Option<String>,
-    pub(crate) without_sqlstate: WithoutSqlstate,
+#[allow(missing_docs)] // hidden
+pub struct Details {
+    pub sqlstate: Option<String>,
+    pub message: String,
+    pub constraint: Option<String>,
+    pub without_sqlstate: WithoutSqlstate,
 }
 
 /// What an error without a SQLSTATE means.
-#[allow(dead_code)] // no single driver uses all of them
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WithoutSqlstate {
+pub enum WithoutSqlstate {
     /// The driver rejected a value or could not read an answer.
     Rejected,
     /// The pool had no connection, so nothing was sent.
@@ -54,7 +54,8 @@ pub(crate) enum WithoutSqlstate {
 }
 
 /// An error of a driver.
-pub(crate) trait DriverError {
+#[allow(missing_docs)] // hidden
+pub trait DriverError {
     fn details(&self) -> Details;
 }
 
@@ -94,13 +95,12 @@ impl PostgresError {
         PostgresError(Box::new((error.details(), Box::new(error))))
     }
 
-    #[cfg(feature = "retry")]
-    pub(crate) fn details(&self) -> &Details {
+    #[doc(hidden)]
+    pub fn details(&self) -> &Details {
         &self.0.0
     }
 
     /// An error that this crate detects.
-    #[cfg(any(feature = "_sqlx", feature = "_diesel"))]
     pub(crate) fn detected(sqlstate: &str, message: &str) -> PostgresError {
         let details = Details {
             sqlstate: Some(sqlstate.to_owned()),
@@ -118,8 +118,8 @@ impl PostgresError {
     }
 
     /// A call that commits by itself was made in an open transaction.
-    #[cfg(any(feature = "_sqlx", feature = "_diesel"))]
-    pub(crate) fn in_transaction() -> PostgresError {
+    #[doc(hidden)]
+    pub fn in_transaction() -> PostgresError {
         PostgresError::detected("25001", "a transaction is open on this connection")
     }
 }

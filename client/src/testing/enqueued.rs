@@ -6,7 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::{DeserializeOwned, Error as _};
 use thiserror::Error as ThisError;
 
-use crate::call::{Answer, DatabaseError};
+use crate::call::Answer;
+use crate::error::PostgresError;
 use crate::event::HeaderValue;
 use crate::event_id::{EventId, ParseEventIdError};
 use crate::typed::OutboxEvent;
@@ -59,7 +60,7 @@ pub struct Enqueued {
 pub enum Error {
     /// PostgreSQL rejected the call or is unavailable.
     #[error(transparent)]
-    Database(#[from] DatabaseError),
+    Postgres(#[from] PostgresError),
     /// The headers or the payload are not JSON, or not the JSON of the expected type, or a header is not valid base64.
     #[error("the headers or the payload of an event are not the expected JSON")]
     Json(#[from] serde_json::Error),

@@ -203,7 +203,7 @@ fn call(events: &str) -> Call {
                 pg_typeof(payload)::text, payload::text
          FROM event ORDER BY id"
     );
-    Call::statement(sql, COLUMNS)
+    Call::new(sql, COLUMNS)
 }
 
 impl fmt::Display for Filter {

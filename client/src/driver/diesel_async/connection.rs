@@ -44,7 +44,7 @@ fn in_transaction(connection: &mut AsyncPgConnection) -> Result<(), PostgresErro
     Err(PostgresError::no_transaction())
 }
 
-pub fn outside_transaction(connection: &mut AsyncPgConnection) -> Result<(), PostgresError> {
+fn outside_transaction(connection: &mut AsyncPgConnection) -> Result<(), PostgresError> {
     if is_in_transaction(connection)? {
         return Err(PostgresError::in_transaction());
     }

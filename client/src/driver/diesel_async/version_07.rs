@@ -4,6 +4,3 @@ use ::diesel_async_07 as diesel_async;
 
 #[path = "connection.rs"]
 mod connection;
-#[cfg(feature = "idempotency")]
-#[path = "phase.rs"]
-mod phase;

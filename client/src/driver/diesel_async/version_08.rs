@@ -4,6 +4,3 @@ use ::diesel_async_08 as diesel_async;
 
 #[path = "connection.rs"]
 mod connection;
-#[cfg(feature = "idempotency")]
-#[path = "phase.rs"]
-mod phase;

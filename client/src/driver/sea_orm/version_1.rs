@@ -9,10 +9,6 @@ use crate::driver::sqlx::version_08::answer;
 mod connection;
 #[path = "error.rs"]
 mod error;
-#[cfg(feature = "idempotency")]
-#[path = "phase.rs"]
-mod phase;
-
 async fn execute(connection: &impl ConnectionTrait, statement: Statement) -> Result<ExecResult, DbErr> {
     connection.execute(statement).await
 }

@@ -3,8 +3,6 @@ use std::borrow::Cow;
 use super::sqlx::Error;
 use super::sqlx::error::DatabaseError;
 use crate::error::{Details, DriverError, PostgresError, WithoutSqlstate};
-#[cfg(feature = "retry")]
-use crate::retry::{Classify, Verdict};
 
 impl From<Error> for PostgresError {
     fn from(error: Error) -> PostgresError {
@@ -26,24 +24,5 @@ impl DriverError for Error {
                 _ => WithoutSqlstate::Rejected,
             },
         }
-    }
-}
-
-#[cfg(feature = "retry")]
-impl Classify for Error {
-    fn verdict(&self) -> Verdict {
-        Verdict::of_driver(self)
-    }
-}
-
-#[cfg(all(test, feature = "retry"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pool_without_a_free_connection_has_sent_nothing() {
-        assert_eq!(Error::PoolTimedOut.verdict(), Verdict::Again);
-        assert_eq!(Error::RowNotFound.verdict(), Verdict::Final);
-        assert_eq!(PostgresError::from(Error::WorkerCrashed).verdict(), Verdict::Unknown);
     }
 }

@@ -6,13 +6,6 @@ use ::sqlx;
 mod connection;
 #[path = "error.rs"]
 mod error;
-#[cfg(feature = "idempotency")]
-#[path = "phase.rs"]
-mod phase;
-#[cfg(feature = "tower")]
-#[path = "pool.rs"]
-mod pool;
-
 #[cfg(feature = "sea-orm-2")]
 pub use connection::answer;
 
