@@ -10,12 +10,13 @@ const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// The folders whose files and functions are measured.
-const MEASURED: &[&str] = &["src", "client/src", "client/derive/src", "bench/src", "demo/src"];
+const MEASURED: &[&str] = &["src", "client/src", "client/derive/src", "idempotency/src", "bench/src", "demo/src"];
 /// The folders of which only the files are measured: some tests are long lists of cases.
 const TESTS: &[&str] = &[
     "tests",
     "client/tests",
     "client/derive/tests",
+    "idempotency/tests",
     "bench/tests",
     "demo/tests",
     "benchmarks/src",

@@ -1,6 +1,6 @@
 //! The schema of the modules, and the errors of their SQL functions.
 
-use pg_outbox::__private::{Call, Kind, quoted_schema};
+use pg_outbox::__private::{Kind, Statement, quoted_schema};
 use pg_outbox::{PostgresError, TableNameError};
 use thiserror::Error;
 
@@ -19,8 +19,8 @@ impl Schema {
     }
 
     /// A call of functions, which the SQL names as `{schema}.name`.
-    pub(crate) fn call(&self, sql: &str, columns: &'static [Kind]) -> Call {
-        Call::new(sql.replace("{schema}", &self.0), columns)
+    pub(crate) fn call(&self, sql: &str, columns: &'static [Kind]) -> Statement {
+        Statement::new(sql.replace("{schema}", &self.0), columns)
     }
 }
 
@@ -64,7 +64,7 @@ pub enum DatabaseError {
     /// The call commits by itself, but the connection has an open transaction. No statement was sent. Only drivers that allow
     /// access to the connection of an open transaction can cause this error.
     #[error(
-        "cannot call the {module} module, because the call commits by itself and a transaction is open. Call it \
+        "cannot call the {module} module, because the call commits by itself and a transaction is open. Statement it \
          before the transaction begins"
     )]
     InTransaction {

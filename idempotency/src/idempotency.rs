@@ -102,7 +102,7 @@ use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use pg_outbox::__private::{Answer, Argument, Call, Kind};
+use pg_outbox::__private::{Answer, Argument, Kind, Statement};
 use pg_outbox::{OutboxClient, TableNameError};
 use serde_json::{Map, Value};
 
@@ -316,12 +316,12 @@ impl Idempotency {
 /// The module's statements in one schema.
 #[derive(Debug)]
 struct Calls {
-    begin: Call,
-    finish: Call,
-    reach: Call,
-    extend: Call,
-    release: Call,
-    abandoned: Call,
+    begin: Statement,
+    finish: Statement,
+    reach: Statement,
+    extend: Statement,
+    release: Statement,
+    abandoned: Statement,
 }
 
 impl Calls {

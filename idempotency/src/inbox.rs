@@ -55,7 +55,7 @@
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use pg_outbox::__private::{Answer, Argument, Call, Kind};
+use pg_outbox::__private::{Answer, Argument, Kind, Statement};
 use pg_outbox::{OutboxTransaction, PostgresError, TableNameError};
 use thiserror::Error;
 
@@ -136,8 +136,8 @@ pub struct Inbox(Arc<Calls>);
 
 #[derive(Debug)]
 struct Calls {
-    receive: Call,
-    receive_many: Call,
+    receive: Statement,
+    receive_many: Statement,
 }
 
 static DEFAULT: LazyLock<Inbox> = LazyLock::new(|| Inbox::of(&Schema::public()));

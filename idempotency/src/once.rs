@@ -36,7 +36,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use pg_outbox::__private::{Argument, Call, Kind};
+use pg_outbox::__private::{Argument, Kind, Statement};
 use pg_outbox::{OutboxTransaction, TableNameError};
 use thiserror::Error;
 
@@ -106,7 +106,7 @@ pub enum Error {
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Once(Arc<Call>);
+pub struct Once(Arc<Statement>);
 
 static DEFAULT: LazyLock<Once> = LazyLock::new(|| Once::of(&Schema::public()));
 

@@ -170,8 +170,9 @@ async fn a_scope_has_a_maximum_number_of_keys_if_one_is_set() {
 #[test]
 fn no_module_reads_the_clock_of_the_client() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files: Vec<_> =
-        ["inbox.rs", "once.rs", "version.rs", "database.rs", "idempotency.rs"].map(|file| src.join(file)).into();
+    let mut files: Vec<_> = ["inbox.rs", "once.rs", "version.rs", "database.rs", "idempotency.rs"]
+        .map(|file| src.join(file))
+        .into();
     let mut folders = vec![src.join("idempotency")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Files and folders that are checked.
-const PLACES: [&str; 10] = [
+const PLACES: [&str; 11] = [
     "docs",
     "README.md",
     "ARCHITECTURE.md",
@@ -18,6 +18,7 @@ const PLACES: [&str; 10] = [
     "config.example.toml",
     "src",
     "client/src",
+    "idempotency/src",
     "bench/src",
     "demo/src",
 ];

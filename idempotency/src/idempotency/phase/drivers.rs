@@ -3,7 +3,7 @@
 #![allow(unused_imports, unused_macros)] // no single driver uses all of them
 
 use pg_outbox::__private::drivers;
-use pg_outbox::{OutboxTransaction, PostgresError};
+use pg_outbox::{OutboxClient, OutboxTransaction, PostgresError};
 
 use super::connection::{BlockingPhaseConnection, PhaseConnection, Sealed};
 use crate::idempotency::PhaseError;
@@ -89,10 +89,7 @@ macro_rules! diesel_async {
 
             async fn begin_phase(self) -> Result<Self, PostgresError> {
                 use drivers::$diesel_async::{AnsiTransactionManager, TransactionManager};
-                let status = AnsiTransactionManager::transaction_manager_status_mut(self);
-                if status.transaction_depth()?.is_some() {
-                    return Err(PostgresError::in_transaction());
-                }
+                OutboxClient::outside_transaction(&mut &mut *self)?;
                 AnsiTransactionManager::begin_transaction(self).await?;
                 Ok(self)
             }
@@ -175,14 +172,8 @@ mod diesel {
             &mut self,
             work: impl FnOnce(&mut PgConnection) -> Result<T, PhaseError<E>>,
         ) -> Result<T, PhaseError<E>> {
-            let begin = |connection: &mut PgConnection| {
-                let status = Manager::transaction_manager_status_mut(connection);
-                if status.transaction_depth()?.is_some() {
-                    return Err(PostgresError::in_transaction());
-                }
-                Ok(Manager::begin_transaction(connection)?)
-            };
-            begin(self).map_err(PhaseError::Begin)?;
+            OutboxClient::outside_transaction(&mut &mut *self).map_err(PhaseError::Begin)?;
+            Manager::begin_transaction(self).map_err(|error| PhaseError::Begin(error.into()))?;
             let result = work(self).inspect_err(|_| {
                 // If this fails, diesel marks the connection as broken, and the first error is more useful.
                 let _ = Manager::rollback_transaction(self);

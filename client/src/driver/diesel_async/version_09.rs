@@ -1,6 +1,0 @@
-//! diesel-async 0.9.
-
-use ::diesel_async;
-
-#[path = "connection.rs"]
-mod connection;
