@@ -43,17 +43,7 @@ type Changes = Result<u64, PostgresError>;
 ///
 /// Clients and pools do not implement it, because outside of a transaction the event and the change would not commit together.
 /// If the type can also be a connection without a transaction, each call checks this at run time. The trait is sealed.
-#[cfg_attr(feature = "tokio-postgres", doc = include_str!("driver/tokio_postgres.md"))]
-#[cfg_attr(feature = "deadpool-postgres", doc = include_str!("driver/deadpool_postgres.md"))]
-#[cfg_attr(feature = "postgres", doc = include_str!("driver/postgres.md"))]
-#[cfg_attr(feature = "sqlx-09", doc = include_str!("driver/sqlx.md"))]
-#[cfg_attr(feature = "sea-orm-2", doc = include_str!("driver/sea_orm.md"))]
-#[cfg_attr(feature = "diesel-async-09", doc = include_str!("driver/diesel_async.md"))]
-#[cfg_attr(
-    any(feature = "diesel-async-07", feature = "diesel-async-08"),
-    doc = include_str!("driver/diesel_async_08.md")
-)]
-#[cfg_attr(feature = "diesel", doc = include_str!("driver/diesel.md"))]
+#[doc = include_str!("drivers.md")]
 // Implemented on references, because some drivers need `&mut Transaction`.
 #[cfg_attr(
     feature = "_driver",
@@ -148,7 +138,8 @@ pub trait OutboxTransaction: Driver {
     diagnostic::on_unimplemented(
         message = "pg-outbox needs the feature of a database driver, and none is enabled",
         label = "`{Self}` is not known to pg-outbox without its driver",
-        note = "enable the feature of your driver in Cargo.toml, such as `tokio-postgres`, `sqlx` or `sqlx-08`"
+        note = "enable the feature of your driver in Cargo.toml: `tokio-postgres`, `deadpool-postgres`, `postgres`, `sqlx`, \
+                `sea-orm`, `diesel-async` or `diesel`; or one for an earlier version, such as `sqlx-08`"
     )
 )]
 pub trait OutboxClient: Driver {
