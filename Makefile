@@ -25,17 +25,17 @@ docs: ## update the pages, manual pages, example configuration and unit that are
 	@UPDATE_DOCS=1 cargo test --quiet --workspace --features fail-points --locked --lib --test integration --test bench -- \
 		config::tests::example config::tests::manual doctor::page error_codes_page man_page metrics_page pages_of_languages unit_file
 
-drivers: ## test the contract of pg-outbox with each driver alone and with all of them
+drivers: ## test the contracts of pg-outbox and pg-idempotency with each driver alone and with all of them
 	@scripts/services run --pg-only scripts/features test
 
-features: ## check pg-outbox with each feature and driver alone and with all of them, and the relay with the feature aws
+features: ## check pg-outbox and pg-idempotency with each feature and driver alone and with all of them, and the relay with the feature aws
 	@scripts/features check
 	@$(MAKE) --no-print-directory drivers
 
-api: ## compare the public API of pg-outbox with client/api.txt, and check that each item has an example
+api: ## compare the public APIs of pg-outbox and pg-idempotency with their api.txt, and check that each item has an example
 	@scripts/api check
 
-msrv: ## compile pg-outbox with the oldest Rust for each driver, which rustup must have installed
+msrv: ## compile pg-outbox and pg-idempotency with the oldest Rust for each driver, which rustup must have installed
 	@scripts/msrv
 
 msk: ## test logins with AWS IAM ([kafka.aws]), which need the feature aws

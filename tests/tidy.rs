@@ -17,6 +17,7 @@ const MEASURED: &[&str] = &[
     "crates/settings/src",
     "client/src",
     "client/derive/src",
+    "idempotency/src",
     "bench/src",
     "demo/src",
 ];
@@ -26,6 +27,7 @@ const TESTS: &[&str] = &[
     "client/tests",
     "crates/relay/tests",
     "client/derive/tests",
+    "idempotency/tests",
     "bench/tests",
     "demo/tests",
     "examples",

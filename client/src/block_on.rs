@@ -7,18 +7,10 @@ use std::thread::{self, Thread};
 /// Runs a call of this crate on this thread, for applications with a synchronous driver.
 ///
 /// The calls of this crate are futures. With a synchronous driver, they block the thread until PostgreSQL has answered, and
-/// are then complete. So this function needs no runtime. To retry, use `run_blocking` of the module `retry`, because the
-/// asynchronous functions of that module need a tokio runtime.
+/// are then complete. So this function needs no runtime.
 ///
-/// ```no_run
-/// # #[cfg(feature = "postgres")] mod example {
-/// # fn example(client: &mut postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// let mut tx = client.transaction()?;
-/// let event = pg_outbox::Event::new("order", 42, "OrderPlaced").tombstone();
-/// let id = pg_outbox::block_on(pg_outbox::enqueue(&mut tx, event))?;
-/// tx.commit()?;
-/// # Ok(()) }
-/// # }
+/// ```
+/// assert_eq!(pg_outbox::block_on(async { 42 }), 42); // with postgres: block_on(pg_outbox::enqueue(&mut tx, event))?
 /// ```
 ///
 /// Do not call it in asynchronous code, because it blocks the thread.

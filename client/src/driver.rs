@@ -1,6 +1,4 @@
-//! The transactions of the supported drivers.
-
-#![allow(clippy::duplicate_mod)] // the versions of a driver share their source
+//! The transactions and connections of the supported drivers.
 
 #[cfg(feature = "deadpool-postgres")]
 mod deadpool_postgres;
@@ -8,10 +6,6 @@ mod deadpool_postgres;
 mod diesel;
 #[cfg(feature = "_diesel-async")]
 mod diesel_async;
-#[cfg(feature = "diesel")]
-mod diesel_blocking;
-#[cfg(any(feature = "_sqlx", feature = "_diesel"))]
-mod plain;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "_sea-orm")]
@@ -23,43 +17,33 @@ mod tokio_postgres;
 
 use std::future::Future;
 
-use crate::call::{Answer, Argument, Call};
-use crate::error::{Error, PostgresError};
-use crate::event::Event;
-use crate::insert::Insert;
+use crate::error::PostgresError;
+use crate::statement::{Answer, Argument, Statement};
 
-#[cfg(any(feature = "_sqlx", feature = "_diesel"))]
-pub use plain::Statements as PlainStatements;
+type Answers = Result<Vec<Answer>, PostgresError>;
+/// The number of changed rows.
+type Changes = Result<u64, PostgresError>;
 
 /// A reference to an open transaction:
 ///
-/// | Feature | |
-/// |---|---|
-/// | `tokio-postgres` | `&tokio_postgres::Transaction` |
-/// | `deadpool-postgres` | also `&deadpool_postgres::Transaction` |
-/// | `postgres` (synchronous) | `&mut postgres::Transaction` |
-/// | `sqlx` | `&mut sqlx::Transaction<Postgres>`; `&mut sqlx::PgConnection` with an open transaction |
-/// | `sea-orm` | also `&sea_orm::DatabaseTransaction` |
-/// | `diesel-async` | `&mut diesel_async::AsyncPgConnection`, within `transaction(..)` |
-/// | `diesel` (synchronous) | `&mut diesel::PgConnection`, within `transaction(..)` |
+/// | Feature | Driver | A call accepts | Rust |
+/// |---|---|---|---|
+/// | `tokio-postgres` | tokio-postgres 0.7 | `&tokio_postgres::Transaction` | 1.85 |
+/// | `deadpool-postgres` | deadpool-postgres 0.14 | also `&deadpool_postgres::Transaction` | 1.85 |
+/// | `postgres` | postgres 0.19, synchronous | `&mut postgres::Transaction` | 1.85 |
+/// | `sqlx` | sqlx 0.9 | `&mut sqlx::Transaction<Postgres>`; `&mut sqlx::PgConnection` with an open transaction | 1.94 |
+/// | `sqlx-08` | sqlx 0.8, from 0.8.4 | the same types of sqlx 0.8 | 1.85 |
+/// | `sea-orm` | sea-orm 2, with sqlx 0.9 | also `&sea_orm::DatabaseTransaction` | 1.94 |
+/// | `sea-orm-1` | sea-orm 1.1, with sqlx 0.8 | the same type of sea-orm 1 | 1.85 |
+/// | `diesel-async`, `diesel-async-08`, `diesel-async-07` | diesel-async 0.9, 0.8 or 0.7, with diesel 2.3 | `&mut diesel_async::AsyncPgConnection`, within `transaction(..)` | 1.86 |
+/// | `diesel` | diesel 2.3 with libpq, synchronous | `&mut diesel::PgConnection`, within `transaction(..)` | 1.86 |
 ///
-/// With a feature for another version, such as `sqlx-08`, the types of that version implement it too.
+/// The last column is the oldest Rust that the driver supports, if Cargo selects dependencies for it (`resolver = "3"`, and
+/// `rust-version` in your `Cargo.toml`). Without a driver, the crate needs Rust 1.85.
 ///
 /// Clients and pools do not implement it, because outside of a transaction the event and the change would not commit together.
 /// If the type can also be a connection without a transaction, each call checks this at run time. The trait is sealed.
-#[cfg_attr(feature = "tokio-postgres", doc = include_str!("driver/tokio_postgres.md"))]
-#[cfg_attr(feature = "deadpool-postgres", doc = include_str!("driver/deadpool_postgres.md"))]
-#[cfg_attr(feature = "postgres", doc = include_str!("driver/postgres.md"))]
-#[cfg_attr(feature = "sqlx-09", doc = include_str!("driver/sqlx.md"))]
-#[cfg_attr(feature = "sqlx-08", doc = include_str!("driver/sqlx_08.md"))]
-#[cfg_attr(feature = "sea-orm-2", doc = include_str!("driver/sea_orm.md"))]
-#[cfg_attr(feature = "sea-orm-1", doc = include_str!("driver/sea_orm_1.md"))]
-#[cfg_attr(feature = "diesel-async-09", doc = include_str!("driver/diesel_async.md"))]
-#[cfg_attr(
-    any(feature = "diesel-async-07", feature = "diesel-async-08"),
-    doc = include_str!("driver/diesel_async_08.md")
-)]
-#[cfg_attr(feature = "diesel", doc = include_str!("driver/diesel_blocking.md"))]
+#[doc = include_str!("drivers.md")]
 // Implemented on references, because some drivers need `&mut Transaction`.
 #[cfg_attr(
     feature = "_driver",
@@ -83,7 +67,32 @@ pub use plain::Statements as PlainStatements;
         note = "for example: pg-outbox = {{ version = \"0.1\", features = [\"tokio-postgres\"] }}"
     )
 )]
-pub trait OutboxTransaction: Driver {}
+pub trait OutboxTransaction: Driver {
+    /// Fails if no transaction is open. Costs no round trip.
+    #[doc(hidden)]
+    fn in_transaction(&mut self) -> Result<(), PostgresError> {
+        if self.is_in_transaction()? {
+            return Ok(());
+        }
+        Err(PostgresError::detected("25P01", "no transaction is open on this connection"))
+    }
+
+    /// Runs a statement in the transaction, in one round trip, and returns its rows.
+    #[doc(hidden)]
+    fn call(
+        mut self,
+        statement: &Statement,
+        arguments: &[Argument<'_>],
+    ) -> impl Future<Output = Answers> + Send
+    where
+        Self: Sized,
+    {
+        async move {
+            self.in_transaction()?;
+            self.rows(statement, arguments).await
+        }
+    }
+}
 
 /// A reference to a connection without a transaction, or to a pool:
 ///
@@ -133,37 +142,42 @@ pub trait OutboxTransaction: Driver {}
                 `sea-orm`, `diesel-async` or `diesel`; or one for an earlier version, such as `sqlx-08`"
     )
 )]
-pub trait OutboxClient: Caller {}
+pub trait OutboxClient: Driver {
+    /// Fails if a transaction is open. Costs no round trip.
+    #[doc(hidden)]
+    fn outside_transaction(&mut self) -> Result<(), PostgresError> {
+        if self.is_in_transaction()? {
+            return Err(PostgresError::detected("25001", "a transaction is open on this connection"));
+        }
+        Ok(())
+    }
 
-/// The operations of a driver in a transaction. It is not exported, which seals [`OutboxTransaction`].
-pub trait Driver: Send {
-    /// Inserts one or more events, and returns the number of stored rows. Needs one round trip once it knows the table.
-    fn insert(self, insert: &Insert, events: &[Event]) -> impl Future<Output = Result<u64, Error>> + Send;
-
-    /// Runs a statement in one round trip, and returns its rows.
-    fn call(
-        self,
-        call: &Call,
-        arguments: &[Argument<'_>],
-    ) -> impl Future<Output = Result<Vec<Answer>, PostgresError>> + Send;
-}
-
-/// The operations of a driver outside of a transaction. It is not exported, which seals [`OutboxClient`].
-pub trait Caller: Send {
     /// Runs and commits a statement in one round trip, and returns its rows.
+    #[doc(hidden)]
     fn call(
         &mut self,
-        call: &Call,
+        statement: &Statement,
         arguments: &[Argument<'_>],
-    ) -> impl Future<Output = Result<Vec<Answer>, PostgresError>> + Send;
+    ) -> impl Future<Output = Answers> + Send {
+        async move {
+            self.outside_transaction()?;
+            self.rows(statement, arguments).await
+        }
+    }
 }
 
-fn failure(insert: &Insert, source: PostgresError) -> Error {
-    let table = insert.table().to_owned();
-    match source.sqlstate() {
-        // Undefined table, or undefined schema.
-        Some("42P01" | "3F000") => Error::NoOutbox { table, source },
-        Some("25P01") => Error::NoTransaction { source },
-        _ => Error::Postgres { table, source },
-    }
+/// The operations of a driver. It is not exported, which seals the traits above.
+pub trait Driver: Send {
+    /// Whether a transaction is open, as far as the driver tracks it. Costs no round trip.
+    fn is_in_transaction(&mut self) -> Result<bool, PostgresError>;
+
+    /// Runs a statement, and returns its rows.
+    fn rows(
+        &mut self,
+        statement: &Statement,
+        arguments: &[Argument<'_>],
+    ) -> impl Future<Output = Answers> + Send;
+
+    /// Runs a statement, and returns the number of changed rows.
+    fn execute(&mut self, sql: &str, arguments: &[Argument<'_>]) -> impl Future<Output = Changes> + Send;
 }

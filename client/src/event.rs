@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::event_id::EventId;
+use crate::typed::OutboxEvent;
 
 /// An event of an aggregate, to be enqueued in the transaction of the change.
 ///
@@ -15,25 +16,21 @@ use crate::event_id::EventId;
 /// forgotten payload does not become a tombstone.
 ///
 /// ```
-/// use pg_outbox::Event;
+/// use pg_outbox::{Event, EventId, NoPayload, Payload};
 ///
-/// let event = Event::new("order", 42, "OrderPlaced")
-///     .json(&serde_json::json!({ "total": 1200 }))?
-///     .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
-/// # Ok::<(), pg_outbox::Error>(())
-/// ```
+/// let event = Event::new("order", 42, "OrderPlaced").json(&serde_json::json!({ "total": 1200 }))?.header("source", "shop");
+/// // A bytea column can have any bytes, for example Protobuf. A header too, such as the ID of a schema.
+/// let event = Event::new("order", 42, "OrderPlaced").bytes(b"\x08\x2a").binary_header("schema", 7_u64.to_be_bytes());
 ///
-/// This compiles only with the line that completes the event:
-///
-/// ```
-/// let event: pg_outbox::Event = pg_outbox::Event::new("order", 42, "OrderPlaced")
-///     .tombstone()
-///     .header("source", "shop");
+/// let incomplete: Event<NoPayload> = Event::new("customer", 7, "CustomerDeleted");
+/// let id: EventId = "0197f5c2-9c5e-7e0a-8d1e-4b8a2f6c1d3e".parse()?; // from the request that is repeated
+/// let event: Event<Payload> = incomplete.event_id(id).tombstone();
+/// assert_eq!(event.id(), id);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// ```compile_fail,E0308
-/// let event: pg_outbox::Event = pg_outbox::Event::new("order", 42, "OrderPlaced")
-///     .header("source", "shop");
+/// let event: pg_outbox::Event = pg_outbox::Event::new("order", 42, "OrderPlaced").header("source", "shop");
 /// ```
 #[derive(Clone)]
 #[must_use = "an event does nothing until it is enqueued"]
@@ -57,10 +54,7 @@ pub(crate) enum HeaderValue {
 /// The payload of a complete [`Event`]: bytes, or none for a tombstone. Debug shows only the length.
 ///
 /// ```
-/// use pg_outbox::{Event, Payload};
-///
-/// // The default of the type parameter: this is an event that can be enqueued.
-/// let event: Event<Payload> = Event::new("order", 42, "OrderPlaced").tombstone();
+/// let event: pg_outbox::Event<pg_outbox::Payload> = pg_outbox::Event::new("order", 42, "OrderPlaced").tombstone();
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload(pub(crate) Option<Vec<u8>>);
@@ -68,14 +62,7 @@ pub struct Payload(pub(crate) Option<Vec<u8>>);
 /// The payload of an incomplete [`Event`].
 ///
 /// ```
-/// use pg_outbox::{Event, NoPayload};
-///
-/// /// An event whose payload is set later.
-/// fn of_order(order: i64) -> Event<NoPayload> {
-///     Event::new("order", order, "OrderPlaced").header("source", "shop")
-/// }
-///
-/// let event: Event = of_order(42).bytes(r#"{"cents": 1200}"#);
+/// let incomplete: pg_outbox::Event<pg_outbox::NoPayload> = pg_outbox::Event::new("order", 42, "OrderPlaced");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoPayload(());
@@ -85,12 +72,6 @@ impl Event<NoPayload> {
     ///
     /// The aggregate type determines the topic. The aggregate ID is the record's key: events of one aggregate reach consumers
     /// in commit order. The event type becomes a header.
-    ///
-    /// ```
-    /// use pg_outbox::Event;
-    ///
-    /// let event = Event::new("order", 42, "OrderPlaced").bytes(r#"{"cents": 1200}"#);
-    /// ```
     pub fn new(
         aggregate_type: impl Into<String>,
         aggregate_id: impl fmt::Display,
@@ -108,13 +89,6 @@ impl Event<NoPayload> {
 
     /// Completes the event with a JSON payload.
     ///
-    /// ```
-    /// use pg_outbox::Event;
-    ///
-    /// let event = Event::new("order", 42, "OrderPlaced").json(&serde_json::json!({ "cents": 1200 }))?;
-    /// # Ok::<(), pg_outbox::Error>(())
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Error::Json`] if the value cannot be serialized.
@@ -125,23 +99,11 @@ impl Event<NoPayload> {
     /// Completes the event with a payload that is sent unchanged.
     ///
     /// A `json` or `jsonb` column accepts only JSON text in UTF-8. A `bytea` column accepts any bytes.
-    ///
-    /// ```
-    /// use pg_outbox::Event;
-    ///
-    /// let event = Event::new("order", 42, "OrderPlaced").bytes(b"\x08\x2a"); // a bytea column, for example Protobuf
-    /// ```
     pub fn bytes(self, payload: impl Into<Vec<u8>>) -> Event {
         self.complete(Some(payload.into()))
     }
 
     /// Completes the event without a value. The record removes the key from a compacted topic.
-    ///
-    /// ```
-    /// use pg_outbox::Event;
-    ///
-    /// let event = Event::new("customer", 7, "CustomerDeleted").tombstone();
-    /// ```
     pub fn tombstone(self) -> Event {
         self.complete(None)
     }
@@ -152,55 +114,38 @@ impl Event<NoPayload> {
     }
 }
 
+impl Event {
+    /// Creates a complete event with a new [`EventId`](crate::EventId) from a typed one. Use it to add headers or to set the
+    /// ID: `Event::of(&paid)?.header("source", "shop")`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Json`] if the value cannot be serialized.
+    pub fn of<E: OutboxEvent + ?Sized>(event: &E) -> Result<Event, Error> {
+        Event::new(E::AGGREGATE_TYPE, event.aggregate_id(), E::EVENT_TYPE).json(event)
+    }
+}
+
 impl<P> Event<P> {
     /// Adds a record header, or replaces one of the same name.
-    ///
-    /// ```
-    /// use pg_outbox::Event;
-    ///
-    /// let event = Event::new("order", 42, "OrderPlaced").tombstone().header("source", "shop");
-    /// ```
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Event<P> {
         self.headers.insert(name.into(), HeaderValue::Text(value.into()));
         self
     }
 
     /// Adds a record header whose value is any bytes, such as the ID of a schema, or replaces one of the same name.
-    ///
-    /// ```
-    /// use pg_outbox::Event;
-    ///
-    /// let schema = 7_u64.to_be_bytes();
-    /// let event = Event::new("order", 42, "OrderPlaced").tombstone().binary_header("apicurio.value.globalId", schema);
-    /// ```
     pub fn binary_header(mut self, name: impl Into<String>, value: impl AsRef<[u8]>) -> Event<P> {
         self.headers.insert(name.into(), HeaderValue::Binary { base64: STANDARD.encode(value) });
         self
     }
 
     /// Sets the event ID. It should be unique: consumers ignore a second event with the same ID. The table does not check it.
-    ///
-    /// ```
-    /// use pg_outbox::{Event, EventId};
-    ///
-    /// let id: EventId = "0197f5c2-9c5e-7e0a-8d1e-4b8a2f6c1d3e".parse()?; // from the request that is repeated
-    /// let event = Event::new("order", 42, "OrderPlaced").tombstone().event_id(id);
-    /// assert_eq!(event.id(), id);
-    /// # Ok::<(), pg_outbox::ParseEventIdError>(())
-    /// ```
     pub fn event_id(mut self, id: impl Into<EventId>) -> Event<P> {
         self.id = id.into();
         self
     }
 
     /// The event ID.
-    ///
-    /// ```
-    /// use pg_outbox::Event;
-    ///
-    /// let event = Event::new("order", 42, "OrderPlaced").tombstone();
-    /// println!("event {} of order 42", event.id());
-    /// ```
     pub fn id(&self) -> EventId {
         self.id
     }

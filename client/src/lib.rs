@@ -35,21 +35,22 @@
 //! [`Outbox`], you can use another table and other topics.
 //!
 //! The derive macro needs the feature `derive`. [`OutboxEvent`] describes its attribute. An untyped [`Event`] can have any
-//! payload and headers:
+//! payload and headers. `enqueue_many` inserts many events:
 //!
-//! ```
+//! ```no_run
+//! # #[cfg(feature = "tokio-postgres")] mod example {
+//! # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), pg_outbox::Error> {
 //! use pg_outbox::Event;
 //!
-//! let event = Event::new("order", 42, "OrderPaid").bytes(r#"{"cents": 1200}"#).header("source", "shop");
+//! let paid = Event::new("order", 42, "OrderPaid").bytes(r#"{"cents": 1200}"#).header("source", "shop");
+//! pg_outbox::enqueue_many(tx, [paid, Event::new("cart", 7, "CartEmptied").tombstone()]).await?;
+//! # Ok(()) }
+//! # }
 //! ```
 //!
-//! # Check the outbox when the application starts
-//!
-//! The table and the topic template must match the relay's configuration. [`Outbox::check`] compares them with the database,
-//! in which each relay records its template. The error names every difference.
-//!
-//! The payload column can have the type `json`, `jsonb` or `bytea`. The relay can also publish a `text` column, but this
-//! crate does not insert into one.
+//! The table and the topic template must match the relay's configuration. Check them with [`Outbox::check`] when the
+//! application starts. The payload column can have the type `json`, `jsonb` or `bytea`. The relay can also publish a `text`
+//! column, but this crate does not insert into one.
 //!
 //! # Order
 //!
@@ -58,16 +59,11 @@
 //! `UPDATE` itself), or check its version in an update, and enqueue afterwards. Otherwise, two transactions can commit in a
 //! different order from that of their IDs. `enqueue_many` keeps the order of its input.
 //!
-//! # Errors
+//! # Errors and cancellation
 //!
 //! Invalid events (an invalid topic name, an empty key) are rejected before a statement is sent, and the transaction stays
-//! usable. After an error of PostgreSQL, the transaction can only be rolled back. Errors and the Debug output of events
-//! contain no payload.
-//!
-//! # Cancellation
-//!
-//! If you drop the future of `enqueue` or `enqueue_many`, roll back the transaction, because it may contain the events.
-//! Dropping the transaction also rolls it back.
+//! usable. After an error of PostgreSQL, or if you drop the future of a call, roll back the transaction. Errors and the Debug
+//! output of events contain no payload.
 //!
 //! # Duplicates
 //!
@@ -83,52 +79,18 @@
 //! pg-outbox = { version = "0.1", features = ["tokio-postgres", "derive"] }
 //! ```
 //!
-//! | Feature | Driver | A call accepts | Rust |
-//! |---|---|---|---|
-//! | `tokio-postgres` | tokio-postgres 0.7 | `&tokio_postgres::Transaction` | 1.85 |
-//! | `deadpool-postgres` | deadpool-postgres 0.14 | also `&deadpool_postgres::Transaction` | 1.85 |
-//! | `postgres` | postgres 0.19, synchronous | `&mut postgres::Transaction` | 1.85 |
-//! | `sqlx-08` | sqlx 0.8, from 0.8.4 | `&mut sqlx::Transaction<Postgres>`; `&mut sqlx::PgConnection` with an open transaction | 1.85 |
-//! | `sqlx` | sqlx 0.9 | the same types of sqlx 0.9 | 1.94 |
-//! | `sea-orm-1` | sea-orm 1.1, with sqlx 0.8 | also `&sea_orm::DatabaseTransaction` | 1.85 |
-//! | `sea-orm` | sea-orm 2, with sqlx 0.9 | the same type of sea-orm 2 | 1.94 |
-//! | `diesel-async`, `diesel-async-08`, `diesel-async-07` | diesel-async 0.9, 0.8 or 0.7, with diesel 2.3 | `&mut diesel_async::AsyncPgConnection`, within `transaction(..)` | 1.86 |
-//! | `diesel` | diesel 2.3 with libpq, synchronous | `&mut diesel::PgConnection`, within `transaction(..)` | 1.86 |
+//! [`OutboxTransaction`] lists the drivers, what a call accepts from each, and examples. Features for drivers can be combined,
+//! also for several versions of one. `sqlx`, `sea-orm`, `diesel-async` and `tokio-postgres` mean the newest supported version,
+//! which a later release of this crate can change. To upgrade this crate and the driver independently, enable the feature that
+//! names the version: `sqlx-09`, `sea-orm-2`, `diesel-async-09` or `tokio-postgres-07`.
 //!
-//! Features for drivers can be combined. The last column is the oldest Rust that the driver supports, if Cargo selects
-//! dependencies for it (`resolver = "3"`, and `rust-version` in your `Cargo.toml`). Without a driver, the crate needs Rust 1.85.
-//!
-//! - `tokio-postgres` and `postgres` send statements with their types, in one round trip. Only the first call prepares one,
-//!   within the transaction. So a pooler in transaction mode works. With all other drivers, statements are prepared once per
-//!   connection.
 //! - No feature enables TLS, and none enables an async runtime for tokio-postgres, sqlx or sea-orm. Choose them with the driver's
 //!   own features.
-//! - That a connection of sqlx or diesel has an open transaction is checked at run time. The types of other drivers ensure it.
-//! - With a synchronous driver, `block_on` runs a call of this crate.
+//! - `tokio-postgres` and `postgres` send statements with their types, in one round trip, and never prepare them. So a pooler in
+//!   transaction mode works. With all other drivers, statements are prepared once per connection.
+//! - With a synchronous driver, [`block_on`] runs a call of this crate.
 //!
-//! `sqlx`, `sea-orm`, `diesel-async` and `tokio-postgres` are other names for the newest supported version: `sqlx-09`,
-//! `sea-orm-2`, `diesel-async-09` and `tokio-postgres-07`. A later release of this crate can support a newer one. To upgrade
-//! this crate and the driver independently, enable the feature that names the version. An application can use several
-//! versions, for example while it moves from sqlx 0.8 to 0.9.
-//!
-//! Without a driver, no type is an `OutboxTransaction`, so nothing can be enqueued. [`Event`], [`topic`], `version` and `retry`
-//! can be used.
-//!
-//! All drivers store the same rows. They differ in the number of round trips and in the information in errors: see
-//! [`PostgresError::sqlstate`].
-//!
-//! These features make APIs and consumers safe to retry. The page [Which module do I need?](which_module/index.html) helps you
-//! to choose. It also describes natural keys, idempotency keys, webhooks, and what is *exactly once*.
-//!
-//! - `inbox`: consumers that are safe against duplicates.
-//! - `idempotency`: APIs with requests that can be repeated, with the header `Idempotency-Key` and recovery points.
-//! - `tower`: the same as a layer for axum and other tower servers. It needs a tokio runtime.
-//! - `once`: keys that are claimed for a limited time, as with `SETNX` in Redis.
-//! - `version`: updates that succeed only if the row has not changed.
-//! - `retry`: safe retries with backoff, a time limit and a budget, asynchronous with tokio or synchronous without a runtime.
-//! - `testing`: for the tests of applications.
-//!
-//! `derive` provides the derive macro of [`OutboxEvent`].
+//! `derive` provides the derive macro of [`OutboxEvent`]. `testing` is for the tests of applications.
 //!
 //! With `opentelemetry`, `enqueue` adds the headers `traceparent` and `tracestate` of the current OpenTelemetry span (crate
 //! opentelemetry 0.33) to each event, unless the event has a `traceparent`. With `tracing`, it does the same for the current
@@ -137,73 +99,39 @@
 //!
 //! The first call learns whether the payload column has the type `json`, `jsonb` or `bytea`. After changing the type,
 //! restart the applications, because statements for the old type fail at least once.
+//!
+//! To make requests and consumers safe to retry, use the crate `pg-idempotency`, which uses the same drivers.
 
 // Without a driver, nothing runs a statement.
 #![cfg_attr(not(feature = "_driver"), allow(dead_code, unused_imports))]
 
 pub mod topic;
 
-#[cfg(all(
-    doc,
-    feature = "idempotency",
-    feature = "inbox",
-    feature = "once",
-    feature = "retry",
-    feature = "testing",
-    feature = "tower",
-    feature = "version"
-))]
-#[doc = include_str!("which_module.md")]
-pub mod which_module {}
-
-#[cfg_attr(not(all(feature = "idempotency", feature = "inbox", feature = "_sqlx")), allow(dead_code))]
-// a single module or driver does not use all of it
-mod call;
-#[cfg(feature = "idempotency")]
-pub mod idempotency;
-#[cfg(feature = "inbox")]
-pub mod inbox;
-#[cfg(any(feature = "idempotency", feature = "inbox", feature = "once"))]
-mod invalid_text;
-#[cfg(feature = "once")]
-pub mod once;
-#[cfg(feature = "retry")]
-pub mod retry;
 #[cfg(feature = "testing")]
 pub mod testing;
-#[cfg(feature = "tower")]
-pub mod tower;
-#[cfg(feature = "version")]
-pub mod version;
 
 mod agreement;
-#[cfg(any(feature = "_blocking", feature = "retry"))]
 mod block_on;
 mod check;
-#[cfg(feature = "tokio-postgres")]
-mod columns;
 mod driver;
 mod error;
 mod event;
 mod event_id;
 mod insert;
 mod outbox;
+#[allow(missing_docs)] // hidden
+mod statement;
 mod table;
 #[cfg(feature = "opentelemetry")]
 mod trace_context;
 mod typed;
 
 pub use agreement::{CheckError, Difference, RelayTopics};
-#[cfg(feature = "_blocking")]
 pub use block_on::block_on;
-#[cfg(feature = "_modules")]
-pub use call::DatabaseError;
 pub use driver::{OutboxClient, OutboxTransaction};
 pub use error::{Error, InvalidEvent, PostgresError};
 pub use event::{Event, NoPayload, Payload};
 pub use event_id::{EventId, ParseEventIdError};
-#[cfg(any(feature = "idempotency", feature = "inbox", feature = "once"))]
-pub use invalid_text::InvalidText;
 pub use outbox::{Outbox, enqueue, enqueue_many};
 #[cfg(feature = "derive")]
 pub use pg_outbox_derive::OutboxEvent;
@@ -211,9 +139,38 @@ pub use table::TableNameError;
 pub use typed::{IntoEvent, OutboxEvent};
 pub use uuid::Uuid;
 
-/// For the code that the derive macro generates.
-#[cfg(feature = "derive")]
+/// For the code that the derive macro generates, and for pg-idempotency. Both need exactly this version.
 #[doc(hidden)]
 pub mod __private {
+
+    pub use crate::error::{Details, DriverError, WithoutSqlstate};
+    pub use crate::statement::{Answer, Argument, Kind, Statement};
+    pub use crate::table::quoted_schema;
     pub use serde::Serialize;
+
+    /// The crates of the drivers, by their features.
+    pub mod drivers {
+        #[cfg(feature = "deadpool-postgres")]
+        pub use ::deadpool_postgres;
+        #[cfg(feature = "_diesel")]
+        pub use ::diesel;
+        #[cfg(feature = "diesel-async-09")]
+        pub use ::diesel_async as diesel_async_09;
+        #[cfg(feature = "diesel-async-07")]
+        pub use ::diesel_async_07;
+        #[cfg(feature = "diesel-async-08")]
+        pub use ::diesel_async_08;
+        #[cfg(feature = "postgres")]
+        pub use ::postgres;
+        #[cfg(feature = "sea-orm-2")]
+        pub use ::sea_orm as sea_orm_2;
+        #[cfg(feature = "sea-orm-1")]
+        pub use ::sea_orm_1;
+        #[cfg(feature = "sqlx-09")]
+        pub use ::sqlx as sqlx_09;
+        #[cfg(feature = "sqlx-08")]
+        pub use ::sqlx_08;
+        #[cfg(feature = "tokio-postgres")]
+        pub use ::tokio_postgres;
+    }
 }

@@ -21,11 +21,23 @@ use crate::typed::{Convert, IntoEvent};
 ///
 /// ```no_run
 /// # #[cfg(feature = "tokio-postgres")] mod example {
-/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
-/// use pg_outbox::{Event, Outbox};
+/// # async fn example(client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use pg_outbox::{Event, Outbox, RelayTopics};
 ///
-/// let outbox = Outbox::new("app.outbox")?; // once, when the application starts
-/// outbox.enqueue(tx, Event::new("order", 42, "OrderPlaced").bytes("{}")).await?;
+/// // Once, when the application starts:
+/// let outbox = Outbox::new("app.outbox")?.topic_template("shop.{aggregate_type}.v1")?;
+/// match outbox.check(&*client).await {
+///     Ok(RelayTopics::Recorded { template }) => println!("the relay publishes to {template}"),
+///     Ok(unknown) => println!("the topics were not compared: {unknown}"),
+///     Err(error) => eprintln!("alert: {error}"), // start anyway
+/// }
+///
+/// let tx = client.transaction().await?;
+/// let id = outbox.enqueue(&tx, Event::new("order", 42, "OrderPlaced").bytes("{}")).await?;
+/// println!("consumers receive the event with the ID {id}");
+/// let packed = (1..=3).map(|item| Event::new("order", 42, "ItemPacked").bytes(item.to_string()));
+/// assert_eq!(outbox.enqueue_many(&tx, packed).await?.len(), 3);
+/// tx.commit().await?;
 /// # Ok(()) }
 /// # }
 /// ```
@@ -36,10 +48,8 @@ pub struct Outbox {
     sets_template: bool,
 }
 
-static DEFAULT: LazyLock<Outbox> = LazyLock::new(|| {
-    let table = TableName::parse("public.outbox").expect("a lower-case name needs no quotes");
-    Outbox::of(&table)
-});
+static DEFAULT: LazyLock<Outbox> =
+    LazyLock::new(|| Outbox::new("public.outbox").expect("a lower-case name needs no quotes"));
 
 impl Default for Outbox {
     fn default() -> Outbox {
@@ -51,33 +61,15 @@ impl Outbox {
     /// An outbox in another table: `outbox`, `app.outbox`, or `"My App".outbox` if a part of the name is not lower-case. The
     /// default schema is `public`, regardless of the search path.
     ///
-    /// ```
-    /// # #[cfg(feature = "tokio-postgres")] {
-    /// let outbox = pg_outbox::Outbox::new("app.outbox")?.topic_template("shop.{aggregate_type}.v1")?;
-    /// # }
-    /// # Ok::<(), pg_outbox::Error>(())
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Error::TableName`].
     pub fn new(table: &str) -> Result<Outbox, Error> {
-        Ok(Outbox::of(&TableName::parse(table)?))
-    }
-
-    fn of(table: &TableName) -> Outbox {
-        let insert = Arc::new(Insert::new(table));
-        Outbox { insert, template: TopicTemplate::default(), sets_template: false }
+        let insert = Arc::new(Insert::new(TableName::parse(table)?));
+        Ok(Outbox { insert, template: TopicTemplate::default(), sets_template: false })
     }
 
     /// The same outbox with other topics: a fixed name, or a name with `{aggregate_type}`, `{event_type}` or both.
-    ///
-    /// ```
-    /// use pg_outbox::Outbox;
-    ///
-    /// let outbox = Outbox::default().topic_template("shop.{aggregate_type}.v1")?;
-    /// # Ok::<(), pg_outbox::Error>(())
-    /// ```
     ///
     /// # Errors
     ///
@@ -95,19 +87,6 @@ impl Outbox {
     /// Treat an error as an alert, at least if only the templates differ. The relay alone determines the topics. While the
     /// template is being changed, an application that refuses to start would cause an outage.
     ///
-    /// ```no_run
-    /// # #[cfg(feature = "tokio-postgres")] mod example {
-    /// # async fn example(client: &tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let outbox = pg_outbox::Outbox::new("app.outbox")?.topic_template("shop.{aggregate_type}.v1")?;
-    /// match outbox.check(client).await {
-    ///     Ok(pg_outbox::RelayTopics::Recorded { template }) => println!("the relay publishes to {template}"),
-    ///     Ok(unknown) => println!("the topics were not compared: {unknown}"),
-    ///     Err(error) => eprintln!("alert: {error}"), // start anyway
-    /// }
-    /// # Ok(()) }
-    /// # }
-    /// ```
-    ///
     /// It needs one or two round trips, outside of a transaction, and no privileges except those for inserting events.
     ///
     /// # Errors
@@ -115,27 +94,15 @@ impl Outbox {
     /// [`CheckError::Differences`] with every difference, or [`CheckError::Postgres`].
     pub async fn check(&self, client: impl OutboxClient) -> Result<RelayTopics, CheckError> {
         let template = self.sets_template.then_some(&self.template);
-        agreement::check(self.insert.name(), template, client).await
+        agreement::check(&self.insert.table, template, client).await
     }
 
     /// Inserts an event in the transaction: an [`Event`], or a reference to an [`OutboxEvent`](crate::OutboxEvent). It is
     /// published only if the transaction commits.
     ///
     /// This needs one round trip. The first call needs another one, to learn the type of the payload column. All drivers except
-    /// tokio-postgres and postgres prepare the statement on each connection, which needs another one too; deadpool-postgres
-    /// learns the type from it. If you drop the future, roll back, because the event may be in the transaction.
-    ///
-    /// ```no_run
-    /// # #[cfg(feature = "tokio-postgres")] mod example {
-    /// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
-    /// use pg_outbox::{Event, Outbox};
-    ///
-    /// let outbox = Outbox::new("app.outbox")?;
-    /// let id = outbox.enqueue(tx, Event::new("order", 42, "OrderPlaced").bytes("{}")).await?;
-    /// println!("consumers receive the event with the ID {id}");
-    /// # Ok(()) }
-    /// # }
-    /// ```
+    /// tokio-postgres and postgres prepare a statement when a connection first uses it, which needs another one too. If you drop
+    /// the future, roll back, because the event may be in the transaction.
     ///
     /// # Errors
     ///
@@ -156,24 +123,7 @@ impl Outbox {
     /// several types, create each with [`Event::of`].
     ///
     /// Round trips are the same as for [`Outbox::enqueue`], or none without events. The events are sent in one message, which
-    /// PostgreSQL limits to 1 GB. Split larger batches.
-    ///
-    /// ```no_run
-    /// # #[cfg(feature = "tokio-postgres")] mod example {
-    /// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
-    /// use pg_outbox::{Event, Outbox};
-    ///
-    /// let outbox = Outbox::new("app.outbox")?;
-    /// let events = (1..=3).map(|item| Event::new("order", 42, "ItemPacked").bytes(item.to_string()));
-    /// let ids = outbox.enqueue_many(tx, events).await?;
-    /// assert_eq!(ids.len(), 3);
-    /// # Ok(()) }
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// See [`Outbox::enqueue`].
+    /// PostgreSQL limits to 1 GB. Split larger batches. The errors are the same too.
     pub async fn enqueue_many(
         &self,
         transaction: impl OutboxTransaction,
@@ -188,57 +138,29 @@ impl Outbox {
 
     /// The table as in SQL.
     #[cfg(feature = "testing")]
-    pub(crate) fn table(&self) -> &str {
-        self.insert.table()
+    pub(crate) fn table(&self) -> &TableName {
+        &self.insert.table
     }
 
     async fn insert(&self, transaction: impl OutboxTransaction, events: &mut [Event]) -> Result<(), Error> {
         #[cfg(feature = "opentelemetry")]
         crate::trace_context::add(events);
         check(events, &self.template)?;
-        let stored = transaction.insert(&self.insert, events).await?;
+        let stored = self.insert.run(transaction, events).await?;
         let given = events.len() as u64;
         if stored != given {
-            return Err(Error::NotStored { table: self.insert.table().to_owned(), given, stored });
+            return Err(Error::NotStored { table: self.insert.table.to_string(), given, stored });
         }
         Ok(())
     }
 }
 
 /// Inserts an event into the default [`Outbox`]: see [`Outbox::enqueue`].
-///
-/// ```no_run
-/// # #[cfg(feature = "tokio-postgres")] mod example {
-/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
-/// use pg_outbox::Event;
-///
-/// pg_outbox::enqueue(tx, Event::new("order", 42, "OrderPlaced").bytes("{}")).await?;
-/// # Ok(()) }
-/// # }
-/// ```
-///
-/// # Errors
-///
-/// See [`Outbox::enqueue`].
 pub async fn enqueue(transaction: impl OutboxTransaction, event: impl IntoEvent) -> Result<EventId, Error> {
     DEFAULT.enqueue(transaction, event).await
 }
 
 /// Inserts many events into the default [`Outbox`]: see [`Outbox::enqueue_many`].
-///
-/// ```no_run
-/// # #[cfg(feature = "tokio-postgres")] mod example {
-/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
-/// use pg_outbox::Event;
-///
-/// pg_outbox::enqueue_many(tx, [1, 2].map(|order| Event::new("order", order, "OrderPlaced").bytes("{}"))).await?;
-/// # Ok(()) }
-/// # }
-/// ```
-///
-/// # Errors
-///
-/// See [`Outbox::enqueue_many`].
 pub async fn enqueue_many(
     transaction: impl OutboxTransaction,
     events: impl IntoIterator<Item = impl IntoEvent>,

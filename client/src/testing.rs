@@ -6,7 +6,7 @@
 //! ```no_run
 //! # #[cfg(all(feature = "tokio-postgres", feature = "derive"))] mod example {
 //! # async fn pay_order(_: &tokio_postgres::Transaction<'_>, order_id: i64) {}
-//! use pg_outbox::testing::{self, Filter};
+//! use pg_outbox::testing::{self, Enqueued, Filter};
 //!
 //! #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize, pg_outbox::OutboxEvent)]
 //! #[outbox(aggregate = "order", key = "order_id")]
@@ -19,7 +19,14 @@
 //!     pay_order(&tx, 42).await;
 //!     assert_eq!(testing::enqueued::<OrderPaid>(&tx).await?, [OrderPaid { order_id: 42 }]);
 //!     testing::refute_enqueued(&tx, Filter::event("order", "OrderCancelled").key(42)).await?;
-//!     tx.rollback().await.unwrap();
+//!     let event = testing::assert_enqueued(&tx, Filter::of::<OrderPaid>()).await?;
+//!     assert_eq!((event.event::<OrderPaid>()?.order_id, &event.json()?["order_id"]), (42, &42.into()));
+//!     let all: Vec<Enqueued> = testing::find(&tx, Filter::new()).await?;
+//!     assert_eq!(all, [event]);
+//!     tx.commit().await.unwrap();
+//!     for event in testing::drain(&*client, Filter::new().aggregate_type("order").keys([42, 43])).await? {
+//!         println!("the consumer receives {event}");
+//!     }
 //!     Ok(())
 //! }
 //! # }
@@ -35,13 +42,10 @@ mod filter;
 pub use enqueued::{Enqueued, Error};
 pub use filter::Filter;
 
-use enqueued::Row;
-
 use serde::de::DeserializeOwned;
 
-use crate::call::{Answer, DatabaseError};
 use crate::driver::{OutboxClient, OutboxTransaction};
-use crate::error::PostgresError;
+use crate::statement::Answer;
 use crate::typed::OutboxEvent;
 
 /// How many events a failed assertion lists.
@@ -50,19 +54,6 @@ const LISTED_MAX: usize = 20;
 /// The events of this type that the transaction has enqueued into the default outbox, in the order of their IDs.
 ///
 /// To look at another outbox, or only at some keys, use [`find`]. See the [module](self) for an example.
-///
-/// ```no_run
-/// # #[cfg(feature = "tokio-postgres")] mod example {
-/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
-/// # #[cfg(feature = "derive")] {
-/// # #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize, pg_outbox::OutboxEvent)]
-/// # #[outbox(aggregate = "order", key = "order_id")]
-/// # struct OrderPaid { order_id: i64 }
-/// assert_eq!(pg_outbox::testing::enqueued::<OrderPaid>(tx).await?, [OrderPaid { order_id: 42 }]);
-/// # }
-/// # Ok(()) }
-/// # }
-/// ```
 ///
 /// # Errors
 ///
@@ -75,42 +66,11 @@ pub async fn enqueued<E: OutboxEvent + DeserializeOwned>(
 }
 
 /// The events that the filter selects, in the order of their IDs.
-///
-/// ```no_run
-/// # #[cfg(feature = "tokio-postgres")] mod example {
-/// use pg_outbox::testing::{self, Filter};
-///
-/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), testing::Error> {
-/// let events = testing::find(tx, Filter::new().keys([1, 2])).await?;
-/// let types: Vec<_> = events.iter().map(|event| event.event_type.as_str()).collect();
-/// assert_eq!(types, ["OrderPlaced", "OrderPlaced", "OrderPaid"]);
-/// # Ok(()) }
-/// # }
-/// ```
-///
-/// # Errors
-///
-/// [`Error`].
 pub async fn find(transaction: impl OutboxTransaction, filter: Filter) -> Result<Vec<Enqueued>, Error> {
     Ok(look(transaction, &filter).await?.selected)
 }
 
 /// The only event that the filter selects.
-///
-/// ```no_run
-/// # #[cfg(feature = "tokio-postgres")] mod example {
-/// use pg_outbox::testing::{self, Filter};
-///
-/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), testing::Error> {
-/// let event = testing::assert_enqueued(tx, Filter::event("order", "OrderPlaced").key(42)).await?;
-/// assert_eq!(event.json()?["cents"], 1200);
-/// # Ok(()) }
-/// # }
-/// ```
-///
-/// # Errors
-///
-/// [`Error`].
 ///
 /// # Panics
 ///
@@ -127,20 +87,6 @@ pub async fn assert_enqueued(transaction: impl OutboxTransaction, filter: Filter
 
 /// Asserts that the filter selects no event.
 ///
-/// ```no_run
-/// # #[cfg(feature = "tokio-postgres")] mod example {
-/// use pg_outbox::testing::{self, Filter};
-///
-/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), testing::Error> {
-/// testing::refute_enqueued(tx, Filter::event("order", "OrderCancelled")).await?;
-/// # Ok(()) }
-/// # }
-/// ```
-///
-/// # Errors
-///
-/// [`Error`].
-///
 /// # Panics
 ///
 /// If there is one. The message lists the events of the transaction.
@@ -152,27 +98,10 @@ pub async fn refute_enqueued(transaction: impl OutboxTransaction, filter: Filter
 }
 
 /// Removes the unsent committed events that the filter selects from the outbox, and returns them in the order of their IDs.
-///
-/// ```no_run
-/// # #[cfg(feature = "tokio-postgres")] mod example {
-/// use pg_outbox::testing::{self, Filter};
-///
-/// # async fn consume(_: testing::Enqueued) {}
-/// # async fn example(client: &tokio_postgres::Client) -> Result<(), testing::Error> {
-/// for event in testing::drain(client, Filter::new().key(42)).await? {
-///     consume(event).await;
-/// }
-/// # Ok(()) }
-/// # }
-/// ```
-///
-/// # Errors
-///
-/// [`Error`].
 pub async fn drain(mut client: impl OutboxClient, filter: Filter) -> Result<Vec<Enqueued>, Error> {
-    let (call, arguments) = filter.drain();
-    let answers = client.call(&call, &arguments.as_arguments()).await;
-    Ok(read(answers)?.selected)
+    let keys = filter.key_texts();
+    let (statement, arguments) = filter.drain(keys.as_deref());
+    Ok(read(client.call(&statement, &arguments).await?)?.selected)
 }
 
 /// The events of an outbox that a test may look at.
@@ -182,19 +111,19 @@ struct Seen {
 }
 
 async fn look(transaction: impl OutboxTransaction, filter: &Filter) -> Result<Seen, Error> {
-    let (call, arguments) = filter.select();
-    read(transaction.call(&call, &arguments.as_arguments()).await)
+    let keys = filter.key_texts();
+    let (statement, arguments) = filter.select(keys.as_deref());
+    read(transaction.call(&statement, &arguments).await?)
 }
 
-fn read(answers: Result<Vec<Answer>, PostgresError>) -> Result<Seen, Error> {
-    let answers = answers.map_err(|error| DatabaseError::new("outbox", error))?;
+fn read(rows: Vec<Answer>) -> Result<Seen, Error> {
     let mut seen = Seen { selected: Vec::new(), all: Vec::new() };
-    for mut answer in answers {
-        let is_selected = answer.flag();
-        let row = Row::from_answer(answer);
-        seen.all.push(row.to_string());
+    for mut row in rows {
+        let is_selected = row.flag();
+        let (description, event) = Enqueued::read(row);
+        seen.all.push(description);
         if is_selected {
-            seen.selected.push(row.parse()?);
+            seen.selected.push(event?);
         }
     }
     Ok(seen)

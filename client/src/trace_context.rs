@@ -42,15 +42,6 @@ fn current() -> Option<SpanContext> {
     valid(Context::current())
 }
 
-/// Keeps the current trace for work in another task.
-#[cfg(feature = "tower")]
-pub fn in_current<F: Future>(work: F) -> impl Future<Output = F::Output> {
-    let work = opentelemetry::context::FutureExt::with_current_context(work);
-    #[cfg(feature = "tracing")]
-    let work = tracing::Instrument::in_current_span(work);
-    work
-}
-
 fn traceparent(span: &SpanContext) -> String {
     format!("00-{:032x}-{:016x}-{:02x}", span.trace_id(), span.span_id(), span.trace_flags())
 }

@@ -18,9 +18,8 @@ use crate::event::{Event, Payload};
 ///     cents: i64,
 /// }
 ///
-/// assert_eq!(OrderPaid::AGGREGATE_TYPE, "order");
-/// assert_eq!(OrderPaid::EVENT_TYPE, "OrderPaid");
-/// assert_eq!(OrderPaid { order_id: 42, cents: 1200 }.aggregate_id(), "42");
+/// let paid = OrderPaid { order_id: 42, cents: 1200 };
+/// assert_eq!((OrderPaid::AGGREGATE_TYPE, OrderPaid::EVENT_TYPE, paid.aggregate_id()), ("order", "OrderPaid", "42".into()));
 /// # }
 /// ```
 ///
@@ -72,42 +71,12 @@ pub trait OutboxEvent: Serialize {
     fn aggregate_id(&self) -> String;
 }
 
-impl Event {
-    /// Creates a complete event with a new [`EventId`](crate::EventId) from a typed one. Use it to add headers or to set the
-    /// ID.
-    ///
-    /// ```
-    /// # #[cfg(feature = "derive")] {
-    /// # #[derive(serde::Serialize, pg_outbox::OutboxEvent)]
-    /// # #[outbox(aggregate = "order", key = "order_id")]
-    /// # struct OrderPaid { order_id: i64 }
-    /// let event = pg_outbox::Event::of(&OrderPaid { order_id: 42 })?.header("source", "shop");
-    /// # }
-    /// # Ok::<(), pg_outbox::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Json`] if the value cannot be serialized.
-    pub fn of<E: OutboxEvent + ?Sized>(event: &E) -> Result<Event, Error> {
-        Event::new(E::AGGREGATE_TYPE, event.aggregate_id(), E::EVENT_TYPE).json(event)
-    }
-}
-
 /// What [`enqueue`](crate::enqueue) accepts: an [`Event`], or a reference to an [`OutboxEvent`]. The trait is sealed.
 ///
-/// ```no_run
-/// # #[cfg(all(feature = "tokio-postgres", feature = "derive"))] mod example {
-/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), pg_outbox::Error> {
-/// # #[derive(serde::Serialize, pg_outbox::OutboxEvent)]
-/// # #[outbox(aggregate = "order", key = "order_id")]
-/// # struct OrderPaid { order_id: i64 }
-/// use pg_outbox::Event;
+/// ```
+/// fn accepts(_: impl pg_outbox::IntoEvent) {}
 ///
-/// pg_outbox::enqueue(tx, &OrderPaid { order_id: 42 }).await?;
-/// pg_outbox::enqueue(tx, Event::new("order", 42, "OrderPaid").tombstone()).await?;
-/// # Ok(()) }
-/// # }
+/// accepts(pg_outbox::Event::new("order", 42, "OrderPaid").tombstone());
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an event that can be enqueued",

@@ -1,7 +1,116 @@
-//! sea-orm. The supported versions have the same source, which is compiled once for each: `version_1.rs` and `version_2.rs` name
-//! the crate that the other files of this folder use, and contain what differs.
+//! sea-orm, which uses sqlx: its rows and most of its errors are those of a version of sqlx.
+
+use super::{Answers, Changes, Driver, OutboxClient, OutboxTransaction};
+use crate::error::{Details, DriverError, PostgresError, WithoutSqlstate};
+use crate::statement::{Argument, Statement};
+
+/// sqlx caches prepared statements per connection.
+macro_rules! driver {
+    ($connection:ty, $is_in_transaction:literal) => {
+        impl Driver for &$connection {
+            fn is_in_transaction(&mut self) -> Result<bool, PostgresError> {
+                Ok($is_in_transaction)
+            }
+
+            async fn rows(&mut self, statement: &Statement, arguments: &[Argument<'_>]) -> Answers {
+                rows(*self, statement, arguments).await
+            }
+
+            async fn execute(&mut self, sql: &str, arguments: &[Argument<'_>]) -> Changes {
+                execute(*self, sql, arguments).await
+            }
+        }
+    };
+}
+
+macro_rules! version {
+    ($sea_orm:ident, $sqlx:ident, $query_all:ident, $execute:ident) => {
+        mod $sea_orm {
+            use ::$sea_orm::sea_query::ArrayType;
+            use ::$sea_orm::{ConnAcquireErr, DbBackend, DbErr, RuntimeErr, Value};
+            use ::$sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction};
+
+            use super::*;
+            use crate::driver::sqlx::$sqlx::answer;
+
+            impl OutboxTransaction for &DatabaseTransaction {}
+            impl OutboxClient for &DatabaseConnection {}
+            driver!(DatabaseTransaction, true);
+            driver!(DatabaseConnection, false);
+
+            async fn rows(
+                connection: &impl ConnectionTrait,
+                statement: &Statement,
+                arguments: &[Argument<'_>],
+            ) -> Answers {
+                let rows = connection.$query_all(bound(connection, statement.sql(), arguments)?).await?;
+                let rows = rows.iter().map(|row| {
+                    let row = row
+                        .try_as_pg_row()
+                        .ok_or_else(|| DbErr::Custom("the row is not a PostgreSQL row".to_owned()))?;
+                    Ok(answer(statement, row)?)
+                });
+                rows.collect()
+            }
+
+            async fn execute(
+                connection: &impl ConnectionTrait,
+                sql: &str,
+                arguments: &[Argument<'_>],
+            ) -> Changes {
+                Ok(connection.$execute(bound(connection, sql, arguments)?).await?.rows_affected())
+            }
+
+            /// Checks the database, because the types of sea-orm do not distinguish databases.
+            fn bound(
+                connection: &impl ConnectionTrait,
+                sql: &str,
+                arguments: &[Argument<'_>],
+            ) -> Result<::$sea_orm::Statement, PostgresError> {
+                let backend = connection.get_database_backend();
+                if backend != DbBackend::Postgres {
+                    let message = "the sea-orm connection is not a PostgreSQL connection";
+                    return Err(PostgresError::detected("0A000", message));
+                }
+                Ok(::$sea_orm::Statement::from_sql_and_values(backend, sql, arguments.iter().map(value)))
+            }
+
+            fn value(argument: &Argument<'_>) -> Value {
+                let array = |kind, values| Value::Array(kind, Some(Box::new(values)));
+                match *argument {
+                    Argument::Text(text) => Value::from(text),
+                    Argument::Texts(texts) => {
+                        array(ArrayType::String, texts.iter().copied().map(Value::from).collect())
+                    }
+                    Argument::Bytes(bytes) => Value::from(bytes.map(<[u8]>::to_vec)),
+                    Argument::ByteStrings(byte_strings) => {
+                        array(ArrayType::Bytes, byte_strings.iter().copied().map(Value::from).collect())
+                    }
+                    Argument::Flags(flags) => {
+                        array(ArrayType::Bool, flags.iter().copied().map(Value::from).collect())
+                    }
+                    Argument::Seconds(seconds) => Value::from(seconds),
+                    Argument::Number(number) => Value::from(number),
+                }
+            }
+
+            impl DriverError for DbErr {
+                fn details(&self) -> Details {
+                    let without_sqlstate = match self {
+                        DbErr::Conn(RuntimeErr::SqlxError(inner))
+                        | DbErr::Exec(RuntimeErr::SqlxError(inner))
+                        | DbErr::Query(RuntimeErr::SqlxError(inner)) => return inner.details(),
+                        DbErr::ConnectionAcquire(ConnAcquireErr::Timeout) => WithoutSqlstate::NoConnection,
+                        _ => WithoutSqlstate::Rejected,
+                    };
+                    Details { sqlstate: None, message: self.to_string(), constraint: None, without_sqlstate }
+                }
+            }
+        }
+    };
+}
 
 #[cfg(feature = "sea-orm-1")]
-mod version_1;
+version!(sea_orm_1, version_08, query_all, execute);
 #[cfg(feature = "sea-orm-2")]
-mod version_2;
+version!(sea_orm, version_09, query_all_raw, execute_raw);

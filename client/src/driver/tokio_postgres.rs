@@ -1,103 +1,39 @@
-#[cfg(feature = "idempotency")]
-mod phase;
+use std::error::Error as StdError;
+use std::io;
 
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error as PgError, Row as PgRow, Transaction};
+use tokio_postgres::{Client, Error, Row, Transaction};
 
-use super::{Caller, OutboxClient};
-use super::{Driver, OutboxTransaction, failure};
-use crate::call::{Answer, Argument, Call, Column, Kind};
-use crate::columns::{Columns, Row};
-use crate::error::{Error, PostgresError};
-use crate::event::Event;
-use crate::insert::{Insert, PayloadKind};
-
-/// The position of the payload in the parameters of each statement.
-const PAYLOAD_PARAMETER: usize = 4;
-
-impl OutboxTransaction for &Transaction<'_> {}
+use super::{Answers, Changes, Driver, OutboxClient, OutboxTransaction};
+use crate::error::{Details, DriverError, PostgresError, WithoutSqlstate};
+use crate::statement::{Argument, Column, Kind, Statement};
 
 /// tokio-postgres does not cache prepared statements, and preparing one per call would double the round trips. So statements
-/// are sent with their types. The first call learns the type of the payload column.
-impl Driver for &Transaction<'_> {
-    async fn insert(self, insert: &Insert, events: &[Event]) -> Result<u64, Error> {
-        let payload = match insert.known_payload() {
-            Some(payload) => payload,
-            None => {
-                let statement =
-                    self.prepare(insert.one()).await.map_err(|error| failure(insert, error.into()))?;
-                insert.learn_payload(payload_type(statement.params()))?
+/// are sent with the types of their parameters.
+macro_rules! typed {
+    ($connection:ty, $is_in_transaction:literal) => {
+        impl Driver for &$connection {
+            fn is_in_transaction(&mut self) -> Result<bool, PostgresError> {
+                Ok($is_in_transaction)
             }
-        };
-        let inserted = match events {
-            [event] => {
-                let row = Row::of(event);
-                execute(self, insert.one(), row.parameters(), one_types(payload)).await
+
+            async fn rows(&mut self, statement: &Statement, arguments: &[Argument<'_>]) -> Answers {
+                answers(statement, &self.query_typed(statement.sql(), &typed(arguments)).await?)
             }
-            _ => {
-                let columns = Columns::of(events);
-                execute(self, insert.many(payload), columns.parameters(), many_types(payload)).await
+
+            async fn execute(&mut self, sql: &str, arguments: &[Argument<'_>]) -> Changes {
+                Ok(self.execute_typed(sql, &typed(arguments)).await?)
             }
-        };
-        inserted.map_err(|error| {
-            if is_stale(&error) {
-                insert.forget_payload();
-            }
-            failure(insert, error.into())
-        })
-    }
-
-    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
-        Ok(answers(call, &self.query_typed(call.sql(), &typed(arguments)).await?)?)
-    }
-}
-
-/// The type of the payload parameter of the prepared statement that inserts one event.
-pub(super) fn payload_type(parameters: &[Type]) -> &str {
-    parameters.get(PAYLOAD_PARAMETER).map_or("unknown", Type::name)
-}
-
-/// Whether the type of the payload column has changed since the statement was created.
-pub(super) fn is_stale(error: &PgError) -> bool {
-    error.code() == Some(&SqlState::DATATYPE_MISMATCH)
-}
-
-async fn execute(
-    transaction: &Transaction<'_>,
-    statement: &str,
-    parameters: [&(dyn ToSql + Sync); 6],
-    types: [Type; 6],
-) -> Result<u64, PgError> {
-    let mut types = types.into_iter();
-    let typed = parameters.map(|parameter| (parameter, types.next().expect("as many types as parameters")));
-    transaction.execute_typed(statement, &typed).await
-}
-
-pub(super) fn one_types(payload: PayloadKind) -> [Type; 6] {
-    let payload = match payload {
-        PayloadKind::Json => Type::JSON,
-        PayloadKind::Bytea => Type::BYTEA,
+        }
     };
-    [Type::UUID, Type::TEXT, Type::TEXT, Type::TEXT, payload, Type::JSONB]
 }
 
-pub(super) fn many_types(payload: PayloadKind) -> [Type; 6] {
-    let payload = match payload {
-        PayloadKind::Json => Type::JSON_ARRAY,
-        PayloadKind::Bytea => Type::BYTEA_ARRAY,
-    };
-    [Type::UUID_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, payload, Type::JSONB_ARRAY]
-}
+typed!(Transaction<'_>, true);
+typed!(Client, false);
 
+impl OutboxTransaction for &Transaction<'_> {}
 impl OutboxClient for &Client {}
-
-impl Caller for &Client {
-    async fn call(&mut self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
-        Ok(answers(call, &self.query_typed(call.sql(), &typed(arguments)).await?)?)
-    }
-}
 
 /// The arguments with their types, so that the statement need not be prepared.
 pub(super) fn typed<'a>(arguments: &'a [Argument<'_>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
@@ -115,13 +51,9 @@ pub(super) fn typed<'a>(arguments: &'a [Argument<'_>]) -> Vec<(&'a (dyn ToSql + 
     typed.collect()
 }
 
-pub(super) fn answers(call: &Call, rows: &[PgRow]) -> Result<Vec<Answer>, PgError> {
-    rows.iter().map(|row| answer(call, row)).collect()
-}
-
-fn answer(call: &Call, row: &PgRow) -> Result<Answer, PgError> {
-    let column = |(index, kind): (usize, &Kind)| {
-        Ok(match kind {
+pub(super) fn answers(statement: &Statement, rows: &[Row]) -> Answers {
+    let column = |row: &Row, index, kind| {
+        Ok::<_, Error>(match kind {
             Kind::Text => Column::Text(row.try_get(index)?),
             Kind::Bytes => Column::Bytes(row.try_get(index)?),
             Kind::Flag => Column::Flag(row.try_get(index)?),
@@ -130,5 +62,28 @@ fn answer(call: &Call, row: &PgRow) -> Result<Answer, PgError> {
             Kind::Number => Column::Number(row.try_get(index)?),
         })
     };
-    Ok(Answer::new(call.columns().iter().enumerate().map(column).collect::<Result<_, _>>()?))
+    let answer = |row| statement.answer(|index, kind| column(row, index, kind));
+    Ok(rows.iter().map(answer).collect::<Result<_, _>>()?)
+}
+
+impl DriverError for Error {
+    fn details(&self) -> Details {
+        let message = match (self.as_db_error(), self.source()) {
+            (Some(answer), _) => answer.message().to_owned(),
+            (None, Some(source)) => format!("{self}: {source}"),
+            (None, None) => self.to_string(),
+        };
+        let is_io = <dyn StdError>::is::<io::Error>;
+        let is_lost = self.is_closed() || self.source().is_some_and(is_io);
+        Details {
+            sqlstate: self.code().map(SqlState::code).map(str::to_owned),
+            message,
+            constraint: self.as_db_error().and_then(|answer| answer.constraint()).map(str::to_owned),
+            without_sqlstate: if is_lost {
+                WithoutSqlstate::ConnectionLost
+            } else {
+                WithoutSqlstate::Rejected
+            },
+        }
+    }
 }

@@ -6,23 +6,18 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::{DeserializeOwned, Error as _};
 use thiserror::Error as ThisError;
 
-use crate::call::{Answer, DatabaseError};
+use crate::error::PostgresError;
 use crate::event::HeaderValue;
 use crate::event_id::{EventId, ParseEventIdError};
+use crate::statement::Answer;
 use crate::typed::OutboxEvent;
 
 /// An event in the outbox, as it will be published. Display shows its type and key: `OrderPaid of order 42`.
 ///
-/// ```no_run
-/// # #[cfg(feature = "tokio-postgres")] mod example {
-/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
-/// use pg_outbox::testing::{self, Filter};
-///
-/// let event = testing::assert_enqueued(tx, Filter::event("order", "OrderPlaced")).await?;
-/// assert_eq!(event.aggregate_id, "42");
-/// assert_eq!(event.headers.get("source").map(String::as_str), Some("shop"));
-/// # Ok(()) }
-/// # }
+/// ```
+/// fn has_source(event: &pg_outbox::testing::Enqueued) -> bool {
+///     event.headers.get("source").map(String::as_str) == Some("shop")
+/// }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enqueued {
@@ -47,11 +42,8 @@ pub struct Enqueued {
 /// ```
 /// use pg_outbox::testing::Error;
 ///
-/// fn explain(error: &Error) -> String {
-///     match error {
-///         Error::OtherType { expected, found } => format!("{found} is not {expected}"),
-///         other => other.to_string(),
-///     }
+/// fn is_of_another_type(error: &Error) -> bool {
+///     matches!(error, Error::OtherType { .. })
 /// }
 /// ```
 #[derive(Debug, ThisError)]
@@ -59,7 +51,7 @@ pub struct Enqueued {
 pub enum Error {
     /// PostgreSQL rejected the call or is unavailable.
     #[error(transparent)]
-    Database(#[from] DatabaseError),
+    Postgres(#[from] PostgresError),
     /// The headers or the payload are not JSON, or not the JSON of the expected type, or a header is not valid base64.
     #[error("the headers or the payload of an event are not the expected JSON")]
     Json(#[from] serde_json::Error),
@@ -79,12 +71,6 @@ pub enum Error {
 impl Enqueued {
     /// The payload as JSON; `Null` for a tombstone.
     ///
-    /// ```no_run
-    /// # fn example(event: &pg_outbox::testing::Enqueued) -> Result<(), pg_outbox::testing::Error> {
-    /// assert_eq!(event.json()?["cents"], 1200);
-    /// # Ok(()) }
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Error::Json`].
@@ -94,18 +80,6 @@ impl Enqueued {
     }
 
     /// The typed event.
-    ///
-    /// ```no_run
-    /// # #[cfg(feature = "derive")] mod example {
-    /// # #[derive(serde::Serialize, serde::Deserialize, pg_outbox::OutboxEvent)]
-    /// # #[outbox(aggregate = "order", key = "order_id")]
-    /// # struct OrderPaid { order_id: i64 }
-    /// # fn example(event: &pg_outbox::testing::Enqueued) -> Result<(), pg_outbox::testing::Error> {
-    /// let event: OrderPaid = event.event()?;
-    /// assert_eq!(event.order_id, 42);
-    /// # Ok(()) }
-    /// # }
-    /// ```
     ///
     /// # Errors
     ///
@@ -117,6 +91,28 @@ impl Enqueued {
         }
         Ok(serde_json::from_slice(self.payload.as_deref().unwrap_or(b"null"))?)
     }
+
+    /// The event of a row, with its description. A row that the filter does not select may be malformed.
+    pub(super) fn read(mut row: Answer) -> (String, Result<Enqueued, Error>) {
+        let mut text = || row.text().unwrap_or_default();
+        let (event_id, aggregate_type, aggregate_id, event_type) = (text(), text(), text(), text());
+        let (headers, payload) = (row.text(), row.bytes());
+        let description = format!("{event_type} of {aggregate_type} {aggregate_id}");
+        let parse = || {
+            let (headers, binary_headers) = parse_headers(headers.as_deref())?;
+            let event_id = event_id.parse()?;
+            Ok(Enqueued {
+                event_id,
+                aggregate_type,
+                aggregate_id,
+                event_type,
+                headers,
+                binary_headers,
+                payload,
+            })
+        };
+        (description, parse())
+    }
 }
 
 impl fmt::Display for Enqueued {
@@ -125,68 +121,21 @@ impl fmt::Display for Enqueued {
     }
 }
 
-/// A row of the outbox as the server returns it. A row that the filter does not select may be malformed.
-pub(super) struct Row {
-    event_id: String,
-    aggregate_type: String,
-    aggregate_id: String,
-    event_type: String,
-    headers: Option<String>,
-    payload: Option<Vec<u8>>,
-}
+type Headers = (BTreeMap<String, String>, BTreeMap<String, Vec<u8>>);
 
-impl Row {
-    pub(super) fn from_answer(mut answer: Answer) -> Row {
-        let mut text = || answer.text().unwrap_or_default();
-        let (event_id, aggregate_type, aggregate_id, event_type) = (text(), text(), text(), text());
-        let headers = answer.text();
-        let is_bytea = answer.text().as_deref() == Some("bytea");
-        let payload = answer.text().map(|text| if is_bytea { parse_hex(&text) } else { text.into_bytes() });
-        Row { event_id, aggregate_type, aggregate_id, event_type, headers, payload }
-    }
-
-    pub(super) fn parse(self) -> Result<Enqueued, Error> {
-        let Row { event_id, aggregate_type, aggregate_id, event_type, headers, payload } = self;
-        // JSON null counts as no headers.
-        let all: Option<BTreeMap<String, HeaderValue>> =
-            headers.map_or(Ok(None), |headers| serde_json::from_str(&headers))?;
-        let (mut headers, mut binary_headers) = (BTreeMap::new(), BTreeMap::new());
-        for (name, value) in all.unwrap_or_default() {
-            match value {
-                HeaderValue::Text(text) => drop(headers.insert(name, text)),
-                HeaderValue::Binary { base64 } => {
-                    // As for the relay, white space does not matter.
-                    let digits: String = base64.split_ascii_whitespace().collect();
-                    let bytes = STANDARD.decode(digits).map_err(serde_json::Error::custom)?;
-                    binary_headers.insert(name, bytes);
-                }
+/// JSON null counts as no headers.
+fn parse_headers(json: Option<&str>) -> Result<Headers, Error> {
+    let all: Option<BTreeMap<String, HeaderValue>> = json.map_or(Ok(None), serde_json::from_str)?;
+    let (mut texts, mut binary) = Headers::default();
+    for (name, value) in all.unwrap_or_default() {
+        match value {
+            HeaderValue::Text(text) => drop(texts.insert(name, text)),
+            HeaderValue::Binary { base64 } => {
+                // As for the relay, white space does not matter.
+                let digits: String = base64.split_ascii_whitespace().collect();
+                drop(binary.insert(name, STANDARD.decode(digits).map_err(serde_json::Error::custom)?));
             }
         }
-        let event_id = event_id.parse()?;
-        Ok(Enqueued { event_id, aggregate_type, aggregate_id, event_type, headers, binary_headers, payload })
     }
-}
-
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} {}", self.event_type, self.aggregate_type, self.aggregate_id)
-    }
-}
-
-/// Parses the text form of bytea, such as `\x00ff`.
-fn parse_hex(text: &str) -> Vec<u8> {
-    let digits = text.strip_prefix("\\x").unwrap_or(text).as_bytes();
-    let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0) as u8;
-    digits.chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hex_is_parsed() {
-        assert_eq!(parse_hex("\\x00ff7a"), [0, 255, b'z']);
-        assert_eq!(parse_hex("\\x"), [0; 0]);
-    }
+    Ok((texts, binary))
 }

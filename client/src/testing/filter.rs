@@ -1,12 +1,12 @@
 use std::fmt;
 
-use crate::call::{Argument, Call, Kind};
 use crate::outbox::Outbox;
+use crate::statement::{Argument, Kind, Statement};
 use crate::typed::OutboxEvent;
 
 /// Whether the filter selects the event, then the columns of an event.
 const COLUMNS: &[Kind] =
-    &[Kind::Flag, Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Text];
+    &[Kind::Flag, Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Bytes];
 
 /// True for rows that this transaction has inserted. Its savepoints have transaction IDs of their own, which follow its ID.
 /// PostgreSQL reports the transaction IDs of an open transaction as in progress. The rows of other open transactions are not
@@ -22,12 +22,11 @@ const IS_OWN: &str = "
 /// A filter without conditions selects every event that the transaction has inserted into the default outbox.
 ///
 /// ```
-/// # #[cfg(feature = "tokio-postgres")] {
-/// use pg_outbox::testing::Filter;
+/// use pg_outbox::{Outbox, testing::Filter};
 ///
-/// let placed = Filter::event("order", "OrderPlaced").key(42);
-/// let of_two_orders = Filter::new().keys([42, 43]);
-/// # }
+/// let placed = Filter::event("order", "OrderPlaced").key(42).outbox(&Outbox::new("app.outbox")?);
+/// let of_two_orders = Filter::new().aggregate_type("order").keys([42, 43]).with_committed();
+/// # Ok::<(), pg_outbox::Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 #[must_use = "a filter does nothing until it is passed to a function of this module"]
@@ -41,19 +40,11 @@ pub struct Filter {
 
 impl Filter {
     /// Selects every event.
-    ///
-    /// ```
-    /// let all = pg_outbox::testing::Filter::new();
-    /// ```
     pub fn new() -> Filter {
         Filter::default()
     }
 
     /// Selects events of an aggregate type and an event type.
-    ///
-    /// ```
-    /// let placed = pg_outbox::testing::Filter::event("order", "OrderPlaced");
-    /// ```
     pub fn event(aggregate_type: impl Into<String>, event_type: impl Into<String>) -> Filter {
         Filter {
             aggregate_type: Some(aggregate_type.into()),
@@ -63,82 +54,45 @@ impl Filter {
     }
 
     /// Selects events of a typed event's aggregate type and event type.
-    ///
-    /// ```
-    /// # #[cfg(all(feature = "tokio-postgres", feature = "derive"))] {
-    /// # #[derive(serde::Serialize, pg_outbox::OutboxEvent)]
-    /// # #[outbox(aggregate = "order", key = "order_id")]
-    /// # struct OrderPaid { order_id: i64 }
-    /// let paid = pg_outbox::testing::Filter::of::<OrderPaid>().key(42);
-    /// # }
-    /// ```
     pub fn of<E: OutboxEvent>() -> Filter {
         Filter::event(E::AGGREGATE_TYPE, E::EVENT_TYPE)
     }
 
     /// Selects events of this aggregate type.
-    ///
-    /// ```
-    /// let of_orders = pg_outbox::testing::Filter::new().aggregate_type("order");
-    /// ```
     pub fn aggregate_type(self, aggregate_type: impl Into<String>) -> Filter {
         Filter { aggregate_type: Some(aggregate_type.into()), ..self }
     }
 
     /// Selects events with this key (the aggregate ID). If you call it again, events with any of the keys are selected.
-    ///
-    /// ```
-    /// let of_one_order = pg_outbox::testing::Filter::new().key(42);
-    /// ```
     pub fn key(self, key: impl fmt::Display) -> Filter {
         self.keys([key])
     }
 
     /// Selects events with any of these keys, in addition to those of earlier calls. If there are no keys at all, nothing is
     /// selected.
-    ///
-    /// ```
-    /// let of_two_orders = pg_outbox::testing::Filter::new().keys([42, 43]);
-    /// ```
     pub fn keys(mut self, keys: impl IntoIterator<Item = impl fmt::Display>) -> Filter {
         self.keys.get_or_insert_default().extend(keys.into_iter().map(|key| key.to_string()));
         self
     }
 
     /// Looks at an outbox other than the default one.
-    ///
-    /// ```
-    /// # #[cfg(feature = "tokio-postgres")] {
-    /// use pg_outbox::{Outbox, testing::Filter};
-    ///
-    /// let outbox = Outbox::new("app.outbox")?;
-    /// let placed = Filter::event("order", "OrderPlaced").outbox(&outbox);
-    /// # }
-    /// # Ok::<(), pg_outbox::Error>(())
-    /// ```
     pub fn outbox(self, outbox: &Outbox) -> Filter {
         Filter { outbox: outbox.clone(), ..self }
     }
 
     /// Also looks at unsent events that other transactions have committed. Select keys that no other test uses.
-    ///
-    /// ```no_run
-    /// # #[cfg(feature = "tokio-postgres")] mod example {
-    /// use pg_outbox::testing::{self, Filter};
-    ///
-    /// # async fn example(tx: &tokio_postgres::Transaction<'_>, order_id: i64) -> Result<(), testing::Error> {
-    /// let placed = Filter::event("order", "OrderPlaced").key(order_id).with_committed();
-    /// testing::assert_enqueued(tx, placed).await?;
-    /// # Ok(()) }
-    /// # }
-    /// ```
     pub fn with_committed(self) -> Filter {
         Filter { with_committed: true, ..self }
     }
 
+    /// The keys, as the argument of a statement.
+    pub(super) fn key_texts(&self) -> Option<Vec<&str>> {
+        self.keys.as_ref().map(|keys| keys.iter().map(String::as_str).collect())
+    }
+
     /// Reads all events that the test looks at, and whether the filter selects them. A failed assertion lists all of them.
-    pub(super) fn select(&self) -> (Call, Values<'_>) {
-        let (condition, values) = self.condition();
+    pub(super) fn select<'a>(&'a self, keys: Option<&'a [&'a str]>) -> (Statement, Vec<Argument<'a>>) {
+        let (condition, arguments) = self.condition(keys);
         let scope = if self.with_committed { "true" } else { IS_OWN };
         let table = self.outbox.table();
         let events = format!(
@@ -147,63 +101,45 @@ impl Filter {
                   (SELECT pg_current_xact_id_if_assigned()::text::bigint) AS own (xid)
              WHERE sent_at IS NULL AND {scope}"
         );
-        (call(&events), values)
+        (statement(&events), arguments)
     }
 
     /// Deletes and reads the selected events.
-    pub(super) fn drain(&self) -> (Call, Values<'_>) {
-        let (condition, values) = self.condition();
+    pub(super) fn drain<'a>(&'a self, keys: Option<&'a [&'a str]>) -> (Statement, Vec<Argument<'a>>) {
+        let (condition, arguments) = self.condition(keys);
         let table = self.outbox.table();
         let events = format!(
             "DELETE FROM {table} AS event WHERE sent_at IS NULL AND {condition}
              RETURNING true AS is_selected, event.*"
         );
-        (call(&events), values)
+        (statement(&events), arguments)
     }
 
-    fn condition(&self) -> (String, Values<'_>) {
-        let keys = self.keys.as_ref().map(|keys| keys.iter().map(String::as_str).collect());
-        let values = Values {
-            aggregate_type: self.aggregate_type.as_deref(),
-            event_type: self.event_type.as_deref(),
-            keys,
-        };
-        let mut conditions = vec!["true".to_owned()];
-        for (is_set, test) in [
-            (values.aggregate_type.is_some(), "aggregate_type = $?"),
-            (values.event_type.is_some(), "event_type = $?"),
-            (values.keys.is_some(), "aggregate_id = ANY ($?)"),
+    fn condition<'a>(&'a self, keys: Option<&'a [&'a str]>) -> (String, Vec<Argument<'a>>) {
+        let (mut condition, mut arguments) = ("(true".to_owned(), Vec::new());
+        for (column, argument) in [
+            ("aggregate_type =", self.aggregate_type.as_deref().map(Argument::Text)),
+            ("event_type =", self.event_type.as_deref().map(Argument::Text)),
+            ("aggregate_id = ANY", keys.map(Argument::Texts)),
         ] {
-            if is_set {
-                conditions.push(test.replace('?', &conditions.len().to_string()));
+            arguments.extend(argument);
+            if argument.is_some() {
+                condition += &format!(" AND {column} (${})", arguments.len());
             }
         }
-        (format!("({})", conditions.join(" AND ")), values)
+        (condition + ")", arguments)
     }
 }
 
-/// The arguments of a statement, in their order.
-pub(super) struct Values<'a> {
-    aggregate_type: Option<&'a str>,
-    event_type: Option<&'a str>,
-    keys: Option<Vec<&'a str>>,
-}
-
-impl Values<'_> {
-    pub(super) fn as_arguments(&self) -> Vec<Argument<'_>> {
-        let texts = [self.aggregate_type, self.event_type].into_iter().flatten().map(Argument::Text);
-        texts.chain(self.keys.as_deref().map(Argument::Texts)).collect()
-    }
-}
-
-fn call(events: &str) -> Call {
+fn statement(events: &str) -> Statement {
     let sql = format!(
         "WITH event AS ({events})
          SELECT is_selected, event_id::text, aggregate_type, aggregate_id, event_type, headers::text,
-                pg_typeof(payload)::text, payload::text
+                CASE WHEN pg_typeof(payload) = 'bytea'::regtype THEN decode(substr(payload::text, 3), 'hex')
+                     ELSE convert_to(payload::text, 'UTF8') END
          FROM event ORDER BY id"
     );
-    Call::statement(sql, COLUMNS)
+    Statement::new(sql, COLUMNS)
 }
 
 impl fmt::Display for Filter {
@@ -241,9 +177,10 @@ mod tests {
     #[test]
     fn each_parameter_occurs_once_and_in_order() {
         let filter = Filter::new().aggregate_type("order").key(1);
-        let (condition, values) = filter.condition();
-        assert_eq!(condition, "(true AND aggregate_type = $1 AND aggregate_id = ANY ($2))");
-        assert_eq!(values.as_arguments().len(), 2);
-        assert_eq!(Filter::new().condition().0, "(true)");
+        let keys = filter.key_texts();
+        let (condition, arguments) = filter.condition(keys.as_deref());
+        assert_eq!(condition, "(true AND aggregate_type = ($1) AND aggregate_id = ANY ($2))");
+        assert_eq!(arguments.len(), 2);
+        assert_eq!(Filter::new().condition(None).0, "(true)");
     }
 }

@@ -7,51 +7,33 @@
 mod agreement;
 mod drivers;
 mod errors;
-mod idempotency;
-mod inbox;
-mod once;
 mod outbox;
-mod phases;
 mod proxy;
 mod round_trips;
 mod testing;
 mod transaction_only;
 mod typed;
-mod version;
 
 #[path = "../integration/database.rs"]
 #[allow(dead_code)] // shared with other test binaries
 mod database;
-#[path = "../modules/database.rs"]
-#[allow(dead_code)] // shared with other test binaries
-mod modules;
 
 /// Defines a test for each function of the suite, for one driver.
 macro_rules! contract {
     ($connection:ty) => {
-        in_turn! { asynchronous, $connection }
-        tests! { asynchronous, $connection,
-            errors {
-                a_deadlock_can_be_retried
-            }
-            inbox {
-                the_second_of_two_waits_and_is_a_duplicate_if_the_first_commits
-                the_second_of_two_waits_and_is_first_if_the_first_rolls_back
-            }
-        }
+        suite! { asynchronous, $connection }
     };
 }
 
-/// The same for a synchronous driver. One thread cannot wait for itself, so tests in which calls wait for each other are left out.
-#[cfg(feature = "_blocking")]
+/// The same for a synchronous driver.
+#[cfg(any(feature = "diesel", feature = "postgres"))]
 macro_rules! synchronous_contract {
     ($connection:ty) => {
-        in_turn! { synchronous, $connection }
+        suite! { synchronous, $connection }
     };
 }
 
-/// Tests in which no call waits for another one.
-macro_rules! in_turn {
+macro_rules! suite {
     ($kind:ident, $connection:ty) => {
         tests! { $kind, $connection,
             outbox {
@@ -88,38 +70,11 @@ macro_rules! in_turn {
                 a_table_that_drops_rows_is_an_error
                 errors_do_not_print_the_payload
                 the_error_names_a_violated_constraint
-                a_serialization_failure_can_be_retried
-                a_lock_timeout_can_be_retried
-                statements_after_an_error_are_not_retried
-                a_lost_connection_leaves_the_outcome_unknown
-            }
-            inbox {
-                an_event_is_first_once
-                a_rollback_removes_the_mark
-                a_batch_returns_receipts_in_the_order_of_its_input
-                invalid_ids_are_rejected_and_the_transaction_stays_usable
-                the_error_for_a_missing_inbox_names_the_migrate_command
-            }
-            once {
-                a_key_is_claimed_once_and_a_rollback_releases_it
-                an_expired_key_can_be_claimed_again
-            }
-            version {
-                an_update_from_an_old_version_is_a_conflict
             }
             testing {
                 an_enqueued_event_is_found_and_drained_after_its_commit
                 a_filter_looks_at_types_and_keys
                 committed_events_of_other_tests_do_not_disturb
-            }
-            idempotency {
-                a_request_is_started_then_in_progress_then_replayed
-                a_different_request_with_the_same_key_is_a_mismatch
-                a_late_finish_rolls_back_the_business_change
-                a_retry_can_begin_after_a_release
-                a_retry_resumes_after_the_last_phase
-                a_phase_after_a_takeover_fails
-                an_abandoned_request_is_taken_over_once
             }
             round_trips {
                 each_prepared_call_is_one_round_trip
@@ -143,7 +98,7 @@ macro_rules! asynchronous {
     };
 }
 
-#[cfg(feature = "_blocking")]
+#[cfg(any(feature = "diesel", feature = "postgres"))]
 macro_rules! synchronous {
     ($connection:ty, $subject:ident, $test:ident) => {
         #[test]

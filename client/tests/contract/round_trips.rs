@@ -1,51 +1,30 @@
-use std::time::Duration;
-
 use pg_outbox::Event;
-use pg_outbox::idempotency::{Begun, Fingerprint, Key, Request, Response, Scope};
 
 use crate::database::Database;
 use crate::drivers::{Connection, Tx};
-use crate::proxy;
-use crate::{database, modules};
+use crate::{database, proxy};
 
 fn event() -> Event {
     Event::new("order", 1, "E").bytes("{}").header("h", "1")
 }
 
 pub async fn each_prepared_call_is_one_round_trip<C: Connection>() {
-    let (db, modules) = (Database::new().await, modules::Database::new().await);
+    let db = Database::new().await;
     let (url, requests) = proxy::start(&database::url()).await;
     let mut connection = C::connect(&url).await;
     for is_first in [true, false] {
         // The first call of each kind also prepares its statement and reads the column type.
-        let expect = |most: usize, what: &str| {
+        let expect = |what: &str| {
             let taken = requests.take();
-            assert!(is_first || (1..=most).contains(&taken), "{what}: {taken} round trips");
+            assert!(is_first || taken == 1, "{what}: {taken} round trips");
         };
-        let scope = Scope::new("POST", "/payments", is_first).unwrap();
-        let request = Request::new(scope, Key::new("k").unwrap(), Fingerprint::bytes(b""));
-        requests.take();
-        let Begun::Started(guard) = modules.idempotency.begin(connection.client(), &request).await.unwrap()
-        else {
-            panic!("the key is new")
-        };
-        expect(if C::IS_PINGED_BY_ITS_POOL { 2 } else { 1 }, "begin");
         let mut tx = connection.begin().await;
         requests.take();
         db.outbox.enqueue(tx.tx(), event()).await.unwrap();
-        expect(1, "enqueue");
+        expect("enqueue");
         db.outbox.enqueue_many(tx.tx(), [event(), event(), event()]).await.unwrap();
-        expect(1, "enqueue_many");
-        let _ = modules.inbox.receive(tx.tx(), "a", is_first).await.unwrap();
-        expect(1, "receive");
-        modules.inbox.receive_many(tx.tx(), "a", 0..500).await.unwrap();
-        expect(1, "receive_many");
-        let _ = modules.once.claim(tx.tx(), "job", Duration::from_secs(1)).await.unwrap();
-        expect(1, "claim");
-        guard.finish(tx.tx(), &Response::new(200)).await.unwrap();
-        expect(1, "finish");
+        expect("enqueue_many");
         tx.commit().await;
     }
     db.clean_up().await;
-    modules.clean_up().await;
 }

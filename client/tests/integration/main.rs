@@ -9,6 +9,7 @@ mod enqueue_many;
 mod payload;
 mod refusals;
 mod round_trips;
+mod testing;
 #[cfg(feature = "opentelemetry")]
 mod trace;
 mod transaction_only;

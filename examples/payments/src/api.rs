@@ -12,9 +12,9 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
-use pg_outbox::InvalidText;
-use pg_outbox::idempotency::{Idempotency, Scope};
-use pg_outbox::tower::{Held, IdempotencyLayer};
+use pg_idempotency::InvalidText;
+use pg_idempotency::idempotency::{Idempotency, Scope};
+use pg_idempotency::tower::{Held, IdempotencyLayer};
 use tokio::net::TcpListener;
 
 use crate::completer;

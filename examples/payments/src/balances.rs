@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use deadpool_postgres::{Pool, Transaction};
+use pg_idempotency::inbox::{self, Receipt};
+use pg_idempotency::retry::{Classify, Failure, Policy, Verdict};
 use pg_outbox::PostgresError;
-use pg_outbox::inbox::{self, Receipt};
-use pg_outbox::retry::{Classify, Failure, Policy, Verdict};
 use thiserror::Error;
 
 use crate::consumer::GROUP;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pg_outbox::retry::{Classify, Failure, Policy, Verdict};
+use pg_idempotency::retry::{Classify, Failure, Policy, Verdict};
 use thiserror::Error;
 
 use crate::provider::{Charge, ChargeRequest};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use pg_outbox::retry::{Classify, Failure, Policy, Verdict};
+use pg_idempotency::retry::{Classify, Failure, Policy, Verdict};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pg_outbox::idempotency::{Guard, Idempotency};
+use pg_idempotency::idempotency::{Guard, Idempotency};
 
 use crate::database::connection;
 use crate::pay::Shop;

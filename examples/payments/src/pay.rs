@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool};
-use pg_outbox::idempotency::{self, Guard, PhaseError, Response};
-use pg_outbox::retry::Failure;
+use pg_idempotency::idempotency::{self, Guard, PhaseError, Response};
+use pg_idempotency::retry::Failure;
 use pg_outbox::{Event, Outbox, PostgresError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

@@ -19,6 +19,7 @@ const PLACES: [&str; 11] = [
     "src",
     "crates",
     "client/src",
+    "idempotency/src",
     "bench/src",
     "demo/src",
 ];

@@ -1,12 +1,11 @@
 use deadpool_postgres::{Client, Manager, Pool, Transaction};
-use pg_outbox::idempotency::{Guard, PhaseError};
 use pg_outbox::{OutboxClient, OutboxTransaction};
 use tokio_postgres::{Error, NoTls};
 
 use super::Tx;
 
 /// The only connection of a pool.
-pub struct Connection(Client);
+pub struct Connection(pub Client);
 
 impl super::Connection for Connection {
     type Tx<'c> = Transaction<'c>;
@@ -23,11 +22,6 @@ impl super::Connection for Connection {
 
     fn client(&mut self) -> impl OutboxClient {
         &self.0
-    }
-
-    async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<Error>> {
-        let work = async |tx: &Transaction<'_>| tx.query_one(sql, &[]).await?.try_get(0);
-        guard.phase(&mut self.0, name, work).await
     }
 }
 

@@ -1,8 +1,6 @@
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::result::Error;
-use diesel::sql_types::BigInt;
-use diesel::{PgConnection, QueryableByName, RunQueryDsl};
-use pg_outbox::idempotency::{Guard, PhaseError};
+use diesel::{PgConnection, RunQueryDsl};
 use pg_outbox::{OutboxClient, OutboxTransaction};
 
 use super::{Connection, Tx};
@@ -23,17 +21,6 @@ impl Connection for PgConnection {
 
     fn client(&mut self) -> impl OutboxClient {
         self
-    }
-
-    async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<Error>> {
-        #[derive(QueryableByName)]
-        struct Row {
-            #[diesel(sql_type = BigInt)]
-            id: i64,
-        }
-        guard.phase_blocking(self, name, |connection| {
-            diesel::sql_query(sql).get_result::<Row>(connection).map(|row| row.id)
-        })
     }
 }
 

@@ -1,4 +1,3 @@
-use pg_outbox::idempotency::{Guard, PhaseError};
 use pg_outbox::{OutboxClient, OutboxTransaction};
 use postgres::{Client, Error, NoTls, Transaction};
 
@@ -18,10 +17,6 @@ impl Connection for Client {
 
     fn client(&mut self) -> impl OutboxClient {
         self
-    }
-
-    async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<Error>> {
-        guard.phase_blocking(self, name, |tx| tx.query_one(sql, &[])?.try_get(0))
     }
 }
 

@@ -1,6 +1,6 @@
 //! sea-orm, whose versions share `connection.rs`.
 
 #[cfg(feature = "sea-orm-1")]
-mod version_1;
+pub mod version_1;
 #[cfg(feature = "sea-orm-2")]
-mod version_2;
+pub mod version_2;

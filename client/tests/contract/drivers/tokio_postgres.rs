@@ -1,4 +1,3 @@
-use pg_outbox::idempotency::{Guard, PhaseError};
 use pg_outbox::{OutboxClient, OutboxTransaction};
 use tokio_postgres::{Client, Error, NoTls, Transaction};
 
@@ -20,11 +19,6 @@ impl Connection for Client {
 
     fn client(&mut self) -> impl OutboxClient {
         &*self
-    }
-
-    async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<Error>> {
-        let work = async |tx: &Transaction<'_>| tx.query_one(sql, &[]).await?.try_get(0);
-        guard.phase(self, name, work).await
     }
 }
 

@@ -1,35 +1,26 @@
-use pg_outbox::{DatabaseError, Error, Event, inbox};
+use pg_outbox::{Error, Event, testing};
 
 use super::sqlx::{self, Connection, PgConnection, PgPool};
-use crate::{database, modules};
+use crate::database;
 
 fn event() -> Event {
     Event::new("order", 1, "E").tombstone()
 }
 
-async fn assert_nothing_is_stored(
-    db: &database::Database,
-    modules: &modules::Database,
-    connection: &mut PgConnection,
-) {
+async fn assert_nothing_is_stored(db: &database::Database, connection: &mut PgConnection) {
     let refused = db.outbox.enqueue(&mut *connection, event()).await.unwrap_err();
     assert!(matches!(refused, Error::NoTransaction { .. }), "{refused:?}");
     let refused = db.outbox.enqueue_many(&mut *connection, [event(), event()]).await.unwrap_err();
     assert!(matches!(refused, Error::NoTransaction { .. }), "{refused:?}");
-    let refused = modules.inbox.receive(&mut *connection, "a", "e").await.unwrap_err();
-    let inbox::Error::Database(DatabaseError::NoTransaction { source, .. }) = refused else {
-        panic!("{refused:?}")
-    };
-    assert_eq!(source.sqlstate(), Some("25P01"));
 }
 
 #[tokio::test]
 async fn without_an_open_transaction_nothing_is_stored() {
-    let (db, modules) = (database::Database::new().await, modules::Database::new().await);
+    let db = database::Database::new().await;
     let mut connection = PgConnection::connect(&database::url()).await.unwrap();
-    assert_nothing_is_stored(&db, &modules, &mut connection).await;
+    assert_nothing_is_stored(&db, &mut connection).await;
     sqlx::raw_sql("BEGIN").execute(&mut connection).await.unwrap(); // sqlx does not count this as a transaction
-    assert_nothing_is_stored(&db, &modules, &mut connection).await;
+    assert_nothing_is_stored(&db, &mut connection).await;
     sqlx::raw_sql("ROLLBACK").execute(&mut connection).await.unwrap();
 
     for commits in [true, false] {
@@ -40,23 +31,21 @@ async fn without_an_open_transaction_nothing_is_stored() {
         } else {
             tx.rollback().await.unwrap();
         }
-        assert_nothing_is_stored(&db, &modules, &mut connection).await;
+        assert_nothing_is_stored(&db, &mut connection).await;
     }
     let mut tx = connection.begin().await.unwrap();
     db.outbox.enqueue(&mut *tx, event()).await.unwrap();
     drop(tx);
-    assert_nothing_is_stored(&db, &modules, &mut connection).await;
+    assert_nothing_is_stored(&db, &mut connection).await;
     connection.ping().await.unwrap(); // sends the rollback, for which sqlx waits for the next statement
     assert_eq!(db.rows().await.len(), 1);
-    assert_eq!(modules.number("SELECT count(*) FROM {s}.processed_message").await, 0);
     db.clean_up().await;
-    modules.clean_up().await;
 }
 
 /// The constraint is checked by the COMMIT, so PostgreSQL has rolled back when the call fails.
 #[tokio::test]
 async fn after_a_failed_commit_nothing_is_stored() {
-    let (db, modules) = (database::Database::new().await, modules::Database::new().await);
+    let db = database::Database::new().await;
     let mut connection = PgConnection::connect(&database::url()).await.unwrap();
     let mut tx = connection.begin().await.unwrap();
     sqlx::raw_sql(
@@ -67,10 +56,9 @@ async fn after_a_failed_commit_nothing_is_stored() {
     .unwrap();
     db.outbox.enqueue(&mut *tx, event()).await.unwrap();
     tx.commit().await.unwrap_err();
-    assert_nothing_is_stored(&db, &modules, &mut connection).await;
+    assert_nothing_is_stored(&db, &mut connection).await;
     assert_eq!(db.rows().await.len(), 0);
     db.clean_up().await;
-    modules.clean_up().await;
 }
 
 #[tokio::test]
@@ -104,5 +92,21 @@ async fn after_a_failed_nested_begin_nothing_is_stored() {
     tx.commit().await.unwrap();
     connection.ping().await.unwrap();
     assert_eq!(db.rows().await.len(), 0);
+    db.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_savepoint_rolls_back_events_and_a_pool_can_drain() {
+    let db = database::Database::new().await;
+    let pool = PgPool::connect(&database::url()).await.unwrap();
+    let mut tx = pool.begin().await.unwrap();
+    db.outbox.enqueue(&mut tx, Event::new("order", "kept", "E").tombstone()).await.unwrap();
+    let mut savepoint = tx.begin().await.unwrap();
+    db.outbox.enqueue(&mut savepoint, Event::new("order", "undone", "E").tombstone()).await.unwrap();
+    savepoint.rollback().await.unwrap();
+    tx.commit().await.unwrap();
+    let drained = testing::drain(&pool, testing::Filter::new().outbox(&db.outbox)).await.unwrap();
+    assert_eq!(drained.iter().map(|event| &*event.aggregate_id).collect::<Vec<_>>(), ["kept"]);
+    pool.close().await;
     db.clean_up().await;
 }

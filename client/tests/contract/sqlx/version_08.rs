@@ -1,7 +1,5 @@
 use ::sqlx_08 as sqlx;
 
-#[path = "clients.rs"]
-mod clients;
 #[path = "refusals.rs"]
 mod refusals;
 

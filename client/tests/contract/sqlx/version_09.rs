@@ -1,7 +1,5 @@
 use ::sqlx;
 
-#[path = "clients.rs"]
-mod clients;
 #[path = "refusals.rs"]
 mod refusals;
 

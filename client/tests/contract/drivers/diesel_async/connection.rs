@@ -1,7 +1,4 @@
-use diesel::QueryableByName;
 use diesel::result::Error;
-use diesel::sql_types::BigInt;
-use pg_outbox::idempotency::{Guard, PhaseError};
 use pg_outbox::{OutboxClient, OutboxTransaction};
 
 use super::diesel_async::{AnsiTransactionManager, AsyncPgConnection, TransactionManager};
@@ -24,18 +21,6 @@ impl Connection for AsyncPgConnection {
 
     fn client(&mut self) -> impl OutboxClient {
         self
-    }
-
-    async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<Error>> {
-        #[derive(QueryableByName)]
-        struct Row {
-            #[diesel(sql_type = BigInt)]
-            id: i64,
-        }
-        let work = async |connection: &mut AsyncPgConnection| {
-            diesel::sql_query(sql).get_result::<Row>(connection).await.map(|row| row.id)
-        };
-        guard.phase(self, name, work).await
     }
 }
 

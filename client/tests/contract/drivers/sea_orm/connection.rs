@@ -1,9 +1,8 @@
-use pg_outbox::idempotency::{Guard, PhaseError};
 use pg_outbox::{OutboxClient, OutboxTransaction};
 
+use super::execute;
 use super::sea_orm::{ConnectOptions, Database, DatabaseConnection, DatabaseTransaction};
 use super::sea_orm::{DbBackend, DbErr, Statement, TransactionTrait};
-use super::{execute, query_one};
 use crate::drivers::{Connection, Tx};
 
 /// A pool of one connection.
@@ -25,14 +24,6 @@ impl Connection for DatabaseConnection {
 
     fn client(&mut self) -> impl OutboxClient {
         &*self
-    }
-
-    async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<DbErr>> {
-        let work = async |tx: &DatabaseTransaction| {
-            let row = query_one(tx, Statement::from_string(DbBackend::Postgres, sql)).await?;
-            row.unwrap().try_get_by_index(0)
-        };
-        guard.phase(&*self, name, work).await
     }
 }
 

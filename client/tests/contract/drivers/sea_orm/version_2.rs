@@ -9,7 +9,8 @@ async fn execute(connection: &impl ConnectionTrait, statement: Statement) -> Res
     connection.execute_raw(statement).await
 }
 
-async fn query_one(
+#[allow(dead_code)] // for the phases of pg-idempotency
+pub async fn query_one(
     connection: &impl ConnectionTrait,
     statement: Statement,
 ) -> Result<Option<QueryResult>, DbErr> {

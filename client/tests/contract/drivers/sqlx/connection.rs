@@ -1,7 +1,6 @@
-use pg_outbox::idempotency::{Guard, PhaseError};
 use pg_outbox::{OutboxClient, OutboxTransaction};
 
-use super::sqlx::{self, Error, PgConnection, PgPool, PgTransaction};
+use super::sqlx::{self, Error, PgConnection, PgTransaction};
 use super::statement;
 use crate::drivers::{Connection, Tx};
 
@@ -19,15 +18,6 @@ impl Connection for PgConnection {
 
     fn client(&mut self) -> impl OutboxClient {
         self
-    }
-
-    /// Uses a pool, as applications do.
-    async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<Error>> {
-        let pool = PgPool::connect(&crate::database::url()).await.unwrap();
-        let work = async |tx: &mut PgConnection| sqlx::query_scalar(statement(sql)).fetch_one(tx).await;
-        let done = guard.phase(&pool, name, work).await;
-        pool.close().await;
-        done
     }
 }
 
@@ -52,7 +42,7 @@ impl Tx for PgTransaction<'_> {
 }
 
 /// Enqueues through the connection of the transaction, as a function that takes `&mut PgConnection` does.
-pub struct Connected(PgConnection);
+pub struct Connected(pub PgConnection);
 
 pub struct OpenConnection<'c>(PgTransaction<'c>);
 
@@ -70,10 +60,6 @@ impl Connection for Connected {
 
     fn client(&mut self) -> impl OutboxClient {
         &mut self.0
-    }
-
-    async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<Error>> {
-        self.0.phase(guard, name, sql).await
     }
 }
 

@@ -5,6 +5,6 @@ mod connection;
 
 pub use connection::Connected;
 
-fn statement(sql: &str) -> &str {
+pub fn statement(sql: &str) -> &str {
     sql
 }

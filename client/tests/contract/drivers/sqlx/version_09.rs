@@ -5,6 +5,6 @@ mod connection;
 
 pub use connection::Connected;
 
-fn statement(sql: &str) -> sqlx::AssertSqlSafe<&str> {
+pub fn statement(sql: &str) -> sqlx::AssertSqlSafe<&str> {
     sqlx::AssertSqlSafe(sql)
 }

@@ -1,0 +1,100 @@
+//! Phases: a retry resumes after the last one that has committed.
+
+use pg_idempotency::idempotency::{Begun, Error, PhaseError, Response};
+use tokio_postgres::Transaction;
+
+use super::{finish, replayed, request, started};
+use crate::database::{Database, pool};
+
+#[tokio::test]
+async fn a_retry_resumes_after_the_last_phase() {
+    let mut db = Database::new().await;
+    db.run("CREATE TABLE {s}.payment (id bigint GENERATED ALWAYS AS IDENTITY, phase text)").await;
+    let insert = db.sql("INSERT INTO {s}.payment (phase) VALUES ($1) RETURNING id");
+    let record = async |tx: &Transaction<'_>| -> Result<i64, tokio_postgres::Error> {
+        Ok(tx.query_one(&insert, &[&"recorded"]).await?.get(0))
+    };
+    let charge = async |tx: &Transaction<'_>| -> Result<String, tokio_postgres::Error> {
+        tx.query_one(&insert, &[&"charged"]).await?;
+        Ok("charge 7".to_owned())
+    };
+    let mut guard = started(&db.idempotency, &db.client, "k").await;
+    assert_eq!(guard.phase(&mut db.client, "recorded", &record).await.unwrap(), 1);
+    let foreign_key = guard.foreign_key("charge");
+    drop(guard); // the process dies
+    db.expire().await;
+
+    let mut guard = started(&db.idempotency, &db.client, "k").await;
+    assert_eq!((guard.attempts(), guard.recovery_point()), (2, Some("recorded")));
+    assert_eq!(guard.foreign_key("charge"), foreign_key);
+    assert_ne!(guard.foreign_key("refund"), foreign_key);
+    assert_eq!(
+        guard.phase(&mut db.client, "recorded", &record).await.unwrap(),
+        1,
+        "the phase does not run again"
+    );
+    // A failed phase leaves no rows and keeps the recovery point.
+    let failed: Result<i64, _> = guard
+        .phase(&mut db.client, "charged", async |tx: &Transaction<'_>| {
+            tx.query_one(&insert, &[&"half"]).await.unwrap();
+            Err("the provider is unavailable")
+        })
+        .await;
+    assert!(matches!(failed, Err(PhaseError::Work("the provider is unavailable"))), "{failed:?}");
+    assert_eq!(guard.phase(&mut db.client, "charged", &charge).await.unwrap(), "charge 7");
+    drop(guard);
+    db.expire().await;
+
+    let guard = started(&db.idempotency, &db.client, "k").await;
+    assert_eq!((guard.attempts(), guard.recovery_point()), (3, Some("charged")));
+    assert_eq!(guard.kept::<i64>("recorded").unwrap(), Some(1));
+    assert_eq!(guard.kept::<String>("charged").unwrap().as_deref(), Some("charge 7"));
+    assert_eq!(guard.kept::<i64>("sent").unwrap(), None);
+    assert!(matches!(guard.kept::<i64>("charged"), Err(Error::Stored(_))));
+    finish(&guard, &mut db.client, &Response::new(201)).await;
+    assert_eq!(db.number("SELECT count(*) FROM {s}.payment").await, 2);
+    db.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_phase_after_a_takeover_fails_and_a_release_keeps_the_phases() {
+    let mut db = Database::new().await;
+    let mut first = started(&db.idempotency, &db.client, "k").await;
+    let nothing = async |_: &Transaction<'_>| Ok::<(), ()>(());
+    first.phase(&mut db.client, "one", &nothing).await.unwrap();
+    db.expire().await;
+    let second = started(&db.idempotency, &db.client, "k").await;
+    let refused = first.phase(&mut db.client, "two", &nothing).await;
+    assert!(matches!(refused, Err(PhaseError::Idempotency(Error::LockLost))), "{refused:?}");
+    second.release(&db.client).await.unwrap();
+    let third = started(&db.idempotency, &db.client, "k").await;
+    assert_eq!((third.attempts(), third.recovery_point()), (3, Some("one")));
+    db.clean_up().await;
+}
+
+/// Also shows that the future of a phase can be spawned.
+#[tokio::test]
+async fn a_phase_runs_in_a_task_and_with_a_pooled_client() {
+    let db = Database::new().await;
+    let (pool, idempotency) = (pool(1), db.idempotency.clone());
+    let done = tokio::spawn(async move {
+        let mut client = pool.get().await.unwrap();
+        let Begun::Started(mut guard) = idempotency.begin(&client, &request("k")).await.unwrap() else {
+            panic!("the key is new")
+        };
+        let one: i32 = guard
+            .phase(&mut client, "one", async |tx| {
+                tx.query_one("SELECT 1", &[]).await.map(|row| row.get::<_, i32>(0))
+            })
+            .await
+            .unwrap();
+        guard.extend(&client).await.unwrap();
+        let tx = client.transaction().await.unwrap();
+        guard.finish(&tx, &Response::new(200).body("pooled")).await.unwrap();
+        tx.commit().await.unwrap();
+        one
+    });
+    assert_eq!(done.await.unwrap(), 1);
+    assert_eq!(replayed(&db, "k").await.bytes(), b"pooled");
+    db.clean_up().await;
+}
