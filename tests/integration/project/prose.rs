@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Files and folders that are checked.
-const PLACES: [&str; 11] = [
+const PLACES: [&str; 12] = [
     "docs",
     "README.md",
     "ARCHITECTURE.md",
