@@ -1,7 +1,7 @@
 //! Compares records with what was committed: no event lost, none twice, each key in order.
 //!
 //! The checker knows events and keys by number only. Its callers know what was committed and recognize the records:
-//! [`crate::verify`] for measurements, the ledger for the demo.
+//! `verify.rs` for measurements, the ledger for the demo.
 
 use serde::Serialize;
 

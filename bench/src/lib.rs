@@ -8,7 +8,7 @@
 //! (`drain`, `flow`, `steady`) know only a `Subject` and its processes, so that they work for other programs, too.
 //! `usage` reads what processes use, and `verify` compares the records with the committed rows. `plan` lists the parts.
 //!
-//! Two other programs measure for contributors: `outbox-benchmarks` compares the relay with Debezium ([`compare`]), and
+//! Other programs measure for contributors: `outbox-benchmarks` compares the relay with Debezium ([`compare`]), and
 //! `instructions` and the benchmark `per_row` measure the cost of one row without servers ([`per_row`]). The demo uses the
 //! [`checker`] and the [consumer](consume).
 //!
