@@ -7,7 +7,7 @@ use crate::postgres::about::{self, Server};
 use crate::postgres::schema::{self, Leftover};
 use crate::settings::Settings;
 use outbox_relay::config::Config;
-use outbox_relay::postgres::connection::connect::Database;
+use outbox_relay::postgres::connection::pool::Database;
 
 /// The number of connections of the measuring side, in addition to those of writers.
 const CONNECTIONS: usize = 8;

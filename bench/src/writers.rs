@@ -9,7 +9,7 @@ use crate::postgres::load::Shape;
 use crate::postgres::writer::Writer;
 use futures_util::future::try_join_all;
 use outbox_relay::config;
-use outbox_relay::postgres::connection::connect::Database;
+use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::postgres::table::TableName;
 use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::health::stats::Stats;

@@ -2,7 +2,7 @@
 
 use crate::rows::{Headers, rows};
 use crate::{Part, ROWS};
-use outbox_relay::postgres::cycle::event::OutboxRow;
+use outbox_relay::postgres::cycle::row::OutboxRow;
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::rows::acknowledged::{Acknowledged, HoldsSeen};
 use outbox_relay::relay::rows::coverage::Coverage;

@@ -6,7 +6,7 @@ use outbox_relay::config::{self, HeaderTemplate, default_headers};
 use outbox_relay::kafka::cluster::KafkaCluster;
 use outbox_relay::kafka::publishing::producer::KafkaProducer;
 use outbox_relay::kafka::publishing::record;
-use outbox_relay::postgres::cycle::event::OutboxRow;
+use outbox_relay::postgres::cycle::row::OutboxRow;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::partition;
 use outbox_relay::relay::publisher::Producer;

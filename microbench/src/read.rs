@@ -3,7 +3,7 @@
 
 use crate::rows::{Headers, Wire};
 use crate::{Part, ROWS};
-use outbox_relay::postgres::cycle::event::OutboxRow;
+use outbox_relay::postgres::cycle::row::OutboxRow;
 
 /// Reads a batch. The socket is a pipe in memory, and both of its ends are included in the cost.
 pub(super) struct Decode {

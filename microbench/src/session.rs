@@ -3,7 +3,7 @@
 use crate::publish::PARTITIONS;
 use crate::rows::{Headers, rows};
 use crate::{Part, ROWS, runtime};
-use outbox_relay::postgres::cycle::event::OutboxRow;
+use outbox_relay::postgres::cycle::row::OutboxRow;
 use outbox_relay::relay::cycle::session::Session;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::Failure;

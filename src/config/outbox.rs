@@ -2,8 +2,8 @@
 
 use kafka::envelope::EnvelopeOptions;
 use kafka::headers;
-use postgres::schema::check::columns::TopicColumn;
-use postgres::table::Columns;
+use postgres::columns::Columns;
+use postgres::schema::columns::TopicColumn;
 use relay::topic::TopicRules;
 use settings::findings::Problem;
 use settings::reader::Reader;

@@ -13,7 +13,7 @@ use crate::postgres::load::Shape;
 use crate::processes::usage::{Meter, Party, Reading, Usage};
 use outbox_relay::config::{Config, OnSent};
 use outbox_relay::kafka::cluster::KafkaCluster;
-use outbox_relay::postgres::connection::connect::Database;
+use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::postgres::cycle::claim::PostgresOutbox;
 use outbox_relay::postgres::cycle::scout::PostgresScoutQueries;
 use outbox_relay::postgres::cycle::statements::Statements;

@@ -1,7 +1,7 @@
 //! Facts about the server for the report, for finding its processes, and for judging its distance.
 
-use outbox_relay::postgres::connection::connect::Database;
-use outbox_relay::postgres::connection::fault::fault;
+use outbox_relay::postgres::connection::errors::fault;
+use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::relay::failure::Fault;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! What the whole server has written and how many transactions it has ended, for costs per row.
 
-use outbox_relay::postgres::connection::connect::Database;
-use outbox_relay::postgres::connection::fault::fault;
+use outbox_relay::postgres::connection::errors::fault;
+use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::relay::failure::Fault;
 use serde::Serialize;
 use std::time::Instant;

@@ -5,8 +5,8 @@
 //! killed run left behind, and an unrelated one. A later run drops only the second kind.
 
 use deadpool_postgres::Object;
-use outbox_relay::postgres::connection::connect::Database;
-use outbox_relay::postgres::connection::fault::fault;
+use outbox_relay::postgres::connection::errors::fault;
+use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::postgres::schema::migrate::{self, MigrateError};
 use outbox_relay::postgres::table::{TableName, quote_identifier};
 use outbox_relay::relay::failure::Fault;

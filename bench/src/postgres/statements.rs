@@ -1,7 +1,7 @@
 //! What each statement costs, from pg_stat_statements.
 
-use outbox_relay::postgres::connection::connect::Database;
-use outbox_relay::postgres::connection::fault::fault;
+use outbox_relay::postgres::connection::errors::fault;
+use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::postgres::cycle::statements::Statements;
 use outbox_relay::postgres::table::quote_identifier;
 use outbox_relay::relay::failure::Fault;

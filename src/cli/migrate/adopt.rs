@@ -6,7 +6,7 @@ use crate::cli::terminal::output;
 use crate::config::Config;
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
-use postgres::connection::connect::Database;
+use postgres::connection::pool::Database;
 use postgres::connection::pooler;
 use postgres::schema::adopt::{self, AdoptError, Adoption, ExistingRows, Step};
 use postgres::schema::check::check_for;

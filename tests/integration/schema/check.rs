@@ -2,7 +2,9 @@
 //! remedy.
 
 use postgres::access::grants::{relay_grants, writer_grants};
-use postgres::schema::check::{CheckError, PayloadType, SchemaFault, SchemaFaultKind, TopicColumn, check};
+use postgres::payload::PayloadType;
+use postgres::schema::check::{CheckError, SchemaFault, SchemaFaultKind, check};
+use postgres::schema::columns::TopicColumn;
 use postgres::schema::migrate;
 use postgres::table::TableName;
 use tokio_postgres::Client;

@@ -192,3 +192,40 @@ fn errors_name_the_file_and_the_problem() {
         assert!(parts.iter().all(|part| error.contains(part)), "{error}: {parts:?}");
     }
 }
+
+fn built(cached: &CachedConnector) -> Instant {
+    cached.0.lock().unwrap().as_ref().unwrap().built
+}
+
+#[test]
+fn a_connector_is_built_again_only_after_a_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let cached = CachedConnector::default();
+    let mut tls = Tls::new(TlsMode::Prefer);
+    cached.get(&tls).unwrap();
+    let first = built(&cached);
+    cached.get(&tls).unwrap();
+    assert_eq!(built(&cached), first, "nothing has changed");
+    tls.names_host = false;
+    cached.get(&tls).unwrap();
+    let second = built(&cached);
+    assert_ne!(second, first, "a setting has changed");
+    tls.crl_dir = Some(folder.path().to_owned());
+    cached.get(&tls).unwrap();
+    let third = built(&cached);
+    cached.get(&tls).unwrap();
+    assert_ne!(built(&cached), third, "a folder of revocation lists is read at each connect");
+}
+
+#[test]
+fn the_authorities_of_the_system_are_read_again_after_a_while() {
+    let cached = CachedConnector::default();
+    for (mode, again) in [(TlsMode::Require, false), (TlsMode::VerifyFull, true)] {
+        let tls = Tls::new(mode);
+        cached.get(&tls).unwrap();
+        let long_ago = Instant::now().checked_sub(SYSTEM_CACHED_FOR).unwrap();
+        cached.0.lock().unwrap().as_mut().unwrap().built = long_ago;
+        cached.get(&tls).unwrap();
+        assert_eq!(built(&cached) != long_ago, again, "{mode:?}");
+    }
+}
