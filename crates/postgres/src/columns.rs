@@ -21,7 +21,6 @@ pub static COLUMNS: Table = Table {
     is_harmless: |_| false,
 };
 
-/// A column of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Column {
     /// The order within a key.
@@ -36,11 +35,8 @@ pub enum Column {
     EventType,
     /// The value of the record.
     Payload,
-    /// Additional headers of the record.
     Headers,
-    /// When the event was inserted.
     CreatedAt,
-    /// When the event was sent.
     SentAt,
     /// The topic that the event names. The column is optional.
     Topic,

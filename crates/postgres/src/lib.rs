@@ -45,6 +45,7 @@ pub mod schema {
     pub mod adopt;
     pub mod check;
     pub mod columns;
+    pub mod errors;
     pub(crate) mod existing;
     pub mod identity;
     pub(crate) mod indexes;

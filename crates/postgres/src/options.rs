@@ -90,12 +90,10 @@ pub fn is_replaced(given: &Entries, section: &'static str, key: &str) -> bool {
         && (url || (is_command && password) || (!is_command && command))
 }
 
-/// The settings of a connection.
 #[derive(Clone, Debug)]
 pub struct Connection {
     /// For `tokio_postgres`, with the password. Its `ssl_mode` is not used.
     pub config: tokio_postgres::Config,
-    /// For the TLS connector.
     pub tls: Tls,
     /// Which servers get the password.
     pub authentication: Authentication,
@@ -111,15 +109,8 @@ impl Connection {
 /// Why the settings cannot be used for a connection. At start these are findings. Later, a rotated file can cause them.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    /// The file of a secret cannot be read.
     #[error("cannot read {}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The URL cannot be used. The message does not quote it.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("[postgres] url cannot be used: {0}")]
     Invalid(String),
 }

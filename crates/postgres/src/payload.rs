@@ -4,16 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 use tokio_postgres::types::Type;
 
-/// The type of the payload column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadType {
     /// JSON text as the application wrote it.
     Json,
     /// JSON as normalized by PostgreSQL. The binary format starts with a version byte.
     Jsonb,
-    /// Any bytes.
     Bytea,
-    /// Any text.
     Text,
 }
 

@@ -40,33 +40,25 @@ pub struct TableName {
 /// Why a text is not the name of a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableNameError {
-    /// A part is empty.
     #[error("the {0} name is empty. Write `table` or `schema.table`")]
     Empty(&'static str),
-    /// More than a schema and a table.
     #[error(
         "the name has more than two parts. Write `table` or `schema.table`, and quote a part that contains a dot"
     )]
     TooManyParts,
-    /// A character that needs quotes.
     #[error(
         "the character {0:?} needs quotes. Write the name as \"schema\".\"table\", and double each quote in it"
     )]
     NeedsQuotes(char),
-    /// The closing quote is missing.
     #[error("the closing quote is missing")]
     Unterminated,
-    /// Too long for PostgreSQL.
     #[error("the {part} name has {bytes} bytes, but the maximum is {max}")]
     TooLong {
-        /// `schema` or `table`.
         part: &'static str,
-        /// The length.
         bytes: usize,
         /// The maximum length. For a table, it leaves room for derived names.
         max: usize,
     },
-    /// A control character, or `$$`, which would end the body of a function.
     #[error("the {0} name contains a control character or `$$`. Choose another name")]
     Unsupported(&'static str),
 }
@@ -80,7 +72,6 @@ impl TableName {
         Ok(name)
     }
 
-    /// The schema's name, unquoted.
     pub fn schema(&self) -> &str {
         &self.schema
     }
@@ -96,7 +87,6 @@ impl TableName {
         Self { columns, ..self }
     }
 
-    /// The names of its columns.
     pub fn columns(&self) -> &Columns {
         &self.columns
     }

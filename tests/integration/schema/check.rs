@@ -3,8 +3,9 @@
 
 use postgres::access::grants::{relay_grants, writer_grants};
 use postgres::payload::PayloadType;
-use postgres::schema::check::{CheckError, SchemaFault, SchemaFaultKind, check};
+use postgres::schema::check::check;
 use postgres::schema::columns::TopicColumn;
+use postgres::schema::errors::{CheckError, SchemaFault, SchemaFaultKind};
 use postgres::schema::migrate;
 use postgres::table::TableName;
 use tokio_postgres::Client;

@@ -5,7 +5,7 @@
 //! only with the methods of `require_auth`. The guard reads what the server sends until it accepts the relay. If the server
 //! requests another method, reading fails before the client library sees the request, so nothing is sent.
 
-use crate::connection::errors::fault;
+use crate::connection::errors::{Refused, fault};
 use crate::options::{AuthMethod, Authentication, Connection as Settings, Tls, TlsMode};
 use postgres_openssl::{MakeTlsConnector, TlsConnector, TlsStream};
 use rustix::net::sockopt;
@@ -32,11 +32,6 @@ const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 /// Drives the connection until it ends.
 pub(super) type Connection = tokio_postgres::Connection<Empty, Guard>;
-
-/// Why a connection was not opened, or not used. It contains no secret.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Refused(pub(super) String);
 
 /// The servers of the url, and how to connect to them.
 #[derive(Clone)]
@@ -265,7 +260,6 @@ async fn negotiate(mut raw: Raw, tls: TlsConnector, dialer: &Dialer) -> Result<S
     secured.map(Stream::Tls).map_err(|error| Refused(format!("TLS handshake failed: {error}")))
 }
 
-/// A socket.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 pub(super) type Raw = Box<dyn Duplex>;

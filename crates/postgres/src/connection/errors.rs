@@ -1,15 +1,14 @@
 //! Errors of PostgreSQL: turns them into [`Fault`]s with a remedy, and keeps only what may be printed. The table of SQLSTATEs is
 //! [`sqlstates`].
 
-use crate::connection::dial::Refused;
-use crate::connection::exec::note_changed_table;
 use crate::connection::sqlstates;
 use relay::failure::{Fault, FaultKind};
 use relay::reason::NO_ACTION;
 use settings::certificates;
 use std::error::Error;
 use std::future::Future;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 use std::{fmt, io};
 use tokio_postgres::error::SqlState;
 
@@ -30,6 +29,20 @@ pub(crate) async fn answer<T>(
             Err(unavailable(doing, format!("no response within {ANSWER_TIMEOUT:?}. Fix: {fix}")))
         }
     }
+}
+
+/// When a table last changed under a prepared statement, in seconds since 1970; 0 if none has.
+static TABLE_CHANGED: AtomicU64 = AtomicU64::new(0);
+
+/// Notes that a table has changed under a prepared statement.
+fn note_changed_table() {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    TABLE_CHANGED.store(since.as_secs(), Ordering::Relaxed);
+}
+
+/// When that was, in seconds since 1970; 0 if never.
+pub(crate) fn table_changed() -> u64 {
+    TABLE_CHANGED.load(Ordering::Relaxed)
 }
 
 /// A fault for a connection that cannot be opened or was lost.
@@ -115,6 +128,11 @@ impl From<tokio_postgres::Error> for ServerError {
         Self { code: None, message }
     }
 }
+
+/// Why a connection was not opened, or not used. It contains no secret.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Refused(pub(super) String);
 
 /// Whether the relay itself refused the connection.
 fn is_ours(cause: &(dyn Error + 'static)) -> bool {

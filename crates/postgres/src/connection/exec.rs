@@ -8,7 +8,7 @@
 //! the order in which they are first polled, and a statement that is prepared already is found without waiting. So the first poll
 //! sends everything.
 
-use crate::connection::errors::{STATEMENT_TIMEOUT, answer, fault};
+use crate::connection::errors::{STATEMENT_TIMEOUT, answer, fault, table_changed};
 use crate::connection::pool::Database;
 use crate::sql::sql;
 use deadpool_postgres::{Object, Transaction};
@@ -16,8 +16,7 @@ use futures_util::{FutureExt, TryStreamExt, join};
 use relay::failure::Fault;
 use std::borrow::Cow;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, IsolationLevel, Portal, Row, RowStream, Statement};
 
@@ -57,19 +56,10 @@ fn values<'a>(params: Params<'a>) -> Vec<&'a (dyn ToSql + Sync)> {
     params.iter().map(|(value, _)| *value).collect()
 }
 
-/// When a table last changed under a prepared statement, in seconds since 1970; 0 if none has.
-static TABLE_CHANGED: AtomicU64 = AtomicU64::new(0);
-
-/// Notes that a table has changed under a prepared statement.
-pub(crate) fn note_changed_table() {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    TABLE_CHANGED.store(since.as_secs(), Ordering::Relaxed);
-}
-
 /// The text to prepare. A pooler such as PgBouncer keeps the statements of its own connections by their text, even if their
 /// plans are stale and the client reconnects. A comment makes it prepare them again.
 fn prepared_text(sql: &str) -> Cow<'_, str> {
-    match TABLE_CHANGED.load(Ordering::Relaxed) {
+    match table_changed() {
         0 => Cow::Borrowed(sql),
         at => Cow::Owned(format!("{sql} /* {at} */")),
     }
@@ -95,7 +85,6 @@ pub struct ShortTransaction {
 }
 
 impl ShortTransaction {
-    /// For statements that only read.
     pub fn reading(database: Database) -> ShortTransaction {
         ShortTransaction::new(database, "READ ONLY", format!("{}; {PLAIN_NAMES}", plain_settings()))
     }
@@ -107,7 +96,6 @@ impl ShortTransaction {
         ShortTransaction::new(database, "READ ONLY", settings)
     }
 
-    /// For statements that write.
     pub(crate) fn writing(database: Database) -> ShortTransaction {
         ShortTransaction::new(database, "READ WRITE", plain_settings())
     }
@@ -125,12 +113,10 @@ impl ShortTransaction {
         ShortTransaction::new(database, "READ WRITE", settings)
     }
 
-    /// For the reaper.
     pub(crate) fn reaping(database: Database) -> ShortTransaction {
         ShortTransaction::new(database, "READ WRITE", reaper_settings())
     }
 
-    /// For operator actions.
     pub(crate) fn operating(database: Database) -> ShortTransaction {
         ShortTransaction::new(database, "READ WRITE", operator_settings())
     }
@@ -325,7 +311,6 @@ impl<'a> ClaimTransaction<'a> {
         answer(doing, async { self.ready(sql).await?.execute(self.client(), params).await }).await
     }
 
-    /// Runs statements without parameters.
     pub(crate) async fn run(&self, doing: &'static str, sql: &str) -> Result<(), Fault> {
         answer(doing, self.client().batch_execute(sql)).await
     }

@@ -20,30 +20,12 @@ use std::time::{Duration, Instant};
 /// Why the connector cannot be built. Messages never quote the content of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The file cannot be read.
     #[error("the {what} {} cannot be read: {source}", path.display())]
-    Unreadable {
-        /// What the file is for.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The file has the wrong content.
+    Unreadable { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("the {what} {} is invalid: {problem}", path.display())]
-    Unusable {
-        /// What the file is for.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
-    /// Only one of certificate and key is set.
+    Unusable { what: &'static str, path: PathBuf, problem: &'static str },
     #[error("the client certificate and its key must be set together")]
     CertOrKeyMissing,
-    /// OpenSSL itself failed.
     #[error("OpenSSL cannot be set up: {0}")]
     OpenSsl(#[from] ErrorStack),
 }

@@ -3,10 +3,10 @@
 use crate::connection::errors::{answer, fault, unavailable};
 use crate::connection::exec::{ClaimTransaction, FIRST, begin, claim_settings, examine};
 use crate::connection::pool::{Database, Ending, serial};
-use crate::cycle::read::{self, FirstRow, NewRows, READING, Reading, Values};
+use crate::cycle::read::{FirstRow, NewRows, READING, Reading, Values};
 use crate::cycle::row::{OutboxRow, column};
-use crate::cycle::settle;
 use crate::cycle::statements::Statements;
+use crate::cycle::{read, settle};
 use crate::schema::{columns, identity};
 use deadpool_postgres::Object;
 use futures_util::{TryStreamExt, join};
@@ -154,7 +154,6 @@ impl Outbox for PostgresOutbox {
     }
 }
 
-/// An open claim.
 pub struct PostgresClaim<'a> {
     transaction: ClaimTransaction<'a>,
     statements: &'a Statements,
@@ -422,7 +421,6 @@ impl Discard {
         Discard { due: Cell::new(false), ending }
     }
 
-    /// Discards the connection.
     fn set(&self) {
         self.due.set(true);
     }

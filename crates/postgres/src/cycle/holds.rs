@@ -33,7 +33,6 @@ struct Counted {
 }
 
 impl PostgresHolds {
-    /// For this outbox.
     pub fn new(database: Database, statements: Rc<Statements>) -> PostgresHolds {
         PostgresHolds {
             transaction: ShortTransaction::writing(database),

@@ -46,7 +46,6 @@ struct ModuleTable {
     retention: Duration,
 }
 
-/// The reaper of the modules.
 pub struct ModulesReaper {
     transaction: ShortTransaction,
     table: TableName,
@@ -65,7 +64,6 @@ pub struct ModulesReaper {
 pub struct Unfinished {
     /// How many, counted up to 1,000.
     pub requests: i64,
-    /// When the oldest one began.
     pub oldest: Option<SystemTime>,
 }
 

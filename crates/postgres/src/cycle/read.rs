@@ -27,7 +27,6 @@ const CHECKING: &str = "checking an event that may be unreadable";
 /// An open read.
 pub(crate) enum Reading {
     Portal(Portal),
-    /// All rows at once.
     Whole(RowStream),
 }
 

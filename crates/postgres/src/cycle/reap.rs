@@ -48,7 +48,6 @@ pub struct PassStep {
     pub ours: bool,
     /// Rows deleted or counted.
     pub rows: u64,
-    /// Whether there are more pages.
     pub more: bool,
 }
 

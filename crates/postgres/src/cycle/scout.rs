@@ -39,7 +39,6 @@ pub struct PostgresScoutQueries {
 }
 
 impl PostgresScoutQueries {
-    /// For this outbox.
     pub fn new(database: Database, statements: Rc<Statements>, table: String) -> PostgresScoutQueries {
         // READ WRITE, although it only reads, so that a standby rejects it. On a demoted server, the scout would see neither
         // new rows nor writers.

@@ -5,7 +5,8 @@ use crate::columns::Column;
 use crate::connection::exec::{FIRST, plain_settings, reaper_settings};
 use crate::options::OnSent;
 use crate::payload::PayloadType;
-use crate::sql::{self, Script, sql};
+use crate::sql;
+use crate::sql::{Script, sql};
 use crate::table::{TableName, fill, quote_literal};
 use pg_outbox::topic::TopicPart;
 use relay::topic::TopicRules;
@@ -67,9 +68,7 @@ impl Reaping {
 /// The statements of a running relay.
 #[derive(Clone, Debug)]
 pub struct Statements {
-    /// The type of the payload column.
     pub payload: PayloadType,
-    /// Whether settled rows are marked or deleted.
     pub on_sent: OnSent,
     /// The size of the largest record in bytes. The read leaves out the large values of larger rows.
     pub record_bytes_max: i32,
@@ -79,7 +78,6 @@ pub struct Statements {
 }
 
 impl Statements {
-    /// The statements for this outbox.
     pub fn new(
         table: &TableName,
         payload: PayloadType,
@@ -101,7 +99,6 @@ impl Statements {
         Statements { payload, on_sent, record_bytes_max, table: table.clone(), topics, queries }
     }
 
-    /// The outbox table.
     pub(crate) fn table(&self) -> &TableName {
         &self.table
     }
@@ -253,9 +250,7 @@ pub fn reap_sql(table: &TableName) -> String {
 
 /// The reasons for which an unsent row `o` waits, as conditions.
 pub(crate) struct WaitConditions {
-    /// Its topic is held.
     pub(crate) held: String,
-    /// Its key is blocked.
     pub(crate) blocked: String,
     /// Everything, its topic or its key is paused.
     pub(crate) paused: String,

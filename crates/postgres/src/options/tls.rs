@@ -19,19 +19,16 @@ pub struct Tls {
     pub mode: TlsMode,
     /// The trusted certificate authorities; `None` for those of the system.
     pub root_cert: Option<PathBuf>,
-    /// The client's certificate chain.
     pub client_cert: Option<PathBuf>,
     /// The client's key, set if and only if the certificate is set.
     pub client_key: Option<PathBuf>,
     /// The password of the client's key.
     pub key_password: Option<Secret>,
-    /// A file of revocation lists.
     pub crl: Option<PathBuf>,
     /// A folder of revocation lists, named by hash as in OpenSSL.
     pub crl_dir: Option<PathBuf>,
     /// Whether to send the host name to the server (SNI).
     pub names_host: bool,
-    /// The oldest version of TLS.
     pub version_min: TlsVersion,
     /// The newest version of TLS; `None` for the newest of OpenSSL.
     pub version_max: Option<TlsVersion>,
@@ -244,7 +241,6 @@ const ALL: [AuthMethod; 4] =
 /// The methods that a server may use, and the user that must run it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authentication {
-    /// The allowed methods.
     pub methods: Vec<AuthMethod>,
     /// For Unix sockets: the name or number of the user of the server.
     pub peer: Option<String>,

@@ -4,13 +4,13 @@
 //! rest. No step holds a lock that inserts wait for longer than it takes to change the system catalogs.
 
 use crate::columns::Column;
-use crate::connection::errors::ServerError;
-use crate::schema::check::{CheckError, SchemaFault, list};
 use crate::schema::columns::{WANTED, Wanted};
+use crate::schema::errors::{AdoptError, DDL_ATTEMPTS, MigrateError};
 use crate::schema::existing::{Existing, ExistingTable, default_of, is_added, read_existing, refusals};
 use crate::schema::indexes::Pending;
-use crate::schema::migrate::{DDL_ATTEMPTS, DDL_PAUSE, MigrateError};
-use crate::schema::script::{Origin, print_adopted};
+use crate::schema::migrate::DDL_PAUSE;
+use crate::schema::script::{Origin, Texts, print_adopted};
+use crate::schema::series::Series;
 use crate::schema::{indexes, migrate};
 use crate::sql::{body, sql};
 use crate::table::TableName;
@@ -261,7 +261,13 @@ pub async fn apply(
     step: &Step,
 ) -> Result<(), AdoptError> {
     if step.how == How::Migrations {
-        return Ok(migrate::apply_adopted(client, table, adoption.origin).await.map(drop)?);
+        return Ok(migrate::apply_as(
+            client,
+            table,
+            Texts { series: Series::Outbox, origin: adoption.origin },
+        )
+        .await
+        .map(drop)?);
     }
     let mut attempt = 1;
     loop {
@@ -332,42 +338,4 @@ pub fn print(table: &TableName, steps: &[Step]) -> String {
         });
     }
     script
-}
-
-/// Why a table was not adopted, or not completely.
-#[derive(Debug, thiserror::Error)]
-pub enum AdoptError {
-    /// The table cannot be an outbox. Nothing was changed.
-    #[error("{table} cannot be adopted, and nothing was changed:{}", list(faults))]
-    Refused { table: String, faults: Vec<SchemaFault> },
-    /// The table has rows, and it is not known whether they were sent. Nothing was changed.
-    #[error(
-        "{table} has rows, and no column that shows whether they were sent, so nothing was changed. To publish them, add \
-         --existing-rows publish. To treat them as sent, add --existing-rows sent"
-    )]
-    ExistingRows { table: String },
-    /// The migrations or the server failed.
-    #[error(transparent)]
-    Migrate(#[from] MigrateError),
-    /// A step failed.
-    #[error("{table}: cannot {step}: {source}. {remedy}")]
-    Step { table: String, step: String, source: ServerError, remedy: &'static str },
-    /// The table was changed, but is still not an outbox.
-    #[error("{0}")]
-    Check(#[from] CheckError),
-    /// Another transaction has locked the table, so that it cannot be read. Nothing was changed.
-    #[error(
-        "{table} could not be read within 5 s, because another transaction has locked it, so nothing was changed. Run the \
-         command again when the transaction has ended (see pg_stat_activity and pg_blocking_pids())"
-    )]
-    Locked { table: String },
-    /// The table could not be read.
-    #[error("{0}")]
-    Server(ServerError),
-}
-
-impl From<tokio_postgres::Error> for AdoptError {
-    fn from(error: tokio_postgres::Error) -> AdoptError {
-        AdoptError::Server(error.into())
-    }
 }

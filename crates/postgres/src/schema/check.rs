@@ -6,18 +6,17 @@
 
 use crate::access::grants::{CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, for_topic_column, union};
 use crate::columns::Column;
-use crate::connection::errors::ServerError;
 use crate::connection::exec::examine;
 use crate::payload::PayloadType;
 use crate::schema::columns::TopicColumn;
-use crate::schema::migrate::{MigrateError, MigrationState, State};
+use crate::schema::errors::{CheckError, MigrateError, SchemaFault, SchemaFaultKind, list};
 use crate::schema::own::Foreign;
 use crate::schema::relations::Other;
+use crate::schema::series::{MigrationState, State};
 use crate::schema::{columns, indexes, migrate, own, relations, series};
 use crate::sql::{bare, sql};
 use crate::table::TableName;
 use relay::topic::TopicRules;
-use std::fmt;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -26,11 +25,8 @@ use tokio_postgres::types::{ToSql, Type};
 pub struct Facts {
     /// `server_version_num`, such as 180001.
     pub server_version_num: i32,
-    /// The OID of the database.
     pub database_oid: u32,
-    /// The OID of the outbox table.
     pub outbox_oid: u32,
-    /// The type of the payload column.
     pub payload: PayloadType,
     /// Whether the outbox has the optional column `topic`.
     pub has_topic: bool,
@@ -49,7 +45,7 @@ impl Facts {
 
 /// Checks that the schema meets the needs of the relay, in a READ ONLY transaction.
 pub async fn check(client: &Client, table: &TableName, topic: TopicColumn) -> Result<Facts, CheckError> {
-    check_as(client, table, topic, RELAY_PRIVILEGES, By::Relay).await
+    examine(client, check_in(client, table, topic, RELAY_PRIVILEGES, By::Relay)).await
 }
 
 /// What runs on the schema.
@@ -72,20 +68,9 @@ pub async fn check_for(
     topic: TopicColumn,
     privileges: &[Privilege],
 ) -> Result<Facts, CheckError> {
-    check_as(client, table, topic, privileges, By::Command).await
+    examine(client, check_in(client, table, topic, privileges, By::Command)).await
 }
 
-async fn check_as(
-    client: &Client,
-    table: &TableName,
-    topic: TopicColumn,
-    privileges: &[Privilege],
-    by: By,
-) -> Result<Facts, CheckError> {
-    examine(client, check_in(client, table, topic, privileges, by)).await
-}
-
-/// [`check_as`], in a transaction.
 async fn check_in(
     client: &Client,
     table: &TableName,
@@ -348,88 +333,6 @@ fn difference(states: &[MigrationState]) -> Option<String> {
             format!("the schema is newer than outbox-relay {own}, which can still run on {newer}")
         })
     })
-}
-
-/// A fault of the schema.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SchemaFault {
-    /// The kind.
-    pub kind: SchemaFaultKind,
-    /// The server, the table or the column.
-    pub place: String,
-    /// What is wrong.
-    pub problem: String,
-    /// What to do, usually a statement to run.
-    pub remedy: String,
-}
-
-/// The kind of a [`SchemaFault`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SchemaFaultKind {
-    /// The server is too old.
-    Version,
-    /// The server is a standby. After a failover, it may become the primary.
-    Standby,
-    /// The encoding of the database is not UTF8.
-    Encoding,
-    /// The recorded migrations do not match.
-    Migration,
-    /// A migration is pending, so the schema is older than this version. Other faults may be its consequences.
-    Pending,
-    /// A relation is missing or has the wrong kind.
-    Relation,
-    /// A column of the outbox is wrong.
-    Column,
-    /// The pending index is missing or wrong.
-    Index,
-    /// The sequence of the ids is wrong.
-    Sequence,
-    /// The rows of the lane table are wrong.
-    Lanes,
-    /// The version of the holds, or the trigger that raises it, is missing.
-    Holds,
-    /// Row-level security hides rows.
-    RowSecurity,
-    /// A privilege is missing.
-    Grant,
-}
-
-/// Why [`check`] failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CheckError {
-    /// All faults of the schema.
-    #[error("the database cannot be used:{}", list(.0))]
-    Faults(Vec<SchemaFault>),
-    /// The server or the connection failed, so the schema could not be checked.
-    #[error("the schema could not be checked: {0}")]
-    Server(#[from] ServerError),
-}
-
-impl From<tokio_postgres::Error> for CheckError {
-    fn from(error: tokio_postgres::Error) -> Self {
-        Self::Server(error.into())
-    }
-}
-
-impl SchemaFault {
-    pub(crate) fn new(
-        kind: SchemaFaultKind,
-        place: impl fmt::Display,
-        problem: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self { kind, place: place.to_string(), problem: problem.into(), remedy: remedy.into() }
-    }
-}
-
-impl fmt::Display for SchemaFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}. Fix: {}", self.place, self.problem, self.remedy)
-    }
-}
-
-pub(super) fn list(faults: &[SchemaFault]) -> String {
-    faults.iter().map(|fault| format!("\n  {fault}")).collect()
 }
 
 /// The oldest version that is tested.

@@ -2,7 +2,7 @@
 
 use crate::columns::Column;
 use crate::payload::PayloadType;
-use crate::schema::check::{SchemaFault, SchemaFaultKind};
+use crate::schema::errors::{SchemaFault, SchemaFaultKind};
 use crate::sql::{Script, bare, sql};
 use crate::table::{TableName, quote_literal};
 use relay::topic::TopicRules;
@@ -37,7 +37,6 @@ pub(crate) const WANTED: [Wanted; 9] = [
 /// Whether the outbox must have the column `topic`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopicColumn {
-    /// It may be missing.
     Optional,
     /// `[outbox] topic_allow` is set.
     Required,
@@ -77,7 +76,6 @@ pub(crate) struct Found {
     pub(crate) has_default: bool,
     /// By an expression.
     pub(crate) is_generated: bool,
-    /// Whether it is an identity column.
     pub(crate) is_identity: bool,
 }
 

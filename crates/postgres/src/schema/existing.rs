@@ -3,11 +3,11 @@
 
 use crate::columns::Column;
 use crate::connection::exec::{NO_VIEWS, open};
-use crate::schema::adopt::AdoptError;
-use crate::schema::check::{SchemaFault, SchemaFaultKind, foreign_faults, server_faults};
+use crate::schema::check::{foreign_faults, server_faults};
 use crate::schema::columns::{Found, FoundColumns, TEXT, WANTED, Wanted, place};
+use crate::schema::errors::{AdoptError, SchemaFault, SchemaFaultKind};
 use crate::schema::indexes::{IdIndex, Pending, Unidentified};
-use crate::schema::migrate::{MigrationState, State};
+use crate::schema::series::{MigrationState, State};
 use crate::schema::{columns, indexes, migrate, relations};
 use crate::table::{TableName, quote_identifier};
 use tokio_postgres::error::SqlState;

@@ -3,8 +3,8 @@
 //! would read rows slowly, find the wrong rows, or publish rows that it can never record as sent.
 
 use crate::columns::Column;
-use crate::schema::check::{SchemaFault, SchemaFaultKind};
 use crate::schema::columns::place;
+use crate::schema::errors::{SchemaFault, SchemaFaultKind};
 use crate::sql::{bare, sql};
 use crate::table::{TableName, quote_identifier};
 use tokio_postgres::types::{ToSql, Type};
@@ -114,7 +114,6 @@ fn judge_indexes(mut indexes: Vec<Index>, table: &TableName) -> Pending {
 /// The suffix of the name of the index that [`create_id_index`] creates.
 const SUFFIX: &str = "_id_key";
 
-/// The state of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdIndex {
     pub(crate) is_valid: bool,
@@ -253,7 +252,7 @@ fn hazard_fault(row: &Row, table: &TableName) -> SchemaFault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::migrate::MIGRATIONS;
+    use crate::schema::series::MIGRATIONS;
 
     #[test]
     fn the_remedy_creates_the_index_of_the_migration() {

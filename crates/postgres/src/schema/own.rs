@@ -1,21 +1,19 @@
 //! Whether a relation with the name of one of ours is ours. A role that may create tables in the schema could have made it, so
 //! that a view, a trigger, a rule or a default runs code as the role that uses it. So this is checked before the first use.
 
-use crate::sql::{bare, sql};
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, GenericClient, Row};
-
 use crate::connection::exec::ShortTransaction;
-use crate::schema::migrate::MIGRATIONS;
+use crate::schema::series::MIGRATIONS;
+use crate::sql::{bare, sql};
 use crate::table::{TableName, quote_identifier};
 use relay::failure::{Fault, FaultKind};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, GenericClient, Row};
 
 /// A relation or function that has the name of one of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Foreign {
     /// Its name, quoted.
     pub(crate) name: String,
-    /// What is wrong, with the name of the owner.
     pub(crate) problem: String,
     pub(crate) remedy: String,
 }

@@ -1,7 +1,8 @@
 //! Checks that the relations exist, are ordinary tables, show all rows, and that the role has the privileges it needs.
 
 use crate::access::grants::{CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, schema_grant};
-use crate::schema::check::{MIGRATE, SchemaFault, SchemaFaultKind};
+use crate::schema::check::MIGRATE;
+use crate::schema::errors::{SchemaFault, SchemaFaultKind};
 use crate::sql::{bare, sql};
 use crate::table::{TableName, quote_identifier};
 use tokio_postgres::Client;

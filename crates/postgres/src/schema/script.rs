@@ -145,7 +145,7 @@ pub fn debezium(from: &TableName, outbox: &TableName, role: &RelayRole) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::migrate::MIGRATIONS;
+    use crate::schema::series::MIGRATIONS;
     use crate::table::unknown_placeholders;
 
     #[test]

@@ -2,7 +2,7 @@
 //! of migrations.
 
 use crate::connection::exec::{check_settings, open};
-use crate::schema::migrate::{MigrateError, failed};
+use crate::schema::errors::{MigrateError, failed};
 use crate::schema::own;
 use crate::schema::own::Foreign;
 use crate::sql::{bare, sql};
@@ -20,7 +20,6 @@ use tokio_postgres::{Client, GenericClient};
 pub struct Migration {
     /// Its number, from 1 without gaps.
     pub number: i32,
-    /// Its name.
     pub name: &'static str,
     /// Its text, with placeholders for the names.
     pub template: &'static str,
@@ -86,7 +85,6 @@ pub enum Module {
 pub struct UnknownModule(String);
 
 impl Module {
-    /// All modules.
     pub const ALL: [Module; 3] = [Module::Inbox, Module::Idempotency, Module::Once];
 
     /// The name in commands, and of the folder in `sql/`.
@@ -158,7 +156,6 @@ impl Series {
         }
     }
 
-    /// The records table, quoted.
     pub(super) fn record(self, table: &TableName) -> String {
         table.sibling(&self.record_name(table))
     }
@@ -198,25 +195,18 @@ impl Series {
 pub struct MigrationState {
     /// The module that it belongs to; `None` for the outbox.
     pub module: Option<Module>,
-    /// Its number.
     pub number: i32,
-    /// Its name.
     pub name: String,
-    /// Its state.
     pub state: State,
 }
 
-/// The state of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Applied with this text.
     Applied {
-        /// When.
         at: SystemTime,
-        /// The SHA-256 of the text.
         checksum: String,
     },
-    /// Not applied yet.
     Pending,
     /// Applied with a different text.
     ChecksumDiffers {
@@ -417,7 +407,8 @@ impl fmt::Display for Version {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::migrate::{Module, Series};
+    use crate::schema::migrate::Series;
+    use crate::schema::series::Module;
     use crate::table::unknown_placeholders;
     use std::path::{Path, PathBuf};
 

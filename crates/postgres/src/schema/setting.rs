@@ -2,18 +2,16 @@
 //!
 //! There is one row per outbox. If relays disagree, the last one to record its settings wins, and reports what it replaces.
 
+use crate::connection::exec::{Params, ShortTransaction};
+use crate::connection::pool::Database;
 use crate::sql::{Script, sql};
+use crate::table::TableName;
+use relay::failure::{Fault, FaultKind};
 use std::fmt;
 use std::net::IpAddr;
 use std::time::SystemTime;
-
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-
-use crate::connection::exec::{Params, ShortTransaction};
-use crate::connection::pool::Database;
-use crate::table::TableName;
-use relay::failure::{Fault, FaultKind};
 
 const READING: &str = "reading the recorded topic template";
 const RECORDING: &str = "recording the topic template";

@@ -1,9 +1,6 @@
 //! Handshakes with a server whose certificate for `localhost` is signed by a test authority.
 
-use std::fs;
-use std::net::TcpListener;
-use std::thread;
-
+use super::*;
 use openssl::asn1::Asn1Time;
 use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
@@ -12,9 +9,9 @@ use openssl::ssl::{SslAcceptor, SslContextBuilder};
 use openssl::symm::Cipher;
 use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::{X509Builder, X509NameBuilder};
+use std::net::TcpListener;
+use std::{fs, thread};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-
-use super::*;
 
 /// A certificate with its key.
 struct Identity {

@@ -16,7 +16,7 @@ use crate::connection::exec::{Params, ShortTransaction};
 use crate::connection::pool::Database;
 use crate::connection::pooler;
 use crate::options::{OnSent, Postgres};
-use crate::schema::check::SchemaFaultKind;
+use crate::schema::errors::SchemaFaultKind;
 use crate::table::TableName;
 use relay::failure::{Fault, FaultKind};
 use relay::topic::TopicRules;
