@@ -4,17 +4,19 @@ use crate::config::Config;
 use deadpool_postgres::Object;
 use kafka::cluster::KafkaCluster;
 use postgres::access::grants::Privilege;
-use postgres::connection::connect::{Database, connect_within};
-use postgres::connection::fault::ANSWER_TIMEOUT;
+use postgres::connection::errors::ANSWER_TIMEOUT;
 use postgres::connection::password_command;
+use postgres::connection::pool::{Database, connect_within};
 use postgres::cycle::claim::PostgresOutbox;
 use postgres::cycle::holds::PostgresHolds;
 use postgres::cycle::measurements;
+use postgres::cycle::modules::{ModulesReaper, Reapers};
 use postgres::cycle::reap::PostgresReaper;
-use postgres::cycle::reap::modules::{ModulesReaper, Reapers};
 use postgres::cycle::scout::PostgresScoutQueries;
 use postgres::cycle::statements::Statements;
-use postgres::schema::check::{self, CheckError, Facts, SchemaFaultKind};
+use postgres::schema::check;
+use postgres::schema::check::Facts;
+use postgres::schema::errors::{CheckError, SchemaFaultKind};
 use relay::Relay;
 use relay::cycle::worker;
 use relay::failure::{Failure, Fault};
@@ -355,8 +357,7 @@ impl<'a> Start<'a> {
     }
 
     fn holds(&self) -> PostgresHolds {
-        let table = self.config.outbox.table.clone();
-        PostgresHolds::new(self.database.clone(), Rc::clone(&self.statements), table)
+        PostgresHolds::new(self.database.clone(), Rc::clone(&self.statements))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::load::Shape;
 use crate::place::{RECORD_BYTES_MAX, Route};
 use crate::usage::{Meter, Party, Reading, Usage};
 use outbox_relay::config::{Config, OnSent};
-use outbox_relay::postgres::connection::connect::Database;
+use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::postgres::cycle::claim::PostgresOutbox;
 use outbox_relay::postgres::cycle::scout::PostgresScoutQueries;
 use outbox_relay::postgres::cycle::statements::Statements;

@@ -7,8 +7,8 @@
 
 use crate::schema::PREFIX;
 use deadpool_postgres::Object;
-use outbox_relay::postgres::connection::connect::Database;
-use outbox_relay::postgres::connection::fault::fault;
+use outbox_relay::postgres::connection::errors::fault;
+use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::postgres::table::TableName;
 use outbox_relay::relay::failure::Fault;
 use tokio_postgres::types::{ToSql, Type};

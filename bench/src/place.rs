@@ -10,7 +10,7 @@ use crate::settings::Settings;
 use crate::topics::Topics;
 use crate::usage::{Parties, Party};
 use outbox_relay::config::{self, Config};
-use outbox_relay::postgres::connection::connect::Database;
+use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::postgres::cycle::statements::Statements;
 use outbox_relay::postgres::payload::PayloadType;
 use outbox_relay::postgres::table::TableName;

@@ -6,9 +6,10 @@
 
 use crate::BenchError;
 use deadpool_postgres::Object;
-use outbox_relay::postgres::connection::connect::Database;
-use outbox_relay::postgres::connection::fault::fault;
-use outbox_relay::postgres::schema::migrate::{self, MigrateError};
+use outbox_relay::postgres::connection::errors::fault;
+use outbox_relay::postgres::connection::pool::Database;
+use outbox_relay::postgres::schema::errors::MigrateError;
+use outbox_relay::postgres::schema::migrate;
 use outbox_relay::postgres::table::{TableName, quote_identifier};
 use outbox_relay::relay::failure::Fault;
 use tokio_postgres::error::SqlState;

@@ -2,8 +2,8 @@
 //! costs.
 
 use deadpool_postgres::Object;
-use outbox_relay::postgres::connection::connect::Database;
-use outbox_relay::postgres::connection::fault::fault;
+use outbox_relay::postgres::connection::errors::fault;
+use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::postgres::cycle::statements::Statements;
 use outbox_relay::postgres::table::quote_identifier;
 use outbox_relay::relay::failure::Fault;

@@ -22,7 +22,7 @@ use outbox_relay::cli::exit::Failed;
 use outbox_relay::cli::run::Signals;
 use outbox_relay::cli::{block_on, log, panic};
 use outbox_relay::config::{self, Config};
-use outbox_relay::postgres::connection::connect::Database;
+use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::relay::health::stats::Stats;
 use play::Scene;
 use schema::OwnSchema;

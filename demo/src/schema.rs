@@ -4,7 +4,7 @@ use super::verdict::Written;
 use anyhow::{Context, anyhow};
 use deadpool_postgres::Object;
 use outbox_relay::cli::exit::Failed;
-use outbox_relay::postgres::connection::connect::Database;
+use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::postgres::schema::migrate;
 use outbox_relay::postgres::table::TableName;
 use std::collections::HashSet;

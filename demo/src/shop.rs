@@ -5,7 +5,7 @@ use super::order::{Ending, Till};
 use super::schema::{CUSTOMERS, OUTBOX};
 use anyhow::Context;
 use outbox_relay::config;
-use outbox_relay::postgres::connection::connect::Database;
+use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::relay::health::stats::Stats;
 use pg_outbox::Outbox;
 use std::cell::RefCell;

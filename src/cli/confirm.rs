@@ -6,8 +6,8 @@ use super::terminal::output::{self, in_line};
 use super::{ConfigFile, block_on};
 use crate::config::Config;
 use postgres::access::grants::CONFIRM_PRIVILEGES;
-use postgres::connection::connect::Database;
-use postgres::connection::transaction::ShortTransaction;
+use postgres::connection::exec::ShortTransaction;
+use postgres::connection::pool::Database;
 use postgres::schema::identity::{self, Identity};
 use relay::failure::{Fault, FaultKind};
 

@@ -67,7 +67,7 @@ fn after_some(failed: Failed, done: u64) -> Failed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postgres::connection::fault::unavailable;
+    use postgres::connection::errors::unavailable;
 
     #[tokio::test]
     async fn each_batch_continues_after_the_last_id_up_to_the_limit() {

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::supervisor::{self, End, Ready, StartError, Until};
 use clap::Args;
 use clusters::Clusters;
-use postgres::connection::connect::Database;
+use postgres::connection::pool::Database;
 use recording::Recording;
 use relay::backoff::Backoff;
 use relay::failure::Failure;

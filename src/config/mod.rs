@@ -22,11 +22,12 @@ pub use kafka::headers::Envelope;
 pub use kafka::headers::{HeaderTemplate, Part, default_headers};
 pub use kafka::options::{Aws, ClientAuthentication, Kafka, OAuth, Property};
 pub use kafka::properties;
+pub use postgres::columns::{Column, Columns};
 pub use postgres::options::{
     AuthMethod, Authentication, Connection, ConnectionError, OnSent, PasswordCommand, Postgres, Tls, TlsMode,
     TlsVersion,
 };
-pub use postgres::table::{Column, Columns, TableName, TableNameError, quote_identifier};
+pub use postgres::table::{TableName, TableNameError, quote_identifier};
 pub use relay::settings::OnRejected;
 pub use relay::topic_allow::{TopicAllow, TopicAllowError};
 pub use reload::{Change, changes};

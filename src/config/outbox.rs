@@ -1,15 +1,14 @@
 //! `[outbox]`: the table, and how its events become records.
 
+use super::catalogue::Outbox;
 use kafka::headers;
 use kafka::headers::EnvelopeOptions;
-use postgres::schema::check::columns::TopicColumn;
-use postgres::table::Columns;
+use postgres::columns::Columns;
+use postgres::schema::columns::TopicColumn;
 use relay::topic::TopicRules;
 use settings::findings::Problem;
 use settings::reader::Reader;
 use settings::setting::Section;
-
-use super::catalogue::Outbox;
 
 /// Topic templates without a fixed part.
 const WRITERS_CHOOSE: [&str; 2] = ["{aggregate_type}", "{event_type}"];

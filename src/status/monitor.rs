@@ -5,7 +5,7 @@ use super::verdict::{Circumstances, verdict};
 use crate::config::{Config, ConnectionError, OnSent};
 use crate::supervisor::{self, StartError};
 use postgres::access::grants::STATUS_PRIVILEGES;
-use postgres::connection::connect::{Database, monitoring_settings};
+use postgres::connection::pool::{Database, monitoring_settings};
 use postgres::connection::pooler;
 use postgres::diagnose::status::{Counters, LaneStatus, PostgresStatus};
 use relay::failure::Fault;

@@ -17,7 +17,7 @@ use outbox_relay::kafka::errors::reason;
 use outbox_relay::kafka::producer::KafkaProducer;
 use outbox_relay::kafka::record;
 use outbox_relay::postgres::connection::sqlstates;
-use outbox_relay::postgres::cycle::event::OutboxRow;
+use outbox_relay::postgres::cycle::row::OutboxRow;
 use outbox_relay::relay::cycle::session::Session;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::lane::{LANES, Lane};

@@ -1,7 +1,7 @@
 //! Rows of the outbox as the PostgreSQL client decodes them, from a wire in memory.
 
 use futures_util::TryStreamExt;
-use outbox_relay::postgres::cycle::event::OutboxRow;
+use outbox_relay::postgres::cycle::row::OutboxRow;
 use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::lane::LANES;
 use std::pin::pin;
@@ -120,7 +120,7 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The columns of [`outbox_relay::postgres::cycle::event::column`].
+/// The columns of [`outbox_relay::postgres::cycle::row::column`].
 fn description() -> Vec<u8> {
     let columns = [
         Type::INT8, // the set of holds

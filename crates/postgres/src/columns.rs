@@ -1,100 +1,190 @@
-//! The columns of the outbox in SQL. `[outbox.columns]` can give them other names than the standard ones.
-//!
-//! Statements that read the outbox take its rows from [`TableName::rows`], which has the standard names. Statements that
-//! change rows need the table itself, and name its columns with [`TableName::column`], or in a template with `{id_column}`,
-//! `{sent_at_column}` and so on. With the standard names, both are exactly the names that the statement would otherwise have.
+//! `[outbox.columns]`: the names of the columns of an existing table.
 
-use crate::column_names::Column;
-use crate::table::{TableName, quote_identifier};
+use crate::table::IDENTIFIER_BYTES_MAX;
+use settings::file::{Entry, nearest};
+use settings::findings::Problem;
+use settings::reader::{Raw, Reader};
+use settings::setting::Table;
+use std::collections::BTreeMap;
+use std::fmt;
 
-impl TableName {
-    /// The column for SQL text. A standard name needs no quotes.
-    pub(crate) fn column(&self, column: Column) -> String {
-        if self.columns().is_renamed(column) {
-            quote_identifier(self.columns().name(column))
-        } else {
-            column.name().to_owned()
+/// `[outbox.columns]`.
+pub static COLUMNS: Table = Table {
+    section: "outbox.columns",
+    example: "{ aggregate_id = \"ref\" }",
+    lines: "#aggregate_id = \"ref\"\n#sent_at = \"published_at\"\n",
+    key_of_variable: |name| name.to_lowercase(),
+    what: "",
+    is_known: |_| false,
+    is_harmless: |_| false,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Column {
+    /// The order within a key.
+    Id,
+    /// Identifies the event.
+    EventId,
+    /// Determines the topic.
+    AggregateType,
+    /// The Kafka key.
+    AggregateId,
+    /// The type of the event.
+    EventType,
+    /// The value of the record.
+    Payload,
+    Headers,
+    CreatedAt,
+    SentAt,
+    /// The topic that the event names. The column is optional.
+    Topic,
+}
+
+impl Column {
+    /// All columns, in the order of the table that `migrate` creates. The optional one is the last.
+    pub const ALL: [Column; 10] = [
+        Column::Id,
+        Column::EventId,
+        Column::AggregateType,
+        Column::AggregateId,
+        Column::EventType,
+        Column::Payload,
+        Column::Headers,
+        Column::CreatedAt,
+        Column::SentAt,
+        Column::Topic,
+    ];
+
+    /// The standard name, which is also the key in `[outbox.columns]`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Column::Id => "id",
+            Column::EventId => "event_id",
+            Column::AggregateType => "aggregate_type",
+            Column::AggregateId => "aggregate_id",
+            Column::EventType => "event_type",
+            Column::Payload => "payload",
+            Column::Headers => "headers",
+            Column::CreatedAt => "created_at",
+            Column::SentAt => "sent_at",
+            Column::Topic => "topic",
         }
     }
 
-    /// The column of the row `alias` of the table itself.
-    pub(crate) fn column_of(&self, alias: &str, column: Column) -> String {
-        format!("{alias}.{}", self.column(column))
-    }
-
-    /// The same as an output column with the standard name.
-    fn output_of(&self, alias: &str, column: Column) -> String {
-        let of_row = self.column_of(alias, column);
-        if self.columns().is_renamed(column) { format!("{of_row} AS {column}") } else { of_row }
-    }
-
-    fn outputs_of(&self, alias: &str, columns: impl IntoIterator<Item = Column>) -> String {
-        let outputs = columns.into_iter().map(|column| self.output_of(alias, column));
-        outputs.collect::<Vec<_>>().join(", ")
-    }
-
-    /// Every column of an event except `sent_at` and `topic`, with the standard names, of the row `alias` of the table itself.
-    pub(crate) fn whole_event(&self, alias: &str) -> String {
-        let of_event = |column: &Column| !matches!(column, Column::SentAt | Column::Topic);
-        self.outputs_of(alias, Column::ALL.into_iter().filter(of_event))
-    }
-
-    /// The rows of the outbox in a FROM clause, followed by an alias. Its columns have the standard names. The planner
-    /// replaces the subquery with the table. The alias `o` inside is the one that the plan shows.
-    pub(crate) fn rows(&self, with_topic: bool) -> String {
-        if self.columns().are_standard() {
-            return self.quoted();
-        }
-        let columns = Column::ALL.into_iter().filter(|column| with_topic || *column != Column::Topic);
-        format!("(SELECT {}, o.ctid FROM {} o)", self.outputs_of("o", columns), self.quoted())
-    }
-
-    /// [`TableName::rows`], without a topic, for a FROM clause without an alias.
-    pub(crate) fn named_rows(&self) -> String {
-        let alias = if self.columns().are_standard() { "" } else { " AS events" };
-        self.rows(false) + alias
+    /// The column with this standard name.
+    pub(crate) fn named(name: &str) -> Option<Column> {
+        Column::ALL.into_iter().find(|column| column.name() == name)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::column_names::Columns;
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
-    fn table() -> TableName {
-        TableName::new("app", "events").unwrap()
+/// The names of the columns of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Columns(BTreeMap<Column, String>);
+
+impl Columns {
+    /// These names, and the standard ones for all other columns. The names must be different, as in a valid configuration.
+    pub fn new(names: impl IntoIterator<Item = (Column, String)>) -> Columns {
+        Columns(names.into_iter().filter(|(column, name)| column.name() != name).collect())
     }
 
-    #[test]
-    fn standard_names_leave_statements_as_they_are() {
-        let sql = "{rows} o, {named_rows}, {sent_at_column}, {whole_event}";
-        let expected = "\"app\".\"events\" o, \"app\".\"events\", sent_at, o.id, o.event_id, o.aggregate_type, \
-                        o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at";
-        assert_eq!(table().render(sql), expected);
-        assert_eq!(table().rows(true), "\"app\".\"events\"");
+    /// The name of a column, unquoted.
+    pub fn name(&self, column: Column) -> &str {
+        self.0.get(&column).map_or(column.name(), String::as_str)
     }
 
-    #[test]
-    fn renamed_columns_are_quoted_and_rows_have_the_standard_names() {
-        let names = [
-            (Column::Id, "seq"),
-            (Column::EventId, "id"),
-            (Column::SentAt, "sent\"at"),
-            (Column::Topic, "t"),
-        ];
-        let names = names.map(|(column, name)| (column, name.to_owned()));
-        let table = table().with_columns(Columns::new(names));
-        assert_eq!(
-            table.render("{id_column} {sent_at_column} {payload_column}"),
-            "\"seq\" \"sent\"\"at\" payload"
-        );
-        let rows = "(SELECT o.\"seq\" AS id, o.\"id\" AS event_id, o.aggregate_type, o.aggregate_id, o.event_type, \
-                    o.payload, o.headers, o.created_at, o.\"sent\"\"at\" AS sent_at";
-        assert_eq!(table.rows(false), format!("{rows}, o.ctid FROM \"app\".\"events\" o)"));
-        assert_eq!(table.rows(true), format!("{rows}, o.\"t\" AS topic, o.ctid FROM \"app\".\"events\" o)"));
-        assert_eq!(table.named_rows(), format!("{} AS events", table.rows(false)));
-        assert!(
-            table.whole_event("o").starts_with("o.\"seq\" AS id, o.\"id\" AS event_id, o.aggregate_type,")
-        );
+    /// The name of the optional column `topic`, unless another column has the name.
+    pub fn topic(&self) -> Option<&str> {
+        let name = self.name(Column::Topic);
+        let is_taken = self.0.iter().any(|(column, other)| *column != Column::Topic && other == name);
+        (!is_taken).then_some(name)
     }
+
+    /// Whether a column has another name than the standard one.
+    pub(crate) fn is_renamed(&self, column: Column) -> bool {
+        self.0.contains_key(&column)
+    }
+
+    /// Whether every column has its standard name.
+    pub fn are_standard(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The columns with another name.
+    pub fn renamed(&self) -> impl Iterator<Item = (Column, &str)> {
+        self.0.iter().map(|(column, name)| (*column, name.as_str()))
+    }
+
+    /// Reads `[outbox.columns]`. Invalid names become findings.
+    pub fn from(reader: &mut Reader) -> Columns {
+        let mut names: BTreeMap<Column, String> = BTreeMap::new();
+        let entries = reader.entries.table(COLUMNS.section);
+        for (key, entry) in &entries {
+            match read(key, entry) {
+                Ok((column, name)) => _ = names.insert(column, name),
+                Err(problem) => reader.findings.error(&entry.place, problem),
+            }
+        }
+        let columns = Columns::new(names.clone());
+        for (column, name) in &names {
+            let twin = Column::ALL.into_iter().find(|other| columns.has_same_name(*column, *other));
+            let is_first = twin.is_none_or(|twin| names.contains_key(&twin) && twin > *column);
+            if let (Some(twin), false, Some(entry)) = (twin, is_first, entries.get(column.name())) {
+                reader
+                    .findings
+                    .error(&entry.place, same_name(*column, twin, name, names.contains_key(&twin)));
+            }
+        }
+        columns
+    }
+
+    /// The optional column `topic` gives way to another column, unless it has been given the name.
+    fn has_same_name(&self, column: Column, other: Column) -> bool {
+        column != other
+            && self.name(column) == self.name(other)
+            && (other != Column::Topic || self.is_renamed(Column::Topic))
+    }
+}
+
+fn same_name(column: Column, twin: Column, name: &str, both_are_set: bool) -> Problem {
+    let message = format!("[outbox.columns] {column} and {twin} both name the column {name:?}");
+    let help = if both_are_set {
+        "each needs a column of its own".to_owned()
+    } else {
+        format!("also set {twin}, whose standard name is {twin}")
+    };
+    Problem::new(message, help)
+}
+
+fn read(key: &str, entry: &Entry) -> Result<(Column, String), Problem> {
+    let Some(column) = Column::named(key) else {
+        let names = Column::ALL.map(Column::name);
+        let help = match nearest(key, names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("the columns are {}", names.join(", ")),
+        };
+        let message = format!("unknown column `{}` in [outbox.columns]", key.escape_debug());
+        return Err(Problem::new(message, help));
+    };
+    let invalid = |what: &str, help: &str| Problem::new(format!("[outbox.columns] {column} {what}"), help);
+    let (Raw::Variable(name) | Raw::String(name)) = &entry.raw else {
+        return Err(invalid("must be a string", "for example \"published_at\""));
+    };
+    if name.is_empty() {
+        return Err(invalid("is empty", "set it to the name of the column in the table, or remove it"));
+    }
+    if name.len() > IDENTIFIER_BYTES_MAX {
+        let what = format!("has {} bytes, but the maximum is {IDENTIFIER_BYTES_MAX}", name.len());
+        return Err(invalid(&what, "PostgreSQL shortens longer names: see the table's definition"));
+    }
+    // A line break would end an SQL comment, and `$$` the body of a function.
+    if name.contains(char::is_control) || name.contains("$$") {
+        return Err(invalid("contains a control character or `$$`", "rename the column"));
+    }
+    Ok((column, name.clone()))
 }

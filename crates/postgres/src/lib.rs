@@ -1,20 +1,58 @@
 //! All SQL of the daemon.
 //!
-//! Start with [`cycle::claim`] and `cycle::settle`, the two halves of a cycle, and [`cycle::statements`], their text.
+//! Start with [`cycle::claim`] and `cycle::settle`, the two halves of a cycle, and [`cycle::statements`], their text in `sql/relay/`.
 
 #![warn(unreachable_pub)]
 #![allow(rustdoc::private_intra_doc_links)] // the documentation is for people who work on the code
 
 pub mod access;
-pub mod column_names;
-mod columns;
-pub mod connection;
-pub mod cycle;
+pub mod columns;
 pub mod diagnose;
 pub mod operate;
 pub mod options;
 pub mod payload;
-pub mod schema;
 mod sql;
 pub mod table;
-pub mod table_name;
+
+/// Connections, transactions, and errors of the server.
+pub mod connection {
+    pub(crate) mod dial;
+    pub mod errors;
+    pub mod exec;
+    pub mod password_command;
+    pub mod pool;
+    pub mod pooler;
+    pub mod sqlstates;
+    pub mod tls;
+}
+
+/// The database side of a running relay: claims and settlements, the scout, the probes of held topics, the reaper.
+pub mod cycle {
+    pub mod claim;
+    pub mod holds;
+    pub mod measurements;
+    pub mod modules;
+    pub(crate) mod read;
+    pub mod reap;
+    pub mod row;
+    pub mod scout;
+    pub(crate) mod settle;
+    pub mod statements;
+}
+
+/// Migrations, the adoption of existing tables, the checks before the relay starts, and the settings that it records.
+pub mod schema {
+    pub mod adopt;
+    pub mod check;
+    pub mod columns;
+    pub mod errors;
+    pub(crate) mod existing;
+    pub mod identity;
+    pub(crate) mod indexes;
+    pub mod migrate;
+    pub(crate) mod own;
+    pub(crate) mod relations;
+    pub mod script;
+    pub mod series;
+    pub mod setting;
+}

@@ -1,9 +1,34 @@
-//! SQL and wire types for each type that the payload column may have.
+//! The type of the payload column, in SQL and on the wire.
 
-pub use crate::schema::check::PayloadType;
+use std::fmt;
+use std::str::FromStr;
 use tokio_postgres::types::Type;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadType {
+    /// JSON text as the application wrote it.
+    Json,
+    /// JSON as normalized by PostgreSQL. The binary format starts with a version byte.
+    Jsonb,
+    Bytea,
+    Text,
+}
+
 impl PayloadType {
+    /// The name of the type in SQL.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Jsonb => "jsonb",
+            Self::Bytea => "bytea",
+            Self::Text => "text",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        [Self::Json, Self::Jsonb, Self::Bytea, Self::Text].into_iter().find(|known| known.name() == name)
+    }
+
     /// The payload type for this column of a result.
     pub(crate) fn of(column: &Type) -> Option<PayloadType> {
         match *column {
@@ -15,15 +40,18 @@ impl PayloadType {
         }
     }
 
-    /// SQL for the length of a payload in bytes. Except for jsonb, the server does not read the value: the cast of json to
-    /// text is binary-compatible.
-    pub(crate) fn length_sql(self, column: &str) -> String {
+    /// The cast of a payload to a type whose length the server knows. Except for jsonb, it does not read the value: the cast of
+    /// json to text is binary-compatible.
+    pub(crate) fn as_text(self) -> &'static str {
         match self {
-            PayloadType::Bytea => format!("octet_length({column})"),
-            PayloadType::Json | PayloadType::Jsonb | PayloadType::Text => {
-                format!("octet_length({column}::text)")
-            }
+            PayloadType::Bytea => "",
+            PayloadType::Json | PayloadType::Jsonb | PayloadType::Text => "::text",
         }
+    }
+
+    /// SQL for the length of a payload in bytes.
+    pub(crate) fn length_sql(self, column: &str) -> String {
+        format!("octet_length({column}{})", self.as_text())
     }
 
     /// SQL for a payload as bytes.
@@ -44,5 +72,19 @@ impl PayloadType {
             PayloadType::Json => format!("convert_from({bytes}, 'UTF8')::json"),
             PayloadType::Jsonb => format!("convert_from({bytes}, 'UTF8')::jsonb"),
         }
+    }
+}
+
+impl fmt::Display for PayloadType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for PayloadType {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::from_name(name).ok_or("use json, jsonb, text or bytea")
     }
 }

@@ -1,21 +1,45 @@
-//! The statements. Each is a file below `sql/`, which psql runs too once the variables named in it are set.
+//! The statements. Each is a file below `sql/`, which psql runs too once the variables named in it are set: see
+//! `sql/README.md`.
 //!
-//! A file begins with comments: the purpose, then `-- $1: meaning` for each parameter. Of psql's syntax it uses variables
-//! (`:outbox`, or `:'outbox'` for a literal) and lines with `\if :name`, `\else` and `\endif`. psql does not replace
-//! variables in quotes, and neither does [`Script::render`].
+//! A file begins with comments: a paragraph with the purpose, reasons, then `-- $1: meaning` for each parameter. Of psql's syntax
+//! it uses variables (`:outbox`, or `:'outbox'` for a literal), `\set`, and lines with `\if :name`, `\else` and `\endif`. psql does
+//! not replace variables in quotes, and neither does [`Script::render`].
 //!
-//! Every name of [`TableName::value_of`] is a variable. A migration is a file too, but its text cannot change, and names the
-//! same variables in braces: [`TableName::render`].
+//! Variables are every name of [`TableName::value_of`], and the files of `sql/part/`. A migration is a file too, but its text
+//! cannot change, and names the same variables in braces: [`TableName::render`].
 
 use crate::table::{TableName, quote_literal};
 
 /// The text of a file in `sql/`, by its path without the extension.
 macro_rules! sql {
-    ($path:literal) => {
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../sql/", $path, ".sql"))
+    ($($path:expr),+) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../sql/", $($path,)+ ".sql"))
     };
 }
 pub(crate) use sql;
+
+macro_rules! parts {
+    ($($name:literal),+ $(,)?) => {
+        &[$(($name, sql!("part/", $name))),+]
+    };
+}
+
+/// The parts that several statements share.
+const PARTS: &[(&str, &str)] = parts![
+    "are_open",
+    "event",
+    "is_free",
+    "key_not_blocked",
+    "key_not_paused",
+    "measured",
+    "not_blocked",
+    "not_held",
+    "not_paused",
+    "pending",
+    "versions",
+    "versions_and_open",
+    "versions_if_open",
+];
 
 /// A file with the values of its variables.
 #[derive(Clone, Debug)]
@@ -48,25 +72,24 @@ impl<'a> Script<'a> {
 
     /// The statement, without the comments at its beginning.
     pub(crate) fn render(&self) -> String {
-        let mut sql = String::with_capacity(self.text.len() * 2);
+        let (mut text, mut sets) = (String::with_capacity(self.text.len()), Vec::new());
         // For each enclosing `\if`, whether its present branch applies.
         let mut branches: Vec<bool> = Vec::new();
         for line in body(self.text).lines() {
             let mut words = line.split_whitespace();
-            match (words.next(), words.next().and_then(|word| word.strip_prefix(':'))) {
-                (Some(r"\if"), Some(name)) => branches.push(self.flag(name)),
+            match (words.next(), words.next()) {
+                (Some(r"\if"), Some(name)) => branches.push(self.flag(name.trim_start_matches(':'))),
                 (Some(r"\else"), _) => branches.last_mut().into_iter().for_each(|branch| *branch = !*branch),
                 (Some(r"\endif"), _) => _ = branches.pop(),
-                _ if branches.iter().all(|applies| *applies) => {
-                    if !sql.is_empty() {
-                        sql.push('\n');
-                    }
-                    sql.push_str(line);
+                _ if branches.contains(&false) => {}
+                (Some(r"\set"), Some(name)) => {
+                    let value = line.split_once(name).map_or("", |(_, value)| value.trim());
+                    sets.push((name, value.trim_matches('\'')));
                 }
-                _ => {}
+                _ => text.extend([line, "\n"]),
             }
         }
-        self.fill(sql.trim_end().trim_end_matches(';'))
+        replace(text.trim_end().trim_end_matches(';'), &|name| self.value(name, &sets))
     }
 
     fn flag(&self, name: &str) -> bool {
@@ -75,52 +98,60 @@ impl<'a> Script<'a> {
         flag.is_some_and(|(_, is_true)| *is_true)
     }
 
-    fn value(&self, name: &str) -> Option<String> {
-        let own = self.values.iter().find(|(known, _)| *known == name);
-        own.map(|(_, value)| value.clone()).or_else(|| self.table.value_of(name))
+    /// As in psql, what `\set` sets and what a part contains is expanded in turn.
+    fn value(&self, name: &str, sets: &[(&str, &str)]) -> Option<String> {
+        if let Some((_, value)) = self.values.iter().find(|(known, _)| *known == name) {
+            return Some(value.clone());
+        }
+        let set = sets.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
+        let part = || PARTS.iter().find(|(known, _)| *known == name).map(|(_, text)| bare(text));
+        match set.or_else(part) {
+            Some(text) => Some(replace(text, &|name| self.value(name, sets))),
+            None => self.table.value_of(name),
+        }
     }
+}
 
-    /// Replaces variables outside of quotes.
-    fn fill(&self, text: &str) -> String {
-        let mut sql = String::with_capacity(text.len() * 2);
-        let mut quote = None;
-        let mut rest = text;
-        while let Some(at) = rest.find([':', '\'', '"']) {
-            let (before, from) = rest.split_at(at);
-            sql.push_str(before);
-            let (sign, after) = from.split_at(1);
+/// `text` with the variables outside of quotes replaced.
+fn replace(text: &str, value_of: &dyn Fn(&str) -> Option<String>) -> String {
+    let mut sql = String::with_capacity(text.len() * 2);
+    let mut quote = None;
+    let mut rest = text;
+    while let Some(at) = rest.find([':', '\'', '"']) {
+        let (before, from) = rest.split_at(at);
+        sql.push_str(before);
+        let (sign, after) = from.split_at(1);
+        rest = after;
+        if sign != ":" {
+            quote = match quote {
+                None => Some(sign),
+                Some(open) => Some(open).filter(|open| *open != sign),
+            };
+            sql.push_str(sign);
+        } else if quote.is_none() && after.starts_with(':') {
+            sql.push_str("::");
+            rest = &after[1..];
+        } else if let (None, Some((value, after))) = (quote, variable(after, value_of)) {
+            sql.push_str(&value);
             rest = after;
-            if sign != ":" {
-                quote = match quote {
-                    None => Some(sign),
-                    Some(open) => Some(open).filter(|open| *open != sign),
-                };
-                sql.push_str(sign);
-            } else if quote.is_none() && after.starts_with(':') {
-                sql.push_str("::");
-                rest = &after[1..];
-            } else if let (None, Some((value, after))) = (quote, self.variable(after)) {
-                sql.push_str(&value);
-                rest = after;
-            } else {
-                sql.push(':');
-            }
+        } else {
+            sql.push(':');
         }
-        sql + rest
     }
+    sql + rest
+}
 
-    /// The value of the variable whose name or literal begins here, and the text after it.
-    fn variable<'b>(&self, text: &'b str) -> Option<(String, &'b str)> {
-        let literal = text.strip_prefix('\'');
-        let from = literal.unwrap_or(text);
-        let end = from.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(from.len());
-        let (name, after) = from.split_at(end);
-        let value = self.value(name);
-        debug_assert!(name.is_empty() || value.is_some(), ":{name} has no value");
-        match literal {
-            None => Some((value?, after)),
-            Some(_) => Some((quote_literal(&value?), after.strip_prefix('\'')?)),
-        }
+/// The value of the variable whose name or literal begins here, and the text after it.
+fn variable<'b>(text: &'b str, value_of: &dyn Fn(&str) -> Option<String>) -> Option<(String, &'b str)> {
+    let literal = text.strip_prefix('\'');
+    let from = literal.unwrap_or(text);
+    let end = from.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(from.len());
+    let (name, after) = from.split_at(end);
+    let value = value_of(name);
+    debug_assert!(name.is_empty() || value.is_some(), ":{name} has no value");
+    match literal {
+        None => Some((value?, after)),
+        Some(_) => Some((quote_literal(&value?), after.strip_prefix('\'')?)),
     }
 }
 
@@ -129,7 +160,8 @@ fn header(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map_while(|line| line.strip_prefix("--")).map(str::trim)
 }
 
-fn body(text: &str) -> &str {
+/// The text after the comments at the beginning.
+pub(crate) fn body(text: &str) -> &str {
     let mut rest = text;
     while let Some((line, after)) = rest.split_once('\n')
         && line.starts_with("--")
@@ -139,9 +171,15 @@ fn body(text: &str) -> &str {
     rest
 }
 
+/// The statement of a file without variables.
+pub(crate) fn bare(text: &str) -> &str {
+    body(text).trim_end().trim_end_matches(';')
+}
+
 /// The purpose of a statement, in one line.
 pub(crate) fn purpose(text: &str) -> String {
-    header(text).take_while(|line| !line.starts_with('$')).collect::<Vec<_>>().join(" ")
+    let paragraph = header(text).take_while(|line| !line.is_empty() && !line.starts_with('$'));
+    paragraph.collect::<Vec<_>>().join(" ")
 }
 
 /// The meaning of each parameter.
@@ -160,9 +198,14 @@ pub(crate) fn parameters(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
 
-    const FILE: &str = "-- Counts rows\n-- of a lane.\n-- $1: the lane\n-- $2: a time, which\n--   may be NULL\n\
-        SELECT count(*), ':outbox', \":outbox\", :'outbox', $2::text\nFROM :outbox AS o\n\\if :is_new\nWHERE o.:id_column > :low\n  \
+    const FILE: &str = "-- Counts rows\n-- of a lane.\n--\n-- Why.\n--\n-- $1: the lane\n-- $2: a time, which\n--   may be NULL\n\
+        \\set word 'o.:id_column'\n\
+        SELECT count(*), ':outbox', \":outbox\", :'outbox', $2::text\nFROM :outbox AS o\n\\if :is_new\nWHERE :word > :low\n  \
         \\if :is_other\nAND false\n  \\endif\n\\else\nWHERE true\n\\endif\nORDER BY 1;\n";
 
     fn script(table: &TableName, is_new: bool) -> String {
@@ -182,5 +225,32 @@ mod tests {
     fn comments_describe_the_statement() {
         assert_eq!(purpose(FILE), "Counts rows of a lane.");
         assert_eq!(parameters(FILE), ["the lane", "a time, which may be NULL"]);
+    }
+
+    /// Migrations and scripts of `migrate/` and `adopt/` name variables in braces.
+    #[test]
+    fn every_statement_has_a_purpose_and_psql_gets_its_variables() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sql");
+        let variables = fs::read_to_string(folder.join("psql.sql")).unwrap();
+        let is_set = |text: &str, name: &str| text.contains(&format!("\\set {name} "));
+        let mut statements = 0;
+        for entry in ["part", "relay", "check", "record"]
+            .iter()
+            .flat_map(|name| fs::read_dir(folder.join(name)).unwrap())
+        {
+            let path = entry.unwrap().path();
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(purpose(&text).ends_with('.'), "{} does not begin with its purpose", path.display());
+            let named = RefCell::new(BTreeSet::new());
+            replace(body(&text), &|name| {
+                named.borrow_mut().insert(name.to_owned());
+                Some(String::new())
+            });
+            for name in named.into_inner().iter().filter(|name| !name.is_empty()) {
+                assert!(is_set(&variables, name) || is_set(&text, name), "{}: :{name}", path.display());
+            }
+            statements += 1;
+        }
+        assert!(statements > 60, "{statements}");
     }
 }

@@ -1,65 +1,111 @@
-//! Names in SQL.
+//! The name of the outbox table, with the names of its columns, and the names that derive from it in SQL.
 //!
-//! The user names the outbox table. The names of the other tables derive from it. Statements contain placeholders
-//! (`{outbox}`, `{lane}`, ...), which [`TableName::render`] replaces. For the columns of the outbox, see
-//! [`columns`](crate::columns).
+//! Statements contain variables (`:outbox`, `:lane`, ...), or placeholders (`{outbox}`) that [`TableName::render`] replaces.
+//! `[outbox.columns]` can give the columns other names than the standard ones. Statements that read the outbox take its rows from
+//! [`TableName::rows`], which has the standard names. Statements that change rows need the table itself, and name its columns with
+//! [`TableName::column`], or with `:id_column`, `:sent_at_column` and so on. With the standard names, both are exactly the names
+//! that the statement would otherwise have.
 
-pub use crate::column_names::{COLUMNS, Column, Columns};
-pub use crate::table_name::{TableName, TableNameError, quote_identifier};
+use crate::columns::{Column, Columns};
+use std::fmt;
+use std::str::FromStr;
 
-/// Placeholders of names that derive from the outbox table, with the suffix of each name.
-const DERIVED: [(&str, &str); 17] = [
-    ("outbox", ""),
-    ("lane", "_lane"),
-    ("dead_letter", "_dead_letter"),
-    ("hold", "_hold"),
-    ("blocked_key", "_blocked_key"),
-    ("pause", "_pause"),
-    ("act", "_act"),
-    ("act_recorded", "_act_recorded"),
-    ("record_act", "_record_act"),
-    ("reaper", "_reaper"),
-    ("hold_version", "_hold_version"),
-    ("hold_changed", "_hold_changed"),
-    ("enqueue", "_enqueue"),
-    ("setting", "_setting"),
-    ("template", "_template"),
-    ("wait", "_wait"),
-    ("migration", "_migration"),
-];
+/// PostgreSQL truncates longer identifiers silently, so two names could become the same.
+pub(crate) const IDENTIFIER_BYTES_MAX: usize = 63;
 
-/// Fixed names, which a schema has at most once: the tables and functions of the optional modules. The placeholder is the
-/// name.
-pub(crate) const MODULE_NAMES: [&str; 24] = [
-    "pg_outbox_migration",
-    "processed_message",
-    "inbox_service",
-    "inbox_owner",
-    "inbox_receive",
-    "inbox_receive_many",
-    "inbox_reap",
-    "once_key",
-    "once_service",
-    "once_owner",
-    "once_claim",
-    "once_reap",
-    "idempotency_key",
-    "idempotency_service",
-    "idempotency_owner",
-    "idempotency_fingerprint",
-    "idempotency_begin",
-    "idempotency_finish",
-    "idempotency_reach",
-    "idempotency_extend",
-    "idempotency_release",
-    "idempotency_abandoned",
-    "idempotency_reap",
-    "idempotency_unfinished",
-];
+/// Leaves room for the longest suffix of a derived name, `_hold_changed`.
+const TABLE_BYTES_MAX: usize = IDENTIFIER_BYTES_MAX - 13;
 
-const PENDING_INDEX_SUFFIX: &str = "_pending";
+/// A schema and the name of the outbox table in it.
+///
+/// Parsed like a name in SQL: `outbox` (in schema `public`), `app.outbox`, `"My Schema"."out""box"`. Unquoted parts are
+/// folded to lower case.
+///
+/// ```
+/// use postgres::table::TableName;
+///
+/// let table: TableName = "app.outbox".parse()?;
+/// assert_eq!(table.quoted(), r#""app"."outbox""#);
+/// assert_eq!(table.render("SELECT lane FROM {lane}"), r#"SELECT lane FROM "app"."outbox_lane""#);
+/// # Ok::<(), postgres::table::TableNameError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TableName {
+    schema: String,
+    table: String,
+    /// Not part of the name as text. It is here so that no statement can use the table without the names of its columns.
+    columns: Columns,
+}
+
+/// Why a text is not the name of a table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableNameError {
+    #[error("the {0} name is empty. Write `table` or `schema.table`")]
+    Empty(&'static str),
+    #[error(
+        "the name has more than two parts. Write `table` or `schema.table`, and quote a part that contains a dot"
+    )]
+    TooManyParts,
+    #[error(
+        "the character {0:?} needs quotes. Write the name as \"schema\".\"table\", and double each quote in it"
+    )]
+    NeedsQuotes(char),
+    #[error("the closing quote is missing")]
+    Unterminated,
+    #[error("the {part} name has {bytes} bytes, but the maximum is {max}")]
+    TooLong {
+        part: &'static str,
+        bytes: usize,
+        /// The maximum length. For a table, it leaves room for derived names.
+        max: usize,
+    },
+    #[error("the {0} name contains a control character or `$$`. Choose another name")]
+    Unsupported(&'static str),
+}
 
 impl TableName {
+    /// The table `table` in `schema`, both used literally, without unquoting or folding.
+    pub fn new(schema: impl Into<String>, table: impl Into<String>) -> Result<Self, TableNameError> {
+        let name = Self { schema: schema.into(), table: table.into(), columns: Columns::default() };
+        check_part("schema", &name.schema, IDENTIFIER_BYTES_MAX)?;
+        check_part("table", &name.table, TABLE_BYTES_MAX)?;
+        Ok(name)
+    }
+
+    pub fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// The table's name, unquoted and without its schema.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// The same table, with these names of its columns.
+    #[must_use]
+    pub fn with_columns(self, columns: Columns) -> Self {
+        Self { columns, ..self }
+    }
+
+    pub fn columns(&self) -> &Columns {
+        &self.columns
+    }
+
+    /// Whether both name the same table, whatever the names of the columns.
+    pub fn is_same_table(&self, other: &TableName) -> bool {
+        (&self.schema, &self.table) == (&other.schema, &other.table)
+    }
+
+    /// A name in the same schema, quoted only where SQL needs it.
+    pub fn display_sibling(&self, name: &str) -> String {
+        format!("{}.{}", quote_if_needed(&self.schema), quote_if_needed(name))
+    }
+
+    /// The table's name with a suffix and without its schema, quoted only where SQL needs it.
+    pub(crate) fn display_derived(&self, suffix: &str) -> String {
+        quote_if_needed(&format!("{}{suffix}", self.table))
+    }
+
     /// The outbox table for SQL text: `"app"."outbox"`.
     pub fn quoted(&self) -> String {
         self.derived("")
@@ -70,24 +116,9 @@ impl TableName {
         self.derived("_lane")
     }
 
-    /// The dead-letter table, quoted.
-    pub(crate) fn dead_letter(&self) -> String {
-        self.derived("_dead_letter")
-    }
-
     /// The table of held topics, quoted.
     pub(crate) fn hold(&self) -> String {
         self.derived("_hold")
-    }
-
-    /// The table of blocked keys, quoted.
-    pub(crate) fn blocked_key(&self) -> String {
-        self.derived("_blocked_key")
-    }
-
-    /// The table of pauses, quoted.
-    pub(crate) fn pause(&self) -> String {
-        self.derived("_pause")
     }
 
     /// The table that counts changes of holds, blocked keys and pauses, quoted.
@@ -153,7 +184,189 @@ impl TableName {
     fn derived(&self, suffix: &str) -> String {
         self.sibling(&format!("{}{suffix}", self.table()))
     }
+
+    /// The column for SQL text. A standard name needs no quotes.
+    pub(crate) fn column(&self, column: Column) -> String {
+        if self.columns().is_renamed(column) {
+            quote_identifier(self.columns().name(column))
+        } else {
+            column.name().to_owned()
+        }
+    }
+
+    /// The column of the row `alias` of the table itself.
+    pub(crate) fn column_of(&self, alias: &str, column: Column) -> String {
+        format!("{alias}.{}", self.column(column))
+    }
+
+    /// The same as an output column with the standard name.
+    fn output_of(&self, alias: &str, column: Column) -> String {
+        let of_row = self.column_of(alias, column);
+        if self.columns().is_renamed(column) { format!("{of_row} AS {column}") } else { of_row }
+    }
+
+    fn outputs_of(&self, alias: &str, columns: impl IntoIterator<Item = Column>) -> String {
+        let outputs = columns.into_iter().map(|column| self.output_of(alias, column));
+        outputs.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Every column of an event except `sent_at` and `topic`, with the standard names, of the row `alias` of the table itself.
+    pub(crate) fn whole_event(&self, alias: &str) -> String {
+        let of_event = |column: &Column| !matches!(column, Column::SentAt | Column::Topic);
+        self.outputs_of(alias, Column::ALL.into_iter().filter(of_event))
+    }
+
+    /// The rows of the outbox in a FROM clause, followed by an alias. Its columns have the standard names. The planner
+    /// replaces the subquery with the table. The alias `o` inside is the one that the plan shows.
+    pub(crate) fn rows(&self, with_topic: bool) -> String {
+        if self.columns().are_standard() {
+            return self.quoted();
+        }
+        let columns = Column::ALL.into_iter().filter(|column| with_topic || *column != Column::Topic);
+        format!("(SELECT {}, o.ctid FROM {} o)", self.outputs_of("o", columns), self.quoted())
+    }
+
+    /// [`TableName::rows`], without a topic, for a FROM clause without an alias.
+    pub(crate) fn named_rows(&self) -> String {
+        let alias = if self.columns().are_standard() { "" } else { " AS events" };
+        self.rows(false) + alias
+    }
 }
+
+/// Quoted only where SQL needs it. Parses back to the same name.
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.display_sibling(&self.table))
+    }
+}
+
+impl FromStr for TableName {
+    type Err = TableNameError;
+
+    fn from_str(text: &str) -> Result<Self, TableNameError> {
+        let (first, rest) = parse_part(text.trim())?;
+        let Some(rest) = rest else { return Self::new("public", first) };
+        let (second, rest) = parse_part(rest)?;
+        if rest.is_some() {
+            return Err(TableNameError::TooManyParts);
+        }
+        Self::new(first, second)
+    }
+}
+
+settings::value_from_str!(TableName);
+
+/// `"name"`, with each quote in it doubled.
+pub fn quote_identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+fn quote_if_needed(name: &str) -> String {
+    let plain = parse_part(name).is_ok_and(|(parsed, rest)| parsed == name && rest.is_none());
+    if plain { name.to_owned() } else { quote_identifier(name) }
+}
+
+fn check_part(part: &'static str, name: &str, max: usize) -> Result<(), TableNameError> {
+    if name.is_empty() {
+        return Err(TableNameError::Empty(part));
+    }
+    if name.len() > max {
+        return Err(TableNameError::TooLong { part, bytes: name.len(), max });
+    }
+    // A line break would end an SQL comment that contains the name.
+    if name.contains(char::is_control) || name.contains("$$") {
+        return Err(TableNameError::Unsupported(part));
+    }
+    Ok(())
+}
+
+/// Reads one identifier. Returns it, and the text after the dot that follows it, if there is one.
+fn parse_part(text: &str) -> Result<(String, Option<&str>), TableNameError> {
+    let Some(mut quoted) = text.strip_prefix('"') else { return parse_plain(text) };
+    let mut name = String::new();
+    loop {
+        let (before, after) = quoted.split_once('"').ok_or(TableNameError::Unterminated)?;
+        name.push_str(before);
+        if let Some(more) = after.strip_prefix('"') {
+            name.push('"');
+            quoted = more;
+            continue;
+        }
+        return match after.strip_prefix('.') {
+            Some(rest) => Ok((name, Some(rest))),
+            None => match after.chars().next() {
+                None => Ok((name, None)),
+                Some(c) => Err(TableNameError::NeedsQuotes(c)),
+            },
+        };
+    }
+}
+
+fn parse_plain(text: &str) -> Result<(String, Option<&str>), TableNameError> {
+    let (name, rest) = match text.split_once('.') {
+        Some((name, rest)) => (name, Some(rest)),
+        None => (text, None),
+    };
+    let starts = |c: char| c.is_ascii_alphabetic() || c == '_' || !c.is_ascii() && !c.is_control();
+    let continues = |c: char| starts(c) || c.is_ascii_digit() || c == '$';
+    let unfit = name.char_indices().find(|&(at, c)| if at == 0 { !starts(c) } else { !continues(c) });
+    match unfit {
+        Some((_, c)) => Err(TableNameError::NeedsQuotes(c)),
+        None => Ok((name.to_ascii_lowercase(), rest)),
+    }
+}
+
+/// Placeholders of names that derive from the outbox table, with the suffix of each name.
+const DERIVED: [(&str, &str); 17] = [
+    ("outbox", ""),
+    ("lane", "_lane"),
+    ("dead_letter", "_dead_letter"),
+    ("hold", "_hold"),
+    ("blocked_key", "_blocked_key"),
+    ("pause", "_pause"),
+    ("act", "_act"),
+    ("act_recorded", "_act_recorded"),
+    ("record_act", "_record_act"),
+    ("reaper", "_reaper"),
+    ("hold_version", "_hold_version"),
+    ("hold_changed", "_hold_changed"),
+    ("enqueue", "_enqueue"),
+    ("setting", "_setting"),
+    ("template", "_template"),
+    ("wait", "_wait"),
+    ("migration", "_migration"),
+];
+
+/// Fixed names, which a schema has at most once: the tables and functions of the optional modules. The placeholder is the
+/// name.
+pub(crate) const MODULE_NAMES: [&str; 24] = [
+    "pg_outbox_migration",
+    "processed_message",
+    "inbox_service",
+    "inbox_owner",
+    "inbox_receive",
+    "inbox_receive_many",
+    "inbox_reap",
+    "once_key",
+    "once_service",
+    "once_owner",
+    "once_claim",
+    "once_reap",
+    "idempotency_key",
+    "idempotency_service",
+    "idempotency_owner",
+    "idempotency_fingerprint",
+    "idempotency_begin",
+    "idempotency_finish",
+    "idempotency_reach",
+    "idempotency_extend",
+    "idempotency_release",
+    "idempotency_abandoned",
+    "idempotency_reap",
+    "idempotency_unfinished",
+];
+
+const PENDING_INDEX_SUFFIX: &str = "_pending";
 
 /// `'text'`, whether `standard_conforming_strings` is on or off.
 pub(crate) fn quote_literal(text: &str) -> String {
@@ -214,8 +427,6 @@ pub(crate) fn unknown_placeholders(template: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const IDENTIFIER_BYTES_MAX: usize = 63;
-
     #[test]
     fn names_derived_from_the_longest_table_name_fit() {
         let name = TableName::new("s".repeat(63), "t".repeat(50)).unwrap();
@@ -239,5 +450,42 @@ mod tests {
     fn literals_escape_quotes_and_backslashes() {
         assert_eq!(quote_literal("it's"), "'it''s'");
         assert_eq!(quote_literal(r"\'"), r"E'\\'''");
+    }
+
+    fn renamed_table() -> TableName {
+        TableName::new("app", "events").unwrap()
+    }
+
+    #[test]
+    fn standard_names_leave_statements_as_they_are() {
+        let sql = "{rows} o, {named_rows}, {sent_at_column}, {whole_event}";
+        let expected = "\"app\".\"events\" o, \"app\".\"events\", sent_at, o.id, o.event_id, o.aggregate_type, \
+                        o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at";
+        assert_eq!(renamed_table().render(sql), expected);
+        assert_eq!(renamed_table().rows(true), "\"app\".\"events\"");
+    }
+
+    #[test]
+    fn renamed_columns_are_quoted_and_rows_have_the_standard_names() {
+        let names = [
+            (Column::Id, "seq"),
+            (Column::EventId, "id"),
+            (Column::SentAt, "sent\"at"),
+            (Column::Topic, "t"),
+        ];
+        let names = names.map(|(column, name)| (column, name.to_owned()));
+        let table = renamed_table().with_columns(Columns::new(names));
+        assert_eq!(
+            table.render("{id_column} {sent_at_column} {payload_column}"),
+            "\"seq\" \"sent\"\"at\" payload"
+        );
+        let rows = "(SELECT o.\"seq\" AS id, o.\"id\" AS event_id, o.aggregate_type, o.aggregate_id, o.event_type, \
+                    o.payload, o.headers, o.created_at, o.\"sent\"\"at\" AS sent_at";
+        assert_eq!(table.rows(false), format!("{rows}, o.ctid FROM \"app\".\"events\" o)"));
+        assert_eq!(table.rows(true), format!("{rows}, o.\"t\" AS topic, o.ctid FROM \"app\".\"events\" o)"));
+        assert_eq!(table.named_rows(), format!("{} AS events", table.rows(false)));
+        assert!(
+            table.whole_event("o").starts_with("o.\"seq\" AS id, o.\"id\" AS event_id, o.aggregate_type,")
+        );
     }
 }

@@ -16,7 +16,7 @@ use clap::Args;
 use copy::check_name;
 use humantime::format_rfc3339_micros;
 use postgres::access::grants::REPLAY_PRIVILEGES;
-use postgres::connection::connect::Database;
+use postgres::connection::pool::Database;
 use postgres::operate::outbox_rows::PostgresHistory;
 use postgres::operate::replay::PostgresReplay;
 use postgres::operate::sent::SentSelection;

@@ -1,7 +1,7 @@
 //! Records the topic template of a relay, so that applications can compare theirs. The relay also works without that.
 
 use crate::config::Config;
-use postgres::connection::connect::Database;
+use postgres::connection::pool::Database;
 use postgres::schema::setting;
 use relay::backoff::Backoff;
 use relay::health::outage::Outage;

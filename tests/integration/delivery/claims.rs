@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_relay::config;
-use postgres::connection::connect::Database;
+use postgres::connection::pool::Database;
 use postgres::cycle::claim::PostgresOutbox;
-use postgres::cycle::event::OutboxRow;
+use postgres::cycle::row::OutboxRow;
 use postgres::cycle::statements::Statements;
-use postgres::schema::check::PayloadType;
+use postgres::payload::PayloadType;
 use relay::event::{Event, Payload};
 use relay::failure::FaultKind;
 use relay::health::stats::Stats;

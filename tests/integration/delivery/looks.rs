@@ -4,10 +4,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use outbox_relay::config;
-use postgres::connection::connect::Database;
+use postgres::connection::pool::Database;
 use postgres::cycle::scout::PostgresScoutQueries;
 use postgres::cycle::statements::Statements;
-use postgres::schema::check::PayloadType;
+use postgres::payload::PayloadType;
 use relay::health::stats::Stats;
 use relay::lane::Lane;
 use relay::lanes::lookout::Look;

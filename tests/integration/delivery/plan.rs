@@ -2,9 +2,9 @@
 
 use outbox_relay::config::OnSent;
 use pg_outbox::topic::TopicTemplate;
-use postgres::connection::session::plain_settings;
+use postgres::connection::exec::plain_settings;
 use postgres::cycle::statements::Statements;
-use postgres::schema::check::PayloadType;
+use postgres::payload::PayloadType;
 use postgres::table::TableName;
 use relay::topic::TopicRules;
 

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_relay::config::{self, Config};
-use postgres::connection::connect::Database;
-use postgres::connection::session::reaper_settings;
-use postgres::cycle::reap::{PostgresReaper, reap_sql};
+use postgres::connection::exec::reaper_settings;
+use postgres::connection::pool::Database;
+use postgres::cycle::reap::PostgresReaper;
 use postgres::cycle::scout::PostgresScoutQueries;
 use postgres::cycle::statements::Statements;
-use postgres::schema::check::PayloadType;
+use postgres::cycle::statements::reap_sql;
+use postgres::payload::PayloadType;
 use relay::failure::FaultKind;
 use relay::health::stats::Stats;
 use relay::lane::Lane;

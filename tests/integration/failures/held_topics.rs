@@ -1,7 +1,7 @@
 //! A topic that cannot be written to delays only its own rows, and they are published once the topic is available.
 
 use outbox_relay::config;
-use postgres::connection::connect::Database;
+use postgres::connection::pool::Database;
 use postgres::cycle::holds::PostgresHolds;
 use postgres::cycle::statements::Statements;
 use postgres::payload::PayloadType;
@@ -154,7 +154,7 @@ fn holds(outbox: &Outbox) -> PostgresHolds {
     let (table, sent) = (&config.outbox.table, config.outbox.on_sent);
     let statements = Statements::new(table, PayloadType::Json, sent, &config.outbox.topic, 1_000_000);
     let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
-    PostgresHolds::new(database, Rc::new(statements), table.clone())
+    PostgresHolds::new(database, Rc::new(statements))
 }
 
 fn seq(record: &Record) -> i64 {

@@ -2,7 +2,10 @@
 //! remedy.
 
 use postgres::access::grants::{relay_grants, writer_grants};
-use postgres::schema::check::{CheckError, PayloadType, SchemaFault, SchemaFaultKind, TopicColumn, check};
+use postgres::payload::PayloadType;
+use postgres::schema::check::check;
+use postgres::schema::columns::TopicColumn;
+use postgres::schema::errors::{CheckError, SchemaFault, SchemaFaultKind};
 use postgres::schema::migrate;
 use postgres::table::TableName;
 use tokio_postgres::Client;

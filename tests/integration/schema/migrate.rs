@@ -3,7 +3,9 @@
 use std::process::{Command, Stdio};
 
 use postgres::access::roles::{self, RelayRole, Sessions};
-use postgres::schema::migrate::{self, MIGRATIONS, MigrateError, Migration, Module, Series, State};
+use postgres::schema::errors::MigrateError;
+use postgres::schema::migrate;
+use postgres::schema::migrate::{MIGRATIONS, Migration, Module, Series, State};
 use postgres::table::{TableName, quote_identifier};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;

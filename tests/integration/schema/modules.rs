@@ -1,7 +1,9 @@
 //! The optional modules: their migrations, and the reaper that keeps their tables small.
 
 use postgres::access::grants::relay_grants;
-use postgres::schema::migrate::{self, MigrateError, Module, Series, State};
+use postgres::schema::errors::MigrateError;
+use postgres::schema::migrate;
+use postgres::schema::migrate::{Module, Series, State};
 use postgres::table::TableName;
 use tokio_postgres::Client;
 

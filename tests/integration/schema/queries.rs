@@ -1,6 +1,6 @@
 //! `migrate --print-queries` prints statements that the server can prepare and explain.
 
-use postgres::connection::session::plain_settings;
+use postgres::connection::exec::plain_settings;
 use tokio_postgres::SimpleQueryMessage;
 
 use crate::support::database::run;

@@ -3,27 +3,24 @@
 //! The environment of a process cannot be changed safely, so each case runs in a process of its own: this test binary with
 //! only the test [`runs_in_a_process_of_its_own`].
 
-use std::collections::BTreeMap;
-use std::process::Command;
-use std::time::{Duration, UNIX_EPOCH};
-
+use super::{Signer, token};
+use crate::options::Aws;
+use crate::tokens::TokenSource;
 use aws_credential_types::Credentials;
 use openssl::base64::decode_block;
 use openssl::hash::MessageDigest;
 use openssl::pkey::PKey;
 use openssl::sha::sha256;
 use openssl::sign;
-
-use super::{Signer, token};
-use crate::options::Aws;
-use crate::tokens::source::TokenSource;
+use server::{ASSUMED, Answer, AwsServer, Key, MARK, OWN, WEB_IDENTITY, nowhere};
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 
 // It is shared with the integration tests.
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../../../tests/support/aws.rs"]
 mod server;
-
-use server::{ASSUMED, Answer, AwsServer, Key, MARK, OWN, WEB_IDENTITY, nowhere};
 
 const ROLE: &str = "arn:aws:iam::123456789012:role/outbox-relay";
 const REGION: &str = "eu-central-1";

@@ -2,7 +2,8 @@
 //!
 //! The printed GRANT statements and the checks at start use the same lists, so they cannot differ.
 
-use crate::table::{Column, TableName, quote_identifier};
+use crate::columns::Column;
+use crate::table::{TableName, quote_identifier};
 
 /// A privilege on a relation of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use crate::access::grants::{Privilege, grants, on_columns, privilege};
 use crate::access::roles::RelayRole;
-use crate::schema::migrate::Module;
+use crate::schema::series::Module;
 use crate::table::{TableName, fill, quote_identifier, quote_literal};
 
 /// The privileges on one module. No role can write its tables.

@@ -7,8 +7,8 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 
 use crate::access::roles::{self, RelayRole, Sessions};
-use crate::connection::server_error::ServerError;
-use crate::connection::transaction::open;
+use crate::connection::errors::ServerError;
+use crate::connection::exec::open;
 use crate::table::{TableName, quote_identifier, quote_literal};
 use settings::secret::Secret;
 

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use crate::access::grants::{monitor_grants, operator_grants, relay_grants, writer_grants};
 use crate::access::module_grants::module_grants;
-use crate::connection::session::FIXED_SEARCH_PATH;
-use crate::schema::migrate::Module;
+use crate::connection::exec::FIXED_SEARCH_PATH;
+use crate::schema::series::Module;
 use crate::table::{TableName, fill, quote_identifier, quote_literal};
 
 /// PostgreSQL truncates longer names silently, so two names could become the same role.

@@ -1,8 +1,8 @@
 //! Detects a pooler in transaction mode, which gives each transaction another connection to the server.
 
-use crate::connection::connect::Database;
-use crate::connection::fault::{answer, fault};
-use crate::connection::session;
+use crate::connection::errors::{answer, fault};
+use crate::connection::exec::begin as begin_sql;
+use crate::connection::pool::Database;
 use deadpool_postgres::Object;
 use relay::failure::Fault;
 use std::time::Duration;
@@ -48,7 +48,7 @@ async fn changes_backend(one: &Client, other: &Client) -> Result<bool, tokio_pos
 }
 
 async fn begin(client: &Client) -> Result<i32, tokio_postgres::Error> {
-    client.batch_execute(&session::begin("READ ONLY", "")).await?;
+    client.batch_execute(&begin_sql("READ ONLY", "")).await?;
     Ok(client.query_typed_one("SELECT pg_backend_pid()", &[]).await?.get(0))
 }
 

@@ -3,12 +3,7 @@
 //! There are two intended differences: without a root certificate, the system's authorities are trusted, and `prefer` does
 //! not fall back to plain text after a failed handshake.
 
-mod cached;
-
-pub(crate) use cached::CachedConnector;
-
-use std::path::{Path, PathBuf};
-
+use crate::options::{Tls, TlsMode, TlsVersion};
 use openssl::error::ErrorStack;
 use openssl::pkey::{PKey, Private};
 use openssl::ssl::{SslConnector, SslConnectorBuilder, SslFiletype, SslMethod, SslVerifyMode, SslVersion};
@@ -16,37 +11,21 @@ use openssl::x509::X509;
 use openssl::x509::store::{X509Lookup, X509Store, X509StoreBuilder};
 use openssl::x509::verify::X509VerifyFlags;
 use postgres_openssl::MakeTlsConnector;
-
-use crate::options::{Tls, TlsMode, TlsVersion};
 use settings::secret::Secret;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Why the connector cannot be built. Messages never quote the content of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The file cannot be read.
     #[error("the {what} {} cannot be read: {source}", path.display())]
-    Unreadable {
-        /// What the file is for.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The file has the wrong content.
+    Unreadable { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("the {what} {} is invalid: {problem}", path.display())]
-    Unusable {
-        /// What the file is for.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
-    /// Only one of certificate and key is set.
+    Unusable { what: &'static str, path: PathBuf, problem: &'static str },
     #[error("the client certificate and its key must be set together")]
     CertOrKeyMissing,
-    /// OpenSSL itself failed.
     #[error("OpenSSL cannot be set up: {0}")]
     OpenSsl(#[from] ErrorStack),
 }
@@ -164,7 +143,53 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<X509>, TlsError> 
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|source| TlsError::Unreadable { what, path: path.to_owned(), source })
+    fs::read(path).map_err(|source| TlsError::Unreadable { what, path: path.to_owned(), source })
+}
+
+/// For how long the authorities of the system are trusted before they are read again.
+const SYSTEM_CACHED_FOR: Duration = Duration::from_secs(600);
+
+/// The connector that was built last.
+#[derive(Default)]
+pub(crate) struct CachedConnector(Mutex<Option<Cached>>);
+
+struct Cached {
+    connector: MakeTlsConnector,
+    tls: Tls,
+    contents: Vec<Option<Vec<u8>>>,
+    built: Instant,
+}
+
+impl CachedConnector {
+    /// A connector for these settings and the present content of their files.
+    pub(crate) fn get(&self, tls: &Tls) -> Result<MakeTlsConnector, TlsError> {
+        let contents = contents(tls);
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cached) = cached.as_ref().filter(|cached| cached.is_for(tls, &contents)) {
+            return Ok(cached.connector.clone());
+        }
+        let connector = connector(tls)?;
+        *cached =
+            Some(Cached { connector: connector.clone(), tls: tls.clone(), contents, built: Instant::now() });
+        Ok(connector)
+    }
+}
+
+impl Cached {
+    fn is_for(&self, tls: &Tls, contents: &[Option<Vec<u8>>]) -> bool {
+        let system = tls.root_cert.is_none() && matches!(tls.mode, TlsMode::VerifyCa | TlsMode::VerifyFull);
+        // OpenSSL reads the lists of a folder when it needs them, and never again.
+        tls.crl_dir.is_none()
+            && self.tls == *tls
+            && self.contents == contents
+            && (!system || self.built.elapsed() < SYSTEM_CACHED_FOR)
+    }
+}
+
+/// `None` for a file that is not set, or that cannot be read: building the connector reports that.
+fn contents(tls: &Tls) -> Vec<Option<Vec<u8>>> {
+    let read = |path: &Option<PathBuf>| path.as_ref().and_then(|path| fs::read(path).ok());
+    [&tls.root_cert, &tls.client_cert, &tls.client_key, &tls.crl].map(read).into()
 }
 
 #[cfg(test)]

@@ -1,26 +1,15 @@
 //! The claim: lanes locked by an open transaction, and the read of their unsent rows.
 
-pub(crate) mod discard;
-pub(crate) mod first_row;
-pub(crate) mod locking;
-pub(crate) mod reading;
-pub(crate) mod search;
-pub(crate) mod transaction;
-
-use crate::connection::connect::{Database, serial};
-use crate::connection::fault::{answer, fault, unavailable};
-use crate::connection::session::{FIRST, begin, claim_settings};
-use crate::connection::transaction::examine;
-use crate::cycle::claim::discard::Discard;
-use crate::cycle::claim::locking::{LOCKING, Locking, owned};
-use crate::cycle::claim::reading::Reading;
-use crate::cycle::claim::transaction::ClaimTransaction;
-use crate::cycle::event::{OutboxRow, column};
-use crate::cycle::settle;
+use crate::connection::errors::{answer, fault, unavailable};
+use crate::connection::exec::{ClaimTransaction, FIRST, begin, claim_settings, examine};
+use crate::connection::pool::{Database, Ending, serial};
+use crate::cycle::read::{FirstRow, NewRows, READING, Reading, Values};
+use crate::cycle::row::{OutboxRow, column};
 use crate::cycle::statements::Statements;
-use crate::schema::{check, identity};
+use crate::cycle::{read, settle};
+use crate::schema::{columns, identity};
 use deadpool_postgres::Object;
-use futures_util::TryStreamExt;
+use futures_util::{TryStreamExt, join};
 use relay::event::Event;
 use relay::failure::Fault;
 use relay::lane::Lane;
@@ -28,10 +17,14 @@ use relay::outbox::{
     Claim, Head, Outbox, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, ServerId, Settled,
     Settlement, Slice,
 };
+use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio_postgres::Error;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, Row};
+
+const LOCKING: &str = "claiming lanes";
 
 /// A worker's access to the outbox, over one connection.
 pub struct PostgresOutbox {
@@ -106,7 +99,7 @@ impl PostgresOutbox {
     /// The statements depend on the type of the payload column, which can change while the relay runs.
     async fn check_payload_type(&mut self, connection: &Object) -> Result<(), Fault> {
         let doing = "checking the type of the payload column";
-        let payload = examine(connection, check::payload_type(connection, self.statements.table()));
+        let payload = examine(connection, columns::payload_type(connection, self.statements.table()));
         let payload = answer(doing, payload).await?;
         if let Some(payload) = payload.filter(|payload| *payload != self.statements.payload) {
             tracing::info!("type of the payload column changed to {payload}");
@@ -127,29 +120,27 @@ impl Outbox for PostgresOutbox {
     ) -> Result<PostgresClaim<'_>, Fault> {
         self.connect().await?;
         let Some(connection) = &mut self.connection else { unreachable!("it has just connected") };
-        let (discard, prepares) = (&self.discard, self.database.prepares());
+        let discard = &self.discard;
         self.database.count_transaction();
         let serial = serial(connection);
-        let (begin, settings) = (&*self.begin, &*self.settings);
-        let locking = Locking { statements: &self.statements, begin, settings, prepares, lanes };
-        let (transaction, rows, reading) = match promptly {
-            None => {
-                let locked = locking.lock(connection).await;
-                let (transaction, rows) = locked.map_err(|fault| discard.after(fault))?;
-                (transaction, rows, None)
-            }
-            Some(read) => {
-                let locked = locking.lock_and_read(connection, read).await;
-                let (transaction, rows, reading) = locked.map_err(|fault| discard.after(fault))?;
-                (transaction, rows, Some(reading))
-            }
+        let locking = Locking {
+            statements: &self.statements,
+            begin: &self.begin,
+            settings: &self.settings,
+            prepares: self.database.prepares(),
+            lanes,
         };
+        let locked = match promptly {
+            None if locking.prepares => locking.lock(connection).await,
+            read => locking.lock_and_read(connection, read).await,
+        };
+        let Locked { transaction, rows, reading } = locked.map_err(|fault| discard.after(fault))?;
         let owned = owned(lanes, serial, &rows).map_err(|error| fault(LOCKING, error));
         let (lanes, server) = owned.map_err(|fault| discard.after(fault))?;
         Ok(PostgresClaim {
             transaction,
             statements: &self.statements,
-            prepares,
+            prepares: locking.prepares,
             lanes,
             server,
             discard,
@@ -163,7 +154,6 @@ impl Outbox for PostgresOutbox {
     }
 }
 
-/// An open claim.
 pub struct PostgresClaim<'a> {
     transaction: ClaimTransaction<'a>,
     statements: &'a Statements,
@@ -185,7 +175,7 @@ impl PostgresClaim<'_> {
     fn check_payload_type(&self, rows: &[OutboxRow]) -> Result<(), Fault> {
         if rows.first().is_some_and(|row| row.payload_type() != Some(self.statements.payload)) {
             self.discard.set();
-            return Err(unavailable("reading events", "the type of the payload column has changed"));
+            return Err(unavailable(READING, "the type of the payload column has changed"));
         }
         Ok(())
     }
@@ -198,8 +188,8 @@ impl PostgresClaim<'_> {
         rows: &mut Vec<OutboxRow>,
     ) -> Result<Slice, Error> {
         let Some(reading) = self.reading.take() else { unreachable!("next_slice before read") };
-        let (stream, reading) = reading.slice(&self.transaction, rows_max).await?;
-        let (whole, mut stream) = (reading.is_none(), pin!(stream));
+        let (stream, portal) = reading.slice(&self.transaction, rows_max).await?;
+        let (whole, mut stream) = (portal.is_none(), pin!(stream));
         let (mut bytes, mut cut, mut got) = (0, false, 0);
         while let Some(row) = stream.try_next().await? {
             self.hold_version = row.try_get(column::HOLD_VERSION)?;
@@ -220,21 +210,14 @@ impl PostgresClaim<'_> {
             }
         }
         self.read += got;
-        let completed = stream.rows_affected();
-        let exhausted = reading.as_ref().is_none_or(|reading| reading.is_exhausted(completed, got, rows_max));
+        let exhausted = whole || stream.rows_affected().is_some();
         let end = match (cut || self.read >= self.rows_max, exhausted) {
             (true, _) => ReadEnd::Cut,
             (false, true) => ReadEnd::Complete,
             (false, false) => ReadEnd::More,
         };
-        if end != ReadEnd::More {
-            // A finished portal still keeps the snapshot.
-            if let Some(reading) = reading {
-                reading.close(&self.transaction).await?;
-            }
-        } else {
-            self.reading = reading;
-        }
+        // A finished portal still keeps the snapshot. Dropping it sends Close without waiting.
+        self.reading = portal.filter(|_| end == ReadEnd::More).map(Reading::Portal);
         Ok(Slice { hold_version: self.hold_version, basis: self.basis, end })
     }
 }
@@ -255,11 +238,10 @@ impl Claim for PostgresClaim<'_> {
         self.in_order = read.rows == RowSelection::Pending;
         if let Some(Reading::Whole(rows)) = self.reading.take() {
             // Its rows are not needed, but if it failed, only its answer contains the reason.
-            let drained = answer("reading events", rows.try_for_each(|_| std::future::ready(Ok(())))).await;
+            let drained = answer(READING, rows.try_for_each(|_| std::future::ready(Ok(())))).await;
             drained.map_err(|fault| self.discard.after(fault))?;
         }
-        let opened =
-            Reading::open(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
+        let opened = Reading::open(&self.transaction, self.statements, &self.lanes, read).await;
         self.reading = Some(opened.map_err(|fault| self.discard.after(fault))?);
         Ok(())
     }
@@ -271,7 +253,7 @@ impl Claim for PostgresClaim<'_> {
         rows: &mut Vec<OutboxRow>,
     ) -> Result<Slice, Fault> {
         let before = rows.len();
-        let slice = answer("reading events", self.slice(rows_max, bytes_max, rows)).await;
+        let slice = answer(READING, self.slice(rows_max, bytes_max, rows)).await;
         let slice = slice.map_err(|fault| self.discard.after(fault))?;
         self.check_payload_type(&rows[before..])?;
         if self.in_order {
@@ -282,8 +264,8 @@ impl Claim for PostgresClaim<'_> {
 
     async fn head(&mut self, read: &ReadRequest) -> Result<Head<OutboxRow>, Fault> {
         self.reading = None; // as in `release`
-        let head =
-            first_row::read(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
+        let PostgresClaim { transaction, statements, lanes, .. } = &*self;
+        let head = FirstRow { transaction, statements, lanes, read }.read().await;
         head.map_err(|fault| self.discard.after(fault))
     }
 
@@ -297,26 +279,26 @@ impl Claim for PostgresClaim<'_> {
                 cut: true,
             });
         }
-        let found = search::read(&self.transaction, self.statements, &self.lanes, search, rows).await;
+        let PostgresClaim { transaction, statements, lanes, .. } = &*self;
+        let found = NewRows { transaction, statements, lanes, search }.read(rows).await;
         let found = found.map_err(|fault| self.discard.after(fault))?;
         self.check_payload_type(rows)?;
         Ok(found)
     }
 
     async fn record_sent(&mut self, sent: &[&OutboxRow]) -> Result<bool, Fault> {
-        let recorded = settle::record_sent(&self.transaction, self.statements, self.prepares, sent).await;
+        let recorded = settle::record_sent(&self.transaction, self.statements, sent).await;
         recorded.map_err(|fault| self.discard.after(fault))
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {
-        let alive =
-            answer("keeping the claim alive", self.transaction.client().batch_execute("SELECT 1")).await;
+        let alive = self.transaction.run("keeping the claim alive", "SELECT 1").await;
         alive.map_err(|fault| self.discard.after(fault))
     }
 
     async fn settle(self, settlement: &Settlement<'_, OutboxRow>) -> Result<Settled, Fault> {
         let discard = self.discard;
-        let settled = settle::settle(self.transaction, self.statements, self.prepares, settlement).await;
+        let settled = settle::settle(self.transaction, self.statements, settlement).await;
         settled.map_err(|fault| discard.after(fault))
     }
 
@@ -340,5 +322,138 @@ fn assert_in_order(lanes: &[Lane], rows: &[OutboxRow]) {
             place(earlier) < place(later)
         };
         assert!(in_order, "the claim read id {} before id {} ", earlier.id(), later.id());
+    }
+}
+
+/// Begins the transaction of a claim and locks its lanes.
+struct Locking<'a> {
+    statements: &'a Statements,
+    begin: &'a str,
+    settings: &'a str,
+    prepares: bool,
+    lanes: &'a [Lane],
+}
+
+/// A transaction with locked lanes, and its read if it has begun.
+struct Locked<'a> {
+    transaction: ClaimTransaction<'a>,
+    rows: Vec<Row>,
+    reading: Option<Reading>,
+}
+
+impl Locking<'_> {
+    fn numbers(&self) -> Vec<i16> {
+        self.lanes.iter().map(|lane| lane.number()).collect()
+    }
+
+    async fn lock<'b>(&self, connection: &'b mut Object) -> Result<Locked<'b>, Fault> {
+        let transaction = answer(LOCKING, ClaimTransaction::begin(connection)).await?;
+        let numbers = self.numbers();
+        let set = transaction.client().batch_execute(self.settings);
+        let rows = async {
+            let lock = transaction.ready(&self.statements.queries.lock).await?;
+            lock.query(transaction.client(), &[(&numbers, Type::INT2_ARRAY)]).await
+        };
+        let (set, rows) = answer(LOCKING, async { Ok(join!(set, rows)) }).await?;
+        let rows = set.and(rows).map_err(|error| fault(LOCKING, error))?;
+        Ok(Locked { transaction, rows, reading: None })
+    }
+
+    /// Locks and reads in one round trip, if the statements are prepared already. The server runs the statements in the order in
+    /// which they are first polled, so the read's snapshot is still taken after the locks.
+    async fn lock_and_read<'b>(
+        &self,
+        connection: &'b Object,
+        read: Option<&ReadRequest>,
+    ) -> Result<Locked<'b>, Fault> {
+        let transaction = ClaimTransaction::manual(connection, self.prepares);
+        let numbers = self.numbers();
+        let begun = connection.batch_execute(self.begin);
+        let locked = async {
+            // Prepare both first, or the read could be sent before the lock.
+            let lock = transaction.ready(&self.statements.queries.lock).await?;
+            let read = match read {
+                Some(read) => {
+                    let statement = transaction.ready(read::sql(self.statements, read)).await?;
+                    Some((statement, Values::new(self.statements, self.lanes, read)))
+                }
+                None => None,
+            };
+            let params = [(&numbers as &(dyn ToSql + Sync), Type::INT2_ARRAY)];
+            let rows = lock.query(connection, &params);
+            let reading = async {
+                match &read {
+                    Some((statement, values)) => {
+                        Reading::whole(connection, statement, values).await.map(Some)
+                    }
+                    None => Ok(None),
+                }
+            };
+            let (rows, reading) = join!(rows, reading);
+            rows.and_then(|rows| reading.map(|reading| (rows, reading)))
+        };
+        let (begun, locked) = answer(LOCKING, async { Ok(join!(begun, locked)) }).await?;
+        let (rows, reading) = begun.and(locked).map_err(|error| fault(LOCKING, error))?;
+        Ok(Locked { transaction, rows, reading })
+    }
+}
+
+/// The locked lanes, in the requested order, and the server.
+fn owned(lanes: &[Lane], connection: u64, rows: &[Row]) -> Result<(Vec<Lane>, ServerId), Error> {
+    let mut locked = Vec::with_capacity(rows.len());
+    let mut server = ServerId { connection, started_us: 0, backend: 0 };
+    for row in rows {
+        locked.extend(Lane::new(row.try_get::<_, i16>(0)?.into()));
+        server = ServerId { connection, started_us: row.try_get(1)?, backend: row.try_get(2)? };
+    }
+    Ok((lanes.iter().copied().filter(|lane| locked.contains(lane)).collect(), server))
+}
+
+/// Whether the connection must not be used again.
+#[derive(Default)]
+struct Discard {
+    due: Cell<bool>,
+    ending: Ending,
+}
+
+impl Discard {
+    fn new(ending: Ending) -> Discard {
+        Discard { due: Cell::new(false), ending }
+    }
+
+    fn set(&self) {
+        self.due.set(true);
+    }
+
+    /// Whether the connection must be discarded. The next one need not.
+    fn take(&self) -> bool {
+        self.due.take()
+    }
+
+    /// Discards the connection unless another session's lock or the statement timeout caused the fault. The cause may be the state
+    /// of this connection: a demoted server, a stale plan, or a prepared statement that a pooler lost. Returns the fault, with
+    /// the reason for which the server ended the session if the connection is closed.
+    fn after(&self, fault: Fault) -> Fault {
+        if !fault.kind.keeps_connection() {
+            self.set();
+        }
+        self.ending.explain(fault)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use relay::failure::FaultKind;
+
+    #[test]
+    fn only_a_lock_of_another_session_or_a_timeout_keeps_the_connection() {
+        let discard = Discard::default();
+        for kind in [FaultKind::Contended, FaultKind::Unavailable, FaultKind::Refused, FaultKind::TimedOut] {
+            discard.after(Fault { kind, doing: "testing", message: String::new() });
+            let keeps = [FaultKind::Contended, FaultKind::TimedOut].contains(&kind);
+            assert_eq!(discard.take(), !keeps, "{kind:?}");
+            assert!(!discard.take());
+        }
     }
 }

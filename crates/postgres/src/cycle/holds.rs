@@ -1,13 +1,8 @@
 //! Held topics and pauses, which are rows in the database, so that all relays agree on them.
 
-use crate::connection::connect::Database;
-use crate::connection::transaction::{Params, ShortTransaction};
+use crate::connection::exec::{Params, ShortTransaction};
+use crate::connection::pool::Database;
 use crate::cycle::statements::Statements;
-use crate::cycle::statements::probes::{
-    COUNT, DUE, HELD, MAKE_DUE, PAUSES, POSTPONE, RELEASE_HOLDS, RENEW_LEASES, RETRY_SOON, UNSENT,
-};
-use crate::cycle::statements::query::Template;
-use crate::table::TableName;
 use relay::failure::Fault;
 use relay::health::stats::TOPICS_NAMED_MAX;
 use relay::holds::pauses::{Counts, PAUSES_NAMED_MAX, Pause, PauseScope};
@@ -25,7 +20,6 @@ use uuid::Uuid;
 pub struct PostgresHolds {
     transaction: ShortTransaction,
     statements: Rc<Statements>,
-    table: TableName,
     /// The due times of topics that this relay postponed last.
     postponed: HashMap<String, SystemTime>,
     counted: Option<Counted>,
@@ -39,25 +33,22 @@ struct Counted {
 }
 
 impl PostgresHolds {
-    /// For this outbox.
-    pub fn new(database: Database, statements: Rc<Statements>, table: TableName) -> PostgresHolds {
+    pub fn new(database: Database, statements: Rc<Statements>) -> PostgresHolds {
         PostgresHolds {
             transaction: ShortTransaction::writing(database),
             statements,
-            table,
             postponed: HashMap::new(),
             counted: None,
         }
     }
 
-    async fn query(&self, doing: &'static str, sql: Template, params: Params<'_>) -> Result<Vec<Row>, Fault> {
-        self.transaction.query(doing, &self.table.render(sql.sql), params).await
-    }
-
     /// How many of these rows are unsent.
     pub async fn count_unsent(&self, ids: &[i64], event_ids: &[Uuid]) -> Result<usize, Fault> {
         let params: Params<'_> = &[(&ids, Type::INT8_ARRAY), (&event_ids, Type::UUID_ARRAY)];
-        let rows = self.query("checking which events are recorded as sent", UNSENT, params).await?;
+        let rows = self
+            .transaction
+            .query("checking which events are recorded as sent", &self.statements.queries.unsent, params)
+            .await?;
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0)) as usize)
     }
 
@@ -78,7 +69,8 @@ impl Holds for PostgresHolds {
         let server_started = self.counted.as_ref().map(|counted| counted.server_started);
         let params: [(&(dyn ToSql + Sync), Type); 2] =
             [(&hold_version, Type::INT8), (&server_started, Type::TIMESTAMPTZ)];
-        let rows = self.query("counting held topics", COUNT, &params).await?;
+        let rows =
+            self.transaction.query("counting held topics", &self.statements.queries.count, &params).await?;
         let Some(row) = rows.first() else { return Ok(Waiting::default()) };
         let known = self.counted.as_ref().map_or(0, |counted| counted.keys);
         let keys = row.get::<_, Option<i64>>(1).unwrap_or(known);
@@ -90,20 +82,29 @@ impl Holds for PostgresHolds {
 
     async fn pauses(&mut self) -> Result<Vec<Pause>, Fault> {
         let most = PAUSES_NAMED_MAX as i64;
-        let rows = self.query("reading pauses", PAUSES, &[(&most, Type::INT8)]).await?;
+        let rows = self
+            .transaction
+            .query("reading pauses", &self.statements.queries.pauses, &[(&most, Type::INT8)])
+            .await?;
         Ok(rows.iter().map(pause).collect())
     }
 
     async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
         let most = TOPICS_NAMED_MAX as i64;
-        let rows = self.query("listing held topics", HELD, &[(&most, Type::INT8)]).await?;
+        let rows = self
+            .transaction
+            .query("listing held topics", &self.statements.queries.held, &[(&most, Type::INT8)])
+            .await?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
     async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault> {
         let (most, lease) = (most as i64, lease_ms());
         let params: [(&(dyn ToSql + Sync), Type); 2] = [(&most, Type::INT8), (&lease, Type::INT4)];
-        let rows = self.query("looking for held topics to probe", DUE, &params).await?;
+        let rows = self
+            .transaction
+            .query("looking for held topics to probe", &self.statements.queries.due, &params)
+            .await?;
         let due: Vec<Due> = rows.iter().map(|row| Due { topic: row.get(0), reason: row.get(1) }).collect();
         due.iter().for_each(|due| _ = self.postponed.remove(&due.topic));
         Ok(due)
@@ -116,7 +117,7 @@ impl Holds for PostgresHolds {
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&topics, Type::TEXT_ARRAY), (&any, Type::BOOL_ARRAY), (&lanes, Type::INT2_ARRAY)];
         let doing = "looking for events to probe held topics with";
-        let rows = self.transaction.query(doing, &self.statements.witnesses, &params).await?;
+        let rows = self.transaction.query(doing, &self.statements.queries.witnesses, &params).await?;
         let witness = |row: &Row| {
             let lane = Lane::new(row.get::<_, i16>(1).into())?;
             let key = row.get::<_, Option<String>>(3).map(String::into_bytes);
@@ -127,7 +128,9 @@ impl Holds for PostgresHolds {
     }
 
     async fn release(&mut self, topics: &[&str]) -> Result<(), Fault> {
-        self.query("releasing topics", RELEASE_HOLDS, &[(&topics, Type::TEXT_ARRAY)]).await?;
+        self.transaction
+            .query("releasing topics", &self.statements.queries.release_holds, &[(&topics, Type::TEXT_ARRAY)])
+            .await?;
         self.forget_postponed(topics);
         Ok(())
     }
@@ -139,14 +142,16 @@ impl Holds for PostgresHolds {
             failed.iter().map(|failed| failed.error.replace('\0', "\u{fffd}")).collect();
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&topics, Type::TEXT_ARRAY), (&reasons, Type::TEXT_ARRAY), (&errors, Type::TEXT_ARRAY)];
-        let rows = self.query(POSTPONING, POSTPONE, &params).await?;
+        let rows = self.transaction.query(POSTPONING, &self.statements.queries.postpone, &params).await?;
         self.forget_postponed(&topics);
         self.postponed.extend(rows.iter().map(|row| (row.get::<_, String>(0), row.get(1))));
         Ok(())
     }
 
     async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault> {
-        self.query(POSTPONING, RETRY_SOON, &[(&topics, Type::TEXT_ARRAY)]).await?;
+        self.transaction
+            .query(POSTPONING, &self.statements.queries.retry_soon, &[(&topics, Type::TEXT_ARRAY)])
+            .await?;
         self.forget_postponed(topics);
         Ok(())
     }
@@ -154,7 +159,10 @@ impl Holds for PostgresHolds {
     async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault> {
         let lease = lease_ms();
         let params: [(&(dyn ToSql + Sync), Type); 2] = [(&topics, Type::TEXT_ARRAY), (&lease, Type::INT4)];
-        self.query("renewing leases on held topics", RENEW_LEASES, &params).await.map(drop)
+        self.transaction
+            .query("renewing leases on held topics", &self.statements.queries.renew_leases, &params)
+            .await
+            .map(drop)
     }
 
     async fn make_due(&mut self) -> Result<(), Fault> {
@@ -164,7 +172,10 @@ impl Holds for PostgresHolds {
         let (topics, times): (Vec<String>, Vec<SystemTime>) = self.postponed.drain().unzip();
         let params: [(&(dyn ToSql + Sync), Type); 2] =
             [(&topics, Type::TEXT_ARRAY), (&times, Type::TIMESTAMPTZ_ARRAY)];
-        self.query("probing held topics early", MAKE_DUE, &params).await.map(drop)
+        self.transaction
+            .query("probing held topics early", &self.statements.queries.make_due, &params)
+            .await
+            .map(drop)
     }
 }
 

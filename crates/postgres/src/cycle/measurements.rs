@@ -1,11 +1,12 @@
 //! Measurements for metrics and health, on a connection that nothing else waits for: every 5 s how much is unsent, and once a
 //! minute the tables and what holds vacuum back.
 
-use crate::connection::connect::Database;
-use crate::connection::fault::fault;
-use crate::connection::transaction::{Params, ShortTransaction};
+use crate::connection::errors::fault;
+use crate::connection::exec::{Params, ShortTransaction};
+use crate::connection::pool::Database;
 use crate::cycle::statements::Statements;
 use crate::diagnose::holders::HOLDERS;
+use crate::sql::{bare, sql};
 use crate::table::TableName;
 use relay::Relay;
 use relay::failure::{Fault, FaultKind};
@@ -26,14 +27,6 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const TABLES: [&str; 3] = ["{outbox}", "{dead_letter}", "{act}"];
 const ADVICE: &str = "Events are still published, but metrics are outdated. If this is a timeout, check with \
      `outbox-relay status` whether vacuum keeps up";
-
-/// Needs no privilege on the tables. The lock that it takes conflicts only with ACCESS EXCLUSIVE.
-const SIZES: &str = "
-SELECT array(SELECT coalesce(pg_total_relation_size(to_regclass(t.name)), 0)
-             FROM unnest($2::text[]) WITH ORDINALITY AS t(name, place) ORDER BY t.place),
-       greatest(age(c.relfrozenxid), age(d.datfrozenxid))::bigint
-FROM pg_class AS c, pg_database AS d
-WHERE c.oid = $1::text::regclass AND d.datname = current_database()";
 
 /// What is measured on a schedule of its own.
 #[derive(Clone, Copy)]
@@ -123,7 +116,7 @@ impl<P> Measurements<'_, P> {
         let (lanes, numbers) = lanes();
         let lows = self.relay.marks.borrow().snapshot(&lanes).lows;
         let params: Params<'_> = &[(&numbers, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)];
-        let rows = self.transaction.query(DOING, &self.statements.backlog, params).await?;
+        let rows = self.transaction.query(DOING, &self.statements.queries.backlog, params).await?;
         let unsent = rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(|error| fault(DOING, error))?;
         self.relay.stats.backlog.set(unsent);
         Ok(())
@@ -137,7 +130,7 @@ impl<P> Measurements<'_, P> {
         let marks = self.relay.marks.borrow().snapshot(&lanes);
         let params: Params<'_> =
             &[(&numbers, Type::INT2_ARRAY), (&marks.lows, Type::INT8_ARRAY), (&marks.basis, Type::INT8)];
-        let rows = self.transaction.query(DOING, &self.statements.oldest, params).await?;
+        let rows = self.transaction.query(DOING, &self.statements.queries.oldest, params).await?;
         let Some(row) = rows.first() else { unreachable!("an aggregate without GROUP BY is one row") };
         let read = || Ok((row.try_get::<_, Option<f64>>(0)?, row.try_get(1)?));
         let (seconds, clock_us) = read().map_err(|error| fault(DOING, error))?;
@@ -152,7 +145,7 @@ impl<P> Measurements<'_, P> {
         let (outbox, tables) = (self.table.quoted(), TABLES.map(|name| self.table.render(name)));
         let tables = tables.as_slice();
         let params: Params<'_> = &[(&outbox, Type::TEXT), (&tables, Type::TEXT_ARRAY)];
-        let rows = self.transaction.query(DOING, SIZES, params).await?;
+        let rows = self.transaction.query(DOING, bare(sql!("relay/sizes")), params).await?;
         let Some(row) = rows.first() else { return Ok(()) };
         let read = || Ok((row.try_get::<_, Vec<i64>>(0)?, row.try_get(1)?));
         let (sizes, age) = read().map_err(|error| fault(DOING, error))?;

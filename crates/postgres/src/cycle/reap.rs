@@ -1,17 +1,11 @@
 //! The reaper: deletes rows that were sent longer ago than the retention, in bounded batches.
 //!
 //! It finds rows by their place (`ctid`), one range of pages at a time. An index on `sent_at` would make every settlement
-//! more expensive. `round` chooses the ranges.
+//! more expensive. [`Rounds`] chooses the ranges.
 
-pub mod modules;
-pub(crate) mod round;
-
-use crate::connection::connect::Database;
-use crate::connection::transaction::ShortTransaction;
-pub use crate::cycle::reap::round::PATROLS_PER_RETENTION;
-use crate::cycle::reap::round::{Rounds, ScannedRange, range_pages};
-use crate::cycle::statements::query::Template;
-use crate::cycle::statements::reaper::{COUNT, EDGE, REAP, REAP_AROUND_LOCKS};
+use crate::connection::exec::{Params, ShortTransaction};
+use crate::connection::pool::Database;
+use crate::cycle::statements::Reaping;
 use crate::table::TableName;
 use relay::failure::{Fault, FaultKind};
 use relay::reaper::{Pace, Reap, Reaped};
@@ -29,6 +23,7 @@ pub struct PostgresReaper {
     /// Has the reaper's short lock timeout.
     reaping: ShortTransaction,
     transaction: ShortTransaction,
+    statements: Reaping,
     table: TableName,
     retention: Duration,
     batch_rows: usize,
@@ -53,7 +48,6 @@ pub struct PassStep {
     pub ours: bool,
     /// Rows deleted or counted.
     pub rows: u64,
-    /// Whether there are more pages.
     pub more: bool,
 }
 
@@ -68,6 +62,7 @@ impl PostgresReaper {
         PostgresReaper {
             reaping: ShortTransaction::reaping(database.clone()),
             transaction: ShortTransaction::writing(database),
+            statements: Reaping::new(&table),
             table,
             retention,
             batch_rows,
@@ -80,7 +75,9 @@ impl PostgresReaper {
     /// Counts the old rows of the next range of pages.
     pub async fn count_step(&mut self) -> Result<PassStep, Fault> {
         let range = range_pages(self.batch_rows);
-        let scanned = self.run("counting old rows", COUNT, &self.transaction, self.pass.at, range).await?;
+        let scanned = self
+            .run("counting old rows", &self.statements.count_old, &self.transaction, self.pass.at, range)
+            .await?;
         Ok(self.advance(range, scanned))
     }
 
@@ -100,9 +97,9 @@ impl PostgresReaper {
 
     /// Deletes the old rows of a range. Returns `None` if another relay is reaping.
     async fn reap_range(&self, at: u32, range: u32) -> Result<Option<ScannedRange>, Fault> {
-        match self.run(DELETING, REAP, &self.reaping, at, range).await {
+        match self.run(DELETING, &self.statements.reap, &self.reaping, at, range).await {
             Err(fault) if fault.kind == FaultKind::Contended => {
-                self.run(DELETING, REAP_AROUND_LOCKS, &self.transaction, at, range).await
+                self.run(DELETING, &self.statements.reap_around_locks, &self.transaction, at, range).await
             }
             scanned => scanned,
         }
@@ -111,7 +108,7 @@ impl PostgresReaper {
     async fn run(
         &self,
         doing: &'static str,
-        sql: Template,
+        sql: &str,
         transaction: &ShortTransaction,
         at: u32,
         range: u32,
@@ -120,8 +117,7 @@ impl PostgresReaper {
         let (retention, table) = (self.retention.as_secs_f64(), self.table.quoted());
         let params: [(&(dyn ToSql + Sync), Type); 4] =
             [(&from, Type::TEXT), (&to, Type::TEXT), (&retention, Type::FLOAT8), (&table, Type::TEXT)];
-        let sql = self.table.render(sql.sql);
-        let rows = transaction.query(doing, &sql, &params).await?;
+        let rows = transaction.query(doing, sql, &params).await?;
         let Some(row) = rows.first() else { unreachable!("a SELECT without FROM is one row") };
         let (old_rows, pages): (i64, i64) = (row.get(1), row.get(2));
         let scanned = ScannedRange {
@@ -149,8 +145,8 @@ impl PostgresReaper {
 
     async fn find_edge(&self) -> Result<u32, Fault> {
         let retention = self.retention.as_secs_f64();
-        let sql = self.table.render(EDGE.sql);
-        let rows = self.transaction.query(DELETING, &sql, &[(&retention, Type::FLOAT8)]).await?;
+        let params: Params<'_> = &[(&retention, Type::FLOAT8)];
+        let rows = self.transaction.query(DELETING, &self.statements.edge, params).await?;
         let page = rows.first().map_or(0, |row| row.get::<_, i64>(0));
         Ok(u32::try_from(page).unwrap_or(0))
     }
@@ -177,7 +173,274 @@ impl Reap for PostgresReaper {
     }
 }
 
-/// The statement that deletes, for tests of its plan.
-pub fn reap_sql(table: &TableName) -> String {
-    table.render(REAP.sql)
+/// A row of the outbox has at least 80 bytes, so a page of 8 KiB has fewer rows than this.
+const ROWS_PER_PAGE: usize = 100;
+/// The maximum number of pages that one statement scans.
+const RANGE_PAGES_MAX: u32 = 256;
+/// The first part of a round ends after this many consecutive ranges without an old row.
+const YOUNG_RANGES_MAX: u32 = 8;
+/// How often the patrol scans the whole table within the retention.
+pub const PATROLS_PER_RETENTION: u32 = 8;
+/// The minimum number of pages that the patrol scans in one round. A table of up to 32 MiB is scanned completely.
+const PATROL_PAGES_MIN: u32 = 4_096;
+
+/// The number of pages per statement, so that it deletes at most `batch_rows` rows.
+pub(crate) fn range_pages(batch_rows: usize) -> u32 {
+    let pages = u32::try_from(batch_rows / ROWS_PER_PAGE).unwrap_or(RANGE_PAGES_MAX);
+    pages.clamp(1, RANGE_PAGES_MAX)
+}
+
+/// The current round, and where the next one starts.
+///
+/// Events are sent in about the order in which they are stored, so old rows are next to each other. A round starts at the *edge*,
+/// where the previous round reached young rows, and continues until a few ranges have no old row. Then the *patrol* scans a share
+/// of the whole table for other old rows: rows that were held, replayed or locked, or rows after a `sent_at` in the future.
+#[derive(Debug)]
+pub(crate) struct Rounds {
+    /// The file of the table. VACUUM FULL, CLUSTER and TRUNCATE create another one, in which the pages are different.
+    file: Option<i64>,
+    /// The page where the next round starts; unknown in a new file.
+    edge: Option<u32>,
+    /// The page where the next patrol starts.
+    patrol: u32,
+    part: Part,
+    /// The page where the next range starts.
+    at: u32,
+    /// How many pages this part of the round has scanned.
+    scanned_pages: u64,
+    /// The start of the ranges without an old row that end at `at`.
+    young_since: Option<u32>,
+    young_ranges: u32,
+    /// Whether this part of the round has deleted a row.
+    deleted: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Edge,
+    /// The patrol, with the number of pages left to scan.
+    Patrol(u32),
+}
+
+/// The result of a statement that scanned a range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScannedRange {
+    /// Old rows in the range, deleted or counted.
+    pub(crate) old_rows: u64,
+    /// The number of pages of the table.
+    pub(crate) pages: u32,
+    /// The file of the table.
+    pub(crate) file: i64,
+}
+
+impl Rounds {
+    /// Nothing is known about the table yet.
+    pub(crate) fn new() -> Rounds {
+        Rounds {
+            file: None,
+            edge: None,
+            patrol: 0,
+            part: Part::Edge,
+            at: 0,
+            scanned_pages: 0,
+            young_since: None,
+            young_ranges: 0,
+            deleted: false,
+        }
+    }
+
+    /// The page where the next range starts; `None` if the edge must be found first.
+    pub(crate) fn at(&self) -> Option<u32> {
+        self.edge.map(|_| self.at)
+    }
+
+    /// Sets the edge: the page of the first old row by id.
+    pub(crate) fn found_edge(&mut self, page: u32) {
+        self.edge = Some(page);
+        self.begin(Part::Edge, page);
+    }
+
+    fn begin(&mut self, part: Part, at: u32) {
+        (self.part, self.at, self.scanned_pages) = (part, at, 0);
+        (self.young_since, self.young_ranges, self.deleted) = (None, 0, false);
+    }
+
+    /// Records the result for the range of `range` pages at [`Rounds::at`]. Returns whether the round has more ranges.
+    pub(crate) fn advance(
+        &mut self,
+        range: u32,
+        scanned: ScannedRange,
+        interval: Duration,
+        retention: Duration,
+    ) -> bool {
+        if self.file.replace(scanned.file).is_some_and(|file| file != scanned.file) {
+            *self = Rounds { file: Some(scanned.file), ..Rounds::new() };
+            return true;
+        }
+        // Vacuum may have truncated the table, so that the range is past its end.
+        let inside = scanned.pages.saturating_sub(self.at).min(range);
+        if scanned.old_rows > 0 {
+            (self.young_since, self.young_ranges, self.deleted) = (None, 0, true);
+        } else if inside > 0 {
+            self.young_since.get_or_insert(self.at);
+            self.young_ranges += 1;
+        }
+        self.scanned_pages += u64::from(inside);
+        self.at = self.at.saturating_add(range);
+        if self.at >= scanned.pages {
+            self.at = 0;
+        }
+        let whole_table = self.scanned_pages >= u64::from(scanned.pages);
+        match self.part {
+            Part::Edge if !whole_table && self.young_ranges < YOUNG_RANGES_MAX => true,
+            Part::Edge => {
+                self.edge = Some(self.young_since.unwrap_or(self.at));
+                let pages = if whole_table { 0 } else { patrol_pages(scanned.pages, interval, retention) };
+                self.begin(Part::Patrol(pages), self.patrol);
+                pages > 0 || self.end_round()
+            }
+            Part::Patrol(left) => {
+                // Ranges with old rows do not count against the share.
+                let left = if scanned.old_rows > 0 { left } else { left.saturating_sub(range) };
+                self.part = Part::Patrol(left);
+                (left > 0 && !whole_table) || self.end_round()
+            }
+        }
+    }
+
+    /// Always returns false: the round has no more ranges.
+    fn end_round(&mut self) -> bool {
+        if self.scanned_pages > 0 {
+            self.patrol = self.at;
+        }
+        // The patrol found old rows here, so more rows here will become old next.
+        if self.deleted
+            && let Some(young_since) = self.young_since
+        {
+            self.edge = Some(young_since);
+        }
+        self.begin(Part::Edge, self.edge.unwrap_or(0));
+        false
+    }
+}
+
+/// The patrol's share of one round.
+fn patrol_pages(pages: u32, interval: Duration, retention: Duration) -> u32 {
+    let rounds = retention.as_secs_f64() / interval.as_secs_f64().max(1.0);
+    let share = f64::from(pages) * f64::from(PATROLS_PER_RETENTION) / rounds.max(1.0);
+    (share.ceil() as u32).max(PATROL_PAGES_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+    const DAY: Duration = Duration::from_secs(24 * 3_600);
+    const RANGE: u32 = 256;
+    const RANGES: u32 = 1_000;
+
+    /// A table in which each range has old rows or not.
+    struct Table {
+        old: Vec<bool>,
+        rounds: Rounds,
+        scanned_ranges: u32,
+    }
+
+    impl Table {
+        fn new(old: impl Fn(u32) -> bool) -> Table {
+            let mut rounds = Rounds::new();
+            rounds.found_edge(0);
+            Table { old: (0..RANGES).map(old).collect(), rounds, scanned_ranges: 0 }
+        }
+
+        fn round(&mut self) {
+            loop {
+                let range = self.rounds.at().unwrap() / RANGE;
+                let old_rows = u64::from(std::mem::take(&mut self.old[range as usize]));
+                self.scanned_ranges += 1;
+                let scanned = ScannedRange { old_rows, pages: RANGES * RANGE, file: 1 };
+                if !self.rounds.advance(RANGE, scanned, MINUTE, DAY) {
+                    return;
+                }
+            }
+        }
+
+        fn old_ranges(&self) -> usize {
+            self.old.iter().filter(|old| **old).count()
+        }
+    }
+
+    #[test]
+    fn rows_that_become_old_at_the_edge_are_deleted_by_the_next_round() {
+        let mut table = Table::new(|range| range < 10);
+        table.round();
+        assert_eq!(table.old_ranges(), 0);
+        for range in 10..500 {
+            table.old[range] = true;
+            table.round();
+            assert_eq!(table.old_ranges(), 0, "range {range} was left");
+        }
+    }
+
+    #[test]
+    fn young_rows_before_old_rows_do_not_stop_the_reaper() {
+        let mut table = Table::new(|range| (5..500).contains(&range));
+        table.round();
+        assert_eq!(table.old_ranges(), 0, "a round skips a few young ranges");
+
+        let mut table = Table::new(|range| range >= 500);
+        let mut rounds = 0;
+        while table.old_ranges() > 0 {
+            table.round();
+            rounds += 1;
+        }
+        let share = patrol_pages(RANGES * RANGE, MINUTE, DAY) / RANGE;
+        assert!(rounds <= RANGES / share + 1, "{rounds} rounds: the patrol does not stop at young ranges");
+        table.old[0] = true;
+        table.round();
+        assert_eq!(table.old_ranges(), 0, "a round wraps around at the end of the table");
+    }
+
+    #[test]
+    fn a_round_without_old_rows_scans_a_bounded_part_of_the_table() {
+        let mut table = Table::new(|_| false);
+        table.round();
+        assert!(
+            table.scanned_ranges <= YOUNG_RANGES_MAX + PATROL_PAGES_MIN / RANGE,
+            "{}",
+            table.scanned_ranges
+        );
+        for _ in 0..RANGES {
+            table.round();
+        }
+        assert!(table.scanned_ranges < RANGES * 30, "{}", table.scanned_ranges);
+    }
+
+    #[test]
+    fn a_rewritten_table_is_scanned_from_a_new_edge() {
+        let mut rounds = Rounds::new();
+        rounds.found_edge(700);
+        assert!(rounds.advance(RANGE, ScannedRange { old_rows: 5, pages: 9_000, file: 1 }, MINUTE, DAY));
+        assert_eq!(rounds.at(), Some(700 + RANGE));
+        assert!(rounds.advance(RANGE, ScannedRange { old_rows: 0, pages: 100, file: 2 }, MINUTE, DAY));
+        assert_eq!(rounds.at(), None, "the edge must be found again");
+    }
+
+    #[test]
+    fn a_round_past_the_end_of_a_truncated_table_continues_at_its_start() {
+        let mut rounds = Rounds::new();
+        rounds.found_edge(700);
+        assert!(rounds.advance(RANGE, ScannedRange { old_rows: 0, pages: 600, file: 1 }, MINUTE, DAY));
+        assert_eq!(rounds.at(), Some(0));
+        rounds.found_edge(700);
+        assert!(!rounds.advance(RANGE, ScannedRange { old_rows: 0, pages: 0, file: 1 }, MINUTE, DAY));
+        assert_eq!(rounds.at(), Some(0));
+    }
+
+    #[test]
+    fn a_statement_deletes_at_most_one_batch() {
+        assert_eq!(range_pages(5_000), 50);
+        assert_eq!((range_pages(1), range_pages(100_000)), (1, RANGE_PAGES_MAX));
+    }
 }

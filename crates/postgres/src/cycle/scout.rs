@@ -2,10 +2,10 @@
 //! than a look. In READ COMMITTED each statement has its own snapshot, and none is kept between them. A scan does not share it: it
 //! locks more tables, and could deadlock with a session that has locked them in another order.
 
-use crate::connection::connect::{Database, serial};
-use crate::connection::fault::{answer, fault};
-use crate::connection::transaction::{Params, Place, ShortTransaction};
-use crate::cycle::claim::reading::excepted;
+use crate::connection::errors::{answer, fault};
+use crate::connection::exec::{Params, Place, ShortTransaction};
+use crate::connection::pool::{Database, serial};
+use crate::cycle::read::excepted;
 use crate::cycle::statements::Statements;
 use deadpool_postgres::Object;
 use relay::failure::Fault;
@@ -39,7 +39,6 @@ pub struct PostgresScoutQueries {
 }
 
 impl PostgresScoutQueries {
-    /// For this outbox.
     pub fn new(database: Database, statements: Rc<Statements>, table: String) -> PostgresScoutQueries {
         // READ WRITE, although it only reads, so that a standby rejects it. On a demoted server, the scout would see neither
         // new rows nor writers.
@@ -129,7 +128,7 @@ impl ScoutQueries for PostgresScoutQueries {
             xids,
             floor,
         ];
-        let (connection, rows) = self.query(DOING, &statements.scan, &params).await?;
+        let (connection, rows) = self.query(DOING, &statements.queries.scan, &params).await?;
         scan(connection, &rows).map_err(|error| fault(DOING, error))
     }
 
@@ -142,9 +141,9 @@ impl ScoutQueries for PostgresScoutQueries {
             let connection = self.connected().await?;
             let number = serial(&connection);
             self.connection = Some(connection);
-            (number, self.share(DOING, &statements.writers, params).await?)
+            (number, self.share(DOING, &statements.queries.writers, params).await?)
         } else {
-            self.query(DOING, &statements.writers, params).await?
+            self.query(DOING, &statements.queries.writers, params).await?
         };
         let mut server = ServerId { connection, started_us: 0, backend: 0 };
         let mut writers = Vec::with_capacity(rows.len());
@@ -171,11 +170,11 @@ impl ScoutQueries for PostgresScoutQueries {
         {
             // Most looks find nothing, and the whole statement costs several times as much.
             let (seen, params): (_, Params<'_>) = (seen.clone(), &[(&above, Type::INT8)]);
-            if self.share(DOING, &statements.glance, params).await?.is_empty() {
+            if self.share(DOING, &statements.queries.glance, params).await?.is_empty() {
                 return Ok(seen);
             }
         }
-        let rows = self.share(DOING, &statements.look, params).await;
+        let rows = self.share(DOING, &statements.queries.look, params).await;
         let looked = looked(number, &rows?).map_err(|error| fault(DOING, error))?;
         self.seen = Some(Looked { rows: Vec::new(), ..looked.clone() });
         Ok(looked)

@@ -1,19 +1,19 @@
 //! Settling: records the outcome of a batch in the transaction of its claim, and commits.
 
-use crate::connection::fault::{answer, fault};
-use crate::cycle::claim::transaction::{ClaimTransaction, commit_sql};
-use crate::cycle::event::{Ctid, OutboxRow};
+use crate::connection::errors::{answer, fault};
+use crate::connection::exec::{COMMIT, ClaimTransaction, Ready};
+use crate::cycle::row::{Ctid, OutboxRow};
 use crate::cycle::statements::Statements;
 use crate::options::OnSent;
 use futures_util::join;
 use relay::event::Event;
 use relay::fail_point;
 use relay::failure::{Fault, FaultKind};
-use relay::outbox::{RejectedRow, Settled, Settlement};
+use relay::outbox::{RejectedRow, Settled, Settlement, TopicHold};
 use settings::text::counted;
 use std::collections::HashSet;
-use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error, Row};
 
 const DOING: &str = "settling a batch";
 const SUPPRESSED: &str = "drop the trigger on the outbox that suppresses or undoes updates or deletes (`outbox-relay doctor` names it)";
@@ -22,48 +22,30 @@ const SUPPRESSED: &str = "drop the trigger on the outbox that suppresses or undo
 pub(crate) async fn settle(
     transaction: ClaimTransaction<'_>,
     statements: &Statements,
-    prepares: bool,
     settlement: &Settlement<'_, OutboxRow>,
 ) -> Result<Settled, Fault> {
-    let recorder = Recorder { transaction: &transaction, prepares };
-    let only_sent =
-        settlement.rejected.is_empty() && settlement.blocked.is_empty() && settlement.held.is_empty();
-    if only_sent && !settlement.skip_locked && matches!(transaction, ClaimTransaction::Manual(_)) {
-        let settled = recorder.sent_and_commit(statements, settlement).await?;
-        if let ClaimTransaction::Manual(manual) = transaction {
-            manual.has_ended();
-        }
-        return Ok(settled);
+    let Settlement { sent, rejected, blocked, held, skip_locked } = settlement;
+    let only_sent = rejected.is_empty() && blocked.is_empty() && held.is_empty() && !skip_locked;
+    if only_sent && transaction.commits_with_statement() {
+        return record_and_commit(transaction, statements, sent).await;
     }
     let (mut all, mut recorded) = (true, None);
-    if !settlement.sent.is_empty() {
-        let sent = SentRows::new(statements, &settlement.sent, settlement.skip_locked);
-        let rows = if settlement.skip_locked {
-            recorded.insert(recorder.recorded(sent.sql, &sent.values()).await?).len()
-        } else {
-            recorder.count(&sent).await? as usize
+    if !sent.is_empty() {
+        let rows = SentRows::new(statements, sent, *skip_locked);
+        let count = match skip_locked {
+            true => recorded.insert(around_locks(&transaction, &rows).await?).len(),
+            false => rows.record(&transaction).await? as usize,
         };
-        all &= rows == settlement.sent.len();
+        all &= count == sent.len();
     }
-    if !settlement.rejected.is_empty() {
-        all &= recorder.rejected_rows(&statements.dead_letter, &settlement.rejected).await?;
+    if !rejected.is_empty() {
+        all &= record_rejected(&transaction, &statements.queries.dead_letter, rejected).await?;
     }
-    if !settlement.blocked.is_empty() {
-        all &= recorder.rejected_rows(&statements.block, &settlement.blocked).await?;
+    if !blocked.is_empty() {
+        all &= record_rejected(&transaction, &statements.queries.block, blocked).await?;
     }
-    if !settlement.held.is_empty() {
-        let held = &settlement.held;
-        let topics: Vec<&str> = held.iter().map(|held| held.topic).collect();
-        let reasons: Vec<&str> = held.iter().map(|held| held.why.reason).collect();
-        let errors: Vec<String> = held.iter().map(|held| storable(&held.why.error)).collect();
-        let witnesses: Vec<i64> = held.iter().map(|held| held.witness.id()).collect();
-        let arrays: [(&(dyn ToSql + Sync), Type); 4] = [
-            (&topics, Type::TEXT_ARRAY),
-            (&reasons, Type::TEXT_ARRAY),
-            (&errors, Type::TEXT_ARRAY),
-            (&witnesses, Type::INT8_ARRAY),
-        ];
-        recorder.execute(&statements.hold, &arrays).await?;
+    if !held.is_empty() {
+        hold(&transaction, &statements.queries.hold, held).await?;
     }
     fail_point::reach("before-commit").await;
     answer(DOING, transaction.commit()).await?;
@@ -78,12 +60,30 @@ pub(crate) async fn settle(
 pub(crate) async fn record_sent(
     transaction: &ClaimTransaction<'_>,
     statements: &Statements,
-    prepares: bool,
     sent: &[&OutboxRow],
 ) -> Result<bool, Fault> {
-    let rows = SentRows::new(statements, sent, false);
-    let recorded = Recorder { transaction, prepares }.count(&rows).await?;
+    let recorded = SentRows::new(statements, sent, false).record(transaction).await?;
     Ok(recorded == sent.len() as u64)
+}
+
+/// Records acknowledged rows and commits in one round trip. Requests are sent in the order in which they are first polled. If the
+/// first one fails, COMMIT rolls back (PostgreSQL manual, "COMMIT").
+async fn record_and_commit(
+    transaction: ClaimTransaction<'_>,
+    statements: &Statements,
+    sent: &[&OutboxRow],
+) -> Result<Settled, Fault> {
+    let rows = SentRows::new(statements, sent, false);
+    let client = transaction.client();
+    // Prepare first, or COMMIT would be sent before the statement.
+    let statement = answer(DOING, transaction.ready(rows.sql)).await?;
+    fail_point::reach("before-commit").await;
+    let both = async { Ok(join!(rows.record_with(&statement, client), client.batch_execute(COMMIT))) };
+    let (recorded, committed) = answer(DOING, both).await?;
+    let recorded = recorded.and_then(|rows| committed.map(|()| rows));
+    let recorded = recorded.map_err(|error| fault(DOING, error))?;
+    transaction.has_ended();
+    Ok(if recorded == sent.len() as u64 { Settled::All } else { Settled::Fewer })
 }
 
 /// The statement that records acknowledged rows, and its parameters.
@@ -96,11 +96,12 @@ struct SentRows<'a> {
 
 impl<'a> SentRows<'a> {
     fn new(statements: &'a Statements, sent: &[&OutboxRow], skip_locked: bool) -> SentRows<'a> {
+        let queries = &statements.queries;
         let sql = match (statements.on_sent, skip_locked) {
-            (OnSent::Mark, false) => &statements.mark,
-            (OnSent::Mark, true) => &statements.mark_around_locks,
-            (OnSent::Delete, true) => &statements.delete_around_locks,
-            (OnSent::Delete, false) => &statements.delete,
+            (OnSent::Mark, false) => &queries.mark,
+            (OnSent::Mark, true) => &queries.mark_around_locks,
+            (OnSent::Delete, true) => &queries.delete_around_locks,
+            (OnSent::Delete, false) => &queries.delete,
         };
         let by_ctid = statements.on_sent == OnSent::Delete && !skip_locked;
         SentRows {
@@ -110,122 +111,82 @@ impl<'a> SentRows<'a> {
         }
     }
 
-    fn values(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+    fn params(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
         let ctids = self.ctids.as_ref().map(|ctids| (ctids as &(dyn ToSql + Sync), Type::TID_ARRAY));
         ctids.into_iter().chain([(&self.ids as &(dyn ToSql + Sync), Type::INT8_ARRAY)]).collect()
     }
+
+    /// Returns how many rows were recorded. A mark returns the number, a delete changes as many rows.
+    async fn record_with(&self, statement: &Ready<'_>, client: &Client) -> Result<u64, Error> {
+        if self.ctids.is_some() {
+            return statement.execute(client, &self.params()).await;
+        }
+        let rows = statement.query(client, &self.params()).await?;
+        Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
+    }
+
+    async fn record(&self, transaction: &ClaimTransaction<'_>) -> Result<u64, Fault> {
+        answer(DOING, async {
+            let statement = transaction.ready(self.sql).await?;
+            self.record_with(&statement, transaction.client()).await
+        })
+        .await
+    }
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "for `map`")]
-fn counted_rows(row: Row) -> u64 {
-    row.get::<_, i64>(0).unsigned_abs()
+/// Records the rows that are not locked, and returns their ids.
+async fn around_locks(
+    transaction: &ClaimTransaction<'_>,
+    sent: &SentRows<'_>,
+) -> Result<HashSet<i64>, Fault> {
+    let statement = Ready::Text(sent.sql);
+    let rows: Vec<Row> = answer(DOING, statement.query(transaction.client(), &sent.params())).await?;
+    let suppressed = rows.iter().filter(|row| !row.get::<_, bool>(1)).count();
+    if suppressed > 0 {
+        let message = format!(
+            "the server reported success, but did not change {}. Fix: {SUPPRESSED}",
+            counted(suppressed as u64, "row")
+        );
+        return Err(Fault { kind: FaultKind::Refused, doing: DOING, message });
+    }
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-struct Recorder<'a, 'b> {
-    transaction: &'a ClaimTransaction<'b>,
-    prepares: bool,
+/// Records rejected rows. Returns whether all of them were recorded.
+async fn record_rejected(
+    transaction: &ClaimTransaction<'_>,
+    sql: &str,
+    rejected: &[RejectedRow<'_, OutboxRow>],
+) -> Result<bool, Fault> {
+    let ids: Vec<i64> = rejected.iter().map(|rejected| rejected.row.id()).collect();
+    let topics: Vec<&str> = rejected.iter().map(|rejected| rejected.topic).collect();
+    let reasons: Vec<&str> = rejected.iter().map(|rejected| rejected.why.reason).collect();
+    let errors: Vec<String> = rejected.iter().map(|rejected| storable(&rejected.why.error)).collect();
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&ids, Type::INT8_ARRAY),
+        (&topics, Type::TEXT_ARRAY),
+        (&reasons, Type::TEXT_ARRAY),
+        (&errors, Type::TEXT_ARRAY),
+    ];
+    Ok(transaction.execute(DOING, sql, &params).await? == ids.len() as u64)
 }
 
-impl Recorder<'_, '_> {
-    /// Records acknowledged rows and commits in one round trip. Requests are sent in the order in which they are first
-    /// polled. If the first one fails, COMMIT rolls back (PostgreSQL manual, "COMMIT").
-    async fn sent_and_commit(
-        &self,
-        statements: &Statements,
-        settlement: &Settlement<'_, OutboxRow>,
-    ) -> Result<Settled, Fault> {
-        let sent = SentRows::new(statements, &settlement.sent, settlement.skip_locked);
-        let values = sent.values();
-        let client = self.transaction.client();
-        let commit_sql = commit_sql();
-        let commit = client.batch_execute(&commit_sql);
-        let (recorded, committed) = if self.prepares {
-            // Prepare first, or COMMIT would be sent before the statement.
-            let statement = answer(DOING, self.transaction.prepare_cached(sent.sql)).await?;
-            fail_point::reach("before-commit").await;
-            let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|(value, _)| *value).collect();
-            let record = async {
-                match sent.ctids {
-                    Some(_) => client.execute(&statement, &values).await,
-                    None => client.query_one(&statement, &values).await.map(counted_rows),
-                }
-            };
-            answer(DOING, async { Ok(join!(record, commit)) }).await?
-        } else {
-            fail_point::reach("before-commit").await;
-            let record = async {
-                match sent.ctids {
-                    Some(_) => client.execute_typed(sent.sql, &values).await,
-                    None => client.query_typed_one(sent.sql, &values).await.map(counted_rows),
-                }
-            };
-            answer(DOING, async { Ok(join!(record, commit)) }).await?
-        };
-        let recorded = recorded.and_then(|rows| committed.map(|()| rows));
-        let rows = recorded.map_err(|error| fault(DOING, error))?;
-        Ok(if rows == settlement.sent.len() as u64 { Settled::All } else { Settled::Fewer })
-    }
-
-    /// Records rejected rows. Returns whether all of them were recorded.
-    async fn rejected_rows(
-        &self,
-        sql: &str,
-        rejected_rows: &[RejectedRow<'_, OutboxRow>],
-    ) -> Result<bool, Fault> {
-        let ids: Vec<i64> = rejected_rows.iter().map(|rejected| rejected.row.id()).collect();
-        let topics: Vec<&str> = rejected_rows.iter().map(|rejected| rejected.topic).collect();
-        let reasons: Vec<&str> = rejected_rows.iter().map(|rejected| rejected.why.reason).collect();
-        let errors: Vec<String> =
-            rejected_rows.iter().map(|rejected| storable(&rejected.why.error)).collect();
-        let arrays: [(&(dyn ToSql + Sync), Type); 4] = [
-            (&ids, Type::INT8_ARRAY),
-            (&topics, Type::TEXT_ARRAY),
-            (&reasons, Type::TEXT_ARRAY),
-            (&errors, Type::TEXT_ARRAY),
-        ];
-        Ok(self.execute(sql, &arrays).await? == ids.len() as u64)
-    }
-
-    /// Runs a statement that returns the ids of the rows that are not locked, and whether it recorded them.
-    async fn recorded(
-        &self,
-        sql: &str,
-        params: &[(&(dyn ToSql + Sync), Type)],
-    ) -> Result<HashSet<i64>, Fault> {
-        let rows = answer(DOING, self.transaction.client().query_typed(sql, params)).await?;
-        let suppressed = rows.iter().filter(|row| !row.get::<_, bool>(1)).count();
-        if suppressed > 0 {
-            let message = format!(
-                "the server reported success, but did not change {}. Fix: {SUPPRESSED}",
-                counted(suppressed as u64, "row")
-            );
-            return Err(Fault { kind: FaultKind::Refused, doing: DOING, message });
-        }
-        Ok(rows.iter().map(|row| row.get(0)).collect())
-    }
-
-    /// Records acknowledged rows, and returns how many were recorded. A mark returns the number, a delete changes as many rows.
-    async fn count(&self, sent: &SentRows<'_>) -> Result<u64, Fault> {
-        let (values, client) = (sent.values(), self.transaction.client());
-        if sent.ctids.is_some() {
-            return self.execute(sent.sql, &values).await;
-        }
-        if !self.prepares {
-            return answer(DOING, client.query_typed_one(sent.sql, &values)).await.map(counted_rows);
-        }
-        let statement = answer(DOING, self.transaction.prepare_cached(sent.sql)).await?;
-        let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|(value, _)| *value).collect();
-        answer(DOING, client.query_one(&statement, &values)).await.map(counted_rows)
-    }
-
-    async fn execute(&self, sql: &str, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<u64, Fault> {
-        if !self.prepares {
-            return answer(DOING, self.transaction.client().execute_typed(sql, params)).await;
-        }
-        let statement = answer(DOING, self.transaction.prepare_cached(sql)).await?;
-        let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
-        answer(DOING, self.transaction.client().execute(&statement, &params)).await
-    }
+async fn hold(
+    transaction: &ClaimTransaction<'_>,
+    sql: &str,
+    held: &[TopicHold<'_, OutboxRow>],
+) -> Result<(), Fault> {
+    let topics: Vec<&str> = held.iter().map(|held| held.topic).collect();
+    let reasons: Vec<&str> = held.iter().map(|held| held.why.reason).collect();
+    let errors: Vec<String> = held.iter().map(|held| storable(&held.why.error)).collect();
+    let witnesses: Vec<i64> = held.iter().map(|held| held.witness.id()).collect();
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&topics, Type::TEXT_ARRAY),
+        (&reasons, Type::TEXT_ARRAY),
+        (&errors, Type::TEXT_ARRAY),
+        (&witnesses, Type::INT8_ARRAY),
+    ];
+    transaction.execute(DOING, sql, &params).await.map(drop)
 }
 
 /// Replaces NUL, which a text column cannot contain.

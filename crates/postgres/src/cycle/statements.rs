@@ -1,78 +1,83 @@
-//! The statements of a running relay, complete for one outbox. `outbox-relay migrate --print-queries` prints them.
+//! The statements of a running relay, complete for one outbox: the files of `sql/relay/`. `outbox-relay migrate --print-queries`
+//! prints them.
 
-mod claim;
-mod conditions;
-mod print;
-pub(crate) mod probes;
-pub(crate) mod query;
-pub(crate) mod reaper;
-pub(crate) mod scout;
-mod settle;
-
+use crate::columns::Column;
+use crate::connection::exec::{FIRST, plain_settings, reaper_settings};
 use crate::options::OnSent;
 use crate::payload::PayloadType;
-use crate::table::TableName;
+use crate::sql;
+use crate::sql::{Script, sql};
+use crate::table::{TableName, fill, quote_literal};
+use pg_outbox::topic::TopicPart;
 use relay::topic::TopicRules;
+use std::fmt;
+use std::ops::Deref;
 
-pub(crate) use conditions::WaitConditions;
-pub use print::print;
-pub(crate) use query::Query;
-
-use claim::Reads;
-use conditions::Target;
-
-/// SQL for the topic of a row `o`.
-pub(crate) fn topic_sql(table: &TableName, topics: &TopicRules) -> String {
-    Target { table, topics }.topic()
+/// A statement without variables. It dereferences to its text.
+#[derive(Clone, Debug)]
+pub(crate) struct Query {
+    /// The name of its file.
+    name: &'static str,
+    file: &'static str,
+    sql: String,
 }
 
-/// SQL for the topic of the row `o` of the table itself, in a statement that changes rows.
-pub(crate) fn topic_of_target_sql(table: &TableName, topics: &TopicRules) -> String {
-    Target { table, topics }.topic_of_target()
+/// A struct of statements, each a file of its name.
+macro_rules! queries {
+    ($(#[$doc:meta])* $group:ident { $($name:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub(crate) struct $group {
+            $(pub(crate) $name: Query),+
+        }
+
+        impl $group {
+            fn render(render: impl Fn(&'static str) -> String) -> $group {
+                let query = |name, file| Query { name, file, sql: render(file) };
+                $group { $($name: query(stringify!($name), sql!("relay/", stringify!($name)))),+ }
+            }
+
+            fn all(&self) -> Vec<&Query> {
+                vec![$(&self.$name),+]
+            }
+        }
+    };
 }
 
-/// The age of the oldest unsent row, as the scout measures it.
-pub(crate) fn oldest_sql(table: &TableName, topics: &TopicRules) -> String {
-    str::to_owned(&scout::oldest(Target { table, topics }))
+queries! {
+    /// The statements of the scout, the cycle and the prober.
+    Queries {
+        glance, look, scan, writers, backlog, oldest,
+        lock, read, peek, read_new, read_new_if_free, read_head, read_row,
+        mark, mark_around_locks, delete, delete_around_locks, dead_letter, hold, block, witnesses, read_first,
+        count, held, pauses, due, release_holds, postpone, retry_soon, renew_leases, make_due, unsent,
+    }
 }
 
-/// The statements of the cycle, the scout and the probes.
+queries! {
+    /// The statements of the reaper.
+    Reaping { edge, reap, reap_around_locks, count_old }
+}
+
+impl Reaping {
+    pub(crate) fn new(table: &TableName) -> Reaping {
+        Reaping::render(|file| Script::new(file, table).render())
+    }
+}
+
+/// The statements of a running relay.
 #[derive(Clone, Debug)]
 pub struct Statements {
-    /// The type of the payload column.
     pub payload: PayloadType,
-    /// Whether settled rows are marked or deleted.
     pub on_sent: OnSent,
     /// The size of the largest record in bytes. The read leaves out the large values of larger rows.
     pub record_bytes_max: i32,
     table: TableName,
     topics: TopicRules,
-    pub(crate) lock: Query,
-    pub(crate) read: Query,
-    pub(crate) read_first: Query,
-    pub(crate) read_head: Query,
-    pub(crate) read_row: Query,
-    pub(crate) peek: Query,
-    pub(crate) read_new: Query,
-    pub(crate) read_new_if_free: Query,
-    pub(crate) mark: Query,
-    pub(crate) mark_around_locks: Query,
-    pub(crate) delete: Query,
-    pub(crate) delete_around_locks: Query,
-    pub(crate) dead_letter: Query,
-    pub(crate) hold: Query,
-    pub(crate) block: Query,
-    pub(crate) witnesses: Query,
-    pub(crate) scan: Query,
-    pub(crate) writers: Query,
-    pub(crate) backlog: Query,
-    pub(crate) oldest: Query,
-    pub(crate) look: Query,
-    pub(crate) glance: Query,
+    pub(crate) queries: Queries,
 }
 
 impl Statements {
-    /// The statements for this outbox.
     pub fn new(
         table: &TableName,
         payload: PayloadType,
@@ -81,40 +86,19 @@ impl Statements {
         record_bytes_max: i32,
     ) -> Statements {
         let topics = topics.into();
-        let target = Target { table, topics: &topics };
-        let reads = Reads { target, payload, on_sent };
-        Statements {
-            payload,
-            on_sent,
-            record_bytes_max,
-            table: table.clone(),
-            lock: claim::LOCK.query(table),
-            read: reads.pending(),
-            read_first: reads.first_of_keys(),
-            read_head: reads.head(),
-            read_row: reads.row(),
-            peek: reads.peek(),
-            read_new: reads.new_rows(),
-            read_new_if_free: reads.new_rows_if_free(),
-            mark: settle::MARK.query(table),
-            mark_around_locks: settle::MARK_AROUND_LOCKS.query(table),
-            delete: settle::DELETE.query(table),
-            delete_around_locks: settle::DELETE_AROUND_LOCKS.query(table),
-            dead_letter: settle::dead_letter(target, payload),
-            hold: settle::HOLD.query(table),
-            block: settle::BLOCK.query(table),
-            witnesses: probes::witnesses(target),
-            scan: claim::scan(target),
-            writers: scout::WRITERS.query(table),
-            backlog: scout::BACKLOG.query(table),
-            oldest: scout::oldest(target),
-            look: scout::look(target),
-            glance: scout::GLANCE.query(table),
-            topics,
-        }
+        let has_event_type = topics.template.has_event_type();
+        let queries = Queries::render(|file| {
+            script(file, table, &topics)
+                .set("as_text", payload.as_text())
+                .set("payload_bytes", payload.bytes_sql("payload"))
+                .set("large_event_type", if has_event_type { "ELSE left(p.event_type, 300)" } else { "" })
+                .when("has_event_type", has_event_type)
+                .when("deletes", on_sent == OnSent::Delete)
+                .render()
+        });
+        Statements { payload, on_sent, record_bytes_max, table: table.clone(), topics, queries }
     }
 
-    /// The outbox table.
     pub(crate) fn table(&self) -> &TableName {
         &self.table
     }
@@ -126,64 +110,185 @@ impl Statements {
 
     /// The claim's read, for tests of its plan.
     pub fn read(&self) -> &str {
-        &self.read
+        &self.queries.read
     }
 
     /// The reads of a flow, for tests of their plans.
     pub fn reads_of_flows(&self) -> [&str; 3] {
-        [&self.peek, &self.read_new, &self.read_new_if_free].map(|query| &**query)
+        [&self.queries.peek, &self.queries.read_new, &self.queries.read_new_if_free].map(|query| &**query)
     }
 
     /// The settlement that deletes, for tests of its plan.
     pub fn delete(&self) -> &str {
-        &self.delete
+        &self.queries.delete
     }
 
     /// The scout's scan, for tests of its plan.
     pub fn scan(&self) -> &str {
-        &self.scan
+        &self.queries.scan
     }
 
     /// The scout's measurements of the backlog, for tests of their plans.
     pub fn measurements(&self) -> [&str; 2] {
-        [&self.backlog, &self.oldest].map(|query| &**query)
+        [&self.queries.backlog, &self.queries.oldest].map(|query| &**query)
     }
 
     /// The name and the text of every statement of a running relay, to recognize them in the server's statistics.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, String)> {
-        self.all().into_iter().map(|query| (query.name(), (*query).to_owned()))
+        self.all().into_iter().map(|query| (query.name, query.sql))
     }
 
     /// Every statement of a running relay: those of the cycle in order, then those of the prober and the reaper.
-    pub(crate) fn all(&self) -> Vec<Query> {
-        let Statements {
-            glance, look, scan, writers, backlog, oldest, lock, read, read_head, read_row, ..
-        } = self;
-        let Statements { peek, read_new, read_new_if_free, .. } = self;
-        let Statements { mark, mark_around_locks, delete, delete_around_locks, .. } = self;
-        let Statements { dead_letter, hold, block, witnesses, read_first, .. } = self;
-        let reading = [
-            glance,
-            look,
-            scan,
-            writers,
-            backlog,
-            oldest,
-            lock,
-            read,
-            peek,
-            read_new,
-            read_new_if_free,
-            read_head,
-            read_row,
-        ];
-        let settling = match self.on_sent {
-            OnSent::Mark => [mark, mark_around_locks],
-            OnSent::Delete => [delete, delete_around_locks],
+    fn all(&self) -> Vec<Query> {
+        let others = match self.on_sent {
+            OnSent::Mark => ["delete", "delete_around_locks"],
+            OnSent::Delete => ["mark", "mark_around_locks"],
         };
-        let cycle = reading.into_iter().chain(settling);
-        let cycle = cycle.chain([dead_letter, hold, block, witnesses, read_first]);
-        let others = probes::HOLDS.iter().chain(&reaper::REAPER).map(|template| template.query(&self.table));
-        cycle.cloned().chain(others).collect()
+        let reaping = Reaping::new(&self.table);
+        let all = self.queries.all().into_iter().chain(reaping.all());
+        all.filter(|query| !others.contains(&query.name)).cloned().collect()
     }
+}
+
+impl Query {
+    /// The types of the parameters, as SQL writes them: the first cast of each.
+    fn types(&self) -> impl Iterator<Item = &str> {
+        (1..=sql::parameters(self.file).len()).map(|number| {
+            let (_, cast) = self.sql.split_once(&format!("${number}::")).unwrap_or(("", "unknown"));
+            let end = cast.find(|c: char| !c.is_ascii_alphanumeric() && !"[]".contains(c));
+            &cast[..end.unwrap_or(cast.len())]
+        })
+    }
+}
+
+impl Deref for Query {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.sql
+    }
+}
+
+/// Comments with the name, the purpose and the parameters, then the statement as `PREPARE`.
+impl fmt::Display for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let purpose = sql::purpose(self.file);
+        let (first, rest) = purpose.trim_end_matches('.').split_at(1);
+        writeln!(f, "-- {}: {}{rest}", self.name, first.to_lowercase())?;
+        for (number, (meaning, sql_type)) in (1..).zip(sql::parameters(self.file).iter().zip(self.types())) {
+            writeln!(f, "-- ${number} {sql_type}: {meaning}")?;
+        }
+        let types: Vec<&str> = self.types().collect();
+        writeln!(f, "PREPARE {} ({}) AS\n{};", self.name, types.join(", "), self.sql)
+    }
+}
+
+/// A file, with the variables that depend on the topics.
+fn script<'a>(file: &'static str, table: &'a TableName, topics: &TopicRules) -> Script<'a> {
+    let is_by_type = topics.is_by_aggregate_type();
+    // What a row and the witness of its key must have in common besides the key.
+    let key_of = |row: &str| match is_by_type {
+        true => format!("{row}.aggregate_type"),
+        false => topic_with(topics, |column| format!("{row}.{column}")),
+    };
+    Script::new(file, table)
+        .set("id", table.columns().name(Column::Id))
+        .set("rows_with_topic", table.rows(topics.column))
+        .set("topic", topic_sql(topics))
+        .set("topic_key", key_of("o"))
+        .set("witness_topic_key", key_of("w"))
+        .set("same_type", if is_by_type { " AND b.aggregate_type = o.aggregate_type" } else { "" })
+        .when("has_topic", topics.column)
+        .when("is_one_topic", topics.is_constant())
+}
+
+/// SQL for the topic of a row `o`.
+pub(crate) fn topic_sql(topics: &TopicRules) -> String {
+    topic_with(topics, |column| format!("o.{column}"))
+}
+
+/// SQL for the topic of the row `o` of the table itself, in a statement that changes rows.
+pub(crate) fn topic_of_target_sql(table: &TableName, topics: &TopicRules) -> String {
+    topic_with(topics, |column| table.column_of("o", column))
+}
+
+/// The topic of a row with these columns. It is never NULL.
+///
+/// Values that the planner cannot compare directly with a column are cut, because the server would read all of a large one.
+/// What is cut is too long for a topic anyway.
+fn topic_with(topics: &TopicRules, column: impl Fn(Column) -> String) -> String {
+    let template = &topics.template;
+    if topics.is_constant() {
+        return quote_literal(template.prefix());
+    }
+    let part = |part: &TopicPart| match part {
+        TopicPart::Text(text) => quote_literal(text),
+        TopicPart::EventType => format!("left({}, 300)", column(Column::EventType)),
+        _ => format!("left({}, 300)", column(Column::AggregateType)),
+    };
+    let rendered = template.parts().iter().map(part).collect::<Vec<_>>().join(" || ");
+    match topics.column {
+        true => format!("coalesce(left({}, 300), {rendered})", column(Column::Topic)),
+        false => rendered,
+    }
+}
+
+/// The age of the oldest unsent row, as the scout measures it.
+pub(crate) fn oldest_sql(table: &TableName, topics: &TopicRules) -> String {
+    script(sql!("relay/oldest"), table, topics).render()
+}
+
+/// The number of unsent rows, as the scout measures it.
+pub(crate) fn backlog_sql(table: &TableName) -> String {
+    Script::new(sql!("relay/backlog"), table).render()
+}
+
+/// The statement that reaps, for tests of its plan.
+pub fn reap_sql(table: &TableName) -> String {
+    Reaping::new(table).reap.sql
+}
+
+/// The reasons for which an unsent row `o` waits, as conditions.
+pub(crate) struct WaitConditions {
+    pub(crate) held: String,
+    pub(crate) blocked: String,
+    /// Everything, its topic or its key is paused.
+    pub(crate) paused: String,
+}
+
+impl WaitConditions {
+    pub(crate) fn new(table: &TableName, topics: &TopicRules) -> WaitConditions {
+        let part = |file| script(file, table, topics).render();
+        let (not_paused, key_not_paused) = (part(sql!("part/not_paused")), part(sql!("part/key_not_paused")));
+        WaitConditions {
+            held: format!("EXISTS (SELECT FROM {} b WHERE b.topic = {})", table.hold(), topic_sql(topics)),
+            blocked: format!("NOT ({})", part(sql!("part/key_not_blocked"))),
+            paused: format!("NOT ({not_paused} AND {key_not_paused})"),
+        }
+    }
+}
+
+/// Every statement of a running relay as `PREPARE`, with its purpose and parameters in a comment: a script for psql, to run EXPLAIN
+/// on them.
+pub fn print(statements: &Statements) -> String {
+    let on_sent = match statements.on_sent {
+        OnSent::Mark => "mark",
+        OnSent::Delete => "delete",
+    };
+    let in_comment = |settings: &str| settings.replace("; ", ";\n--   ");
+    let mut script = fill(sql!("migrate/queries_header"), |placeholder| match placeholder {
+        "table" => Some(statements.table.to_string()),
+        "on_sent" => Some(on_sent.to_owned()),
+        "template" => Some(statements.topics.template.to_string()),
+        "payload" => Some(statements.payload.to_string()),
+        "first" => Some(FIRST.to_owned()),
+        "settings" => Some(in_comment(&plain_settings())),
+        "reaper" => Some(in_comment(&reaper_settings())),
+        _ => None,
+    });
+    for query in statements.all() {
+        script.push('\n');
+        script.push_str(&query.to_string());
+    }
+    script
 }

@@ -1,7 +1,7 @@
 //! The history of operator actions. Triggers record what a statement does to dead letters, blocked keys and pauses.
 
-use crate::connection::connect::Database;
-use crate::connection::transaction::ShortTransaction;
+use crate::connection::exec::ShortTransaction;
+use crate::connection::pool::Database;
 use crate::table::TableName;
 use relay::failure::Fault;
 use std::time::SystemTime;

@@ -1,7 +1,7 @@
 //! Lists blocked keys, retries their events, and moves the events to the dead letters.
 
-use crate::connection::connect::Database;
-use crate::connection::transaction::ShortTransaction;
+use crate::connection::exec::ShortTransaction;
+use crate::connection::pool::Database;
 use crate::operate::acts::{BatchResult, batch_result};
 use crate::operate::selection::{Batch, Selection, conditions};
 use crate::payload::PayloadType;

@@ -1,7 +1,7 @@
 //! Lists, shows, requeues and discards dead letters.
 
-use crate::connection::connect::Database;
-use crate::connection::transaction::ShortTransaction;
+use crate::connection::exec::ShortTransaction;
+use crate::connection::pool::Database;
 use crate::cycle::statements::topic_sql;
 use crate::operate::acts::{BatchResult, batch_result};
 use crate::operate::header_changes::HeaderChanges;
@@ -256,7 +256,7 @@ impl PostgresDeadLetters {
         let changed = changes.sql(&mut params);
         params.push((&reserved, Type::TEXT_ARRAY));
         let sql = REJECTED_AGAIN
-            .replace("{topic_of_event}", &topic_sql(&self.table, &self.topics))
+            .replace("{topic_of_event}", &topic_sql(&self.topics))
             .replace("{is_named}", if self.topics.column { "o.topic IS NOT NULL" } else { "false" })
             .replace("{record_bytes_max}", &record_bytes_max.to_string())
             .replace("{reserved}", &format!("${}::text[]", params.len()))

@@ -3,10 +3,10 @@
 //! Each batch has its own READ ONLY transaction of one statement. It takes no lock that a writer or a claim waits for, and
 //! does not hold back vacuum for long.
 
-use crate::connection::connect::Database;
-use crate::connection::fault::fault;
-use crate::connection::transaction::ShortTransaction;
-use crate::cycle::event::OutboxRow;
+use crate::connection::errors::fault;
+use crate::connection::exec::ShortTransaction;
+use crate::connection::pool::Database;
+use crate::cycle::row::OutboxRow;
 use crate::operate::sent::{SELECTION_PARAMS, SentSelection};
 use crate::payload::PayloadType;
 use crate::table::TableName;

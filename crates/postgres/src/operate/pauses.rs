@@ -1,8 +1,8 @@
 //! Pauses and resumes publishing. A pause is a row that the read of every claim respects, so it applies to all relays from
 //! their next claim.
 
-use crate::connection::connect::Database;
-use crate::connection::transaction::{Params, ShortTransaction};
+use crate::connection::exec::{Params, ShortTransaction};
+use crate::connection::pool::Database;
 use crate::table::TableName;
 use relay::failure::Fault;
 use settings::text::in_line;

@@ -4,8 +4,8 @@
 //! The marks become invalid in the same snapshot in which the rows become visible, and every claim reads the rows of a key in
 //! order. Every time, the relays read their lanes from the first row again, so only batches with selected rows run it.
 
-use crate::connection::connect::Database;
-use crate::connection::transaction::{Params, ShortTransaction};
+use crate::connection::exec::{Params, ShortTransaction};
+use crate::connection::pool::Database;
 use crate::operate::sent::{SELECTION_PARAMS, SentSelection};
 use crate::table::TableName;
 use relay::failure::Fault;

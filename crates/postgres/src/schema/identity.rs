@@ -3,9 +3,10 @@
 //! The first relay records both next to the topic template. A dump, a logical replica or an upgraded cluster has another
 //! system identifier. A standby and a physical copy have the same one.
 
-use crate::connection::connect::Database;
-use crate::connection::fault::{answer, unavailable};
-use crate::connection::transaction::{Params, ShortTransaction, examine};
+use crate::connection::errors::{answer, unavailable};
+use crate::connection::exec::{Params, ShortTransaction, examine};
+use crate::connection::pool::Database;
+use crate::sql::{Script, sql};
 use crate::table::TableName;
 use relay::failure::{Fault, FaultKind};
 use settings::text::in_line;
@@ -26,21 +27,6 @@ SELECT (s.setting ->> 'system_identifier')::bigint, s.setting ->> 'kafka_cluster
 FROM (SELECT to_jsonb(t) AS setting FROM {setting} AS t) AS s";
 
 const SYSTEM: &str = "SELECT system_identifier FROM pg_control_system()";
-
-/// Fills in what is not recorded. Of two relays that start at the same time, the second one waits for the first, and finds its
-/// values. Returns no row if nothing was left to record.
-const RECORD: &str = "
-UPDATE {setting}
-SET system_identifier = coalesce(system_identifier, $1::bigint), kafka_cluster_id = coalesce(kafka_cluster_id, $2::text),
-    identified_at = now(), identified_by = session_user
-WHERE (system_identifier IS NULL AND $1::bigint IS NOT NULL) OR (kafka_cluster_id IS NULL AND $2::text IS NOT NULL)
-RETURNING true";
-
-const CONFIRM: &str = "
-UPDATE {setting}
-SET system_identifier = coalesce($1::bigint, system_identifier), kafka_cluster_id = coalesce($2::text, kafka_cluster_id),
-    identified_at = now(), identified_by = session_user
-RETURNING true";
 
 /// A PostgreSQL cluster and a Kafka cluster. `None` is unknown, or not recorded yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -149,19 +135,24 @@ pub async fn record(
     if !found.adds_to(recorded) {
         return Ok(recorded.clone());
     }
-    write(database, table, RECORD, found).await?;
+    write(database, table, sql!("record/clusters"), found).await?;
     self::recorded(&ShortTransaction::recording(database.clone()), table).await
 }
 
 /// Replaces what is recorded with what is known in `found`. Returns false if no relay has recorded its settings yet.
 pub async fn confirm(database: &Database, table: &TableName, found: &Identity) -> Result<bool, Fault> {
-    write(database, table, CONFIRM, found).await
+    write(database, table, sql!("record/confirm"), found).await
 }
 
-async fn write(database: &Database, table: &TableName, sql: &str, found: &Identity) -> Result<bool, Fault> {
+async fn write(
+    database: &Database,
+    table: &TableName,
+    file: &'static str,
+    found: &Identity,
+) -> Result<bool, Fault> {
     let params: Params<'_> = &[(&found.system, Type::INT8), (&found.kafka, Type::TEXT)];
     let transaction = ShortTransaction::recording(database.clone());
-    Ok(!transaction.query(RECORDING, &table.render(sql), params).await?.is_empty())
+    Ok(!transaction.query(RECORDING, &Script::new(file, table).render(), params).await?.is_empty())
 }
 
 fn identity(row: &Row) -> Identity {

@@ -1,85 +1,22 @@
 //! Whether a relation with the name of one of ours is ours. A role that may create tables in the schema could have made it, so
 //! that a view, a trigger, a rule or a default runs code as the role that uses it. So this is checked before the first use.
 
-use tokio_postgres::types::Type;
-use tokio_postgres::{Error, GenericClient, Row};
-
-use crate::connection::transaction::{Params, ShortTransaction};
-use crate::schema::migrate::MIGRATIONS;
-use crate::table::{TableName, fill, quote_identifier};
+use crate::connection::exec::ShortTransaction;
+use crate::schema::series::MIGRATIONS;
+use crate::sql::{bare, sql};
+use crate::table::{TableName, quote_identifier};
 use relay::failure::{Fault, FaultKind};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, GenericClient, Row};
 
 /// A relation or function that has the name of one of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Foreign {
     /// Its name, quoted.
     pub(crate) name: String,
-    /// What is wrong, with the name of the owner.
     pub(crate) problem: String,
     pub(crate) remedy: String,
 }
-
-/// Whether a role is a superuser, the current one, or has the rights of the owner of the outbox. In a query whose parameters
-/// $1 and $2 are the schema and the outbox.
-const TRUSTED: &str = "EXISTS (
-        SELECT FROM pg_roles AS who WHERE who.oid = {owner} AND (who.rolsuper OR who.rolname = current_user OR EXISTS (
-            SELECT FROM pg_class AS o JOIN pg_namespace AS s ON s.oid = o.relnamespace
-            WHERE s.nspname = $1 AND o.relname = $2 AND o.relkind = 'r' AND pg_has_role(who.oid, o.relowner, 'MEMBER'))))";
-
-/// A table and its defaults, constraints, indexes, policies and triggers depend on the code that they call. The server does not
-/// record dependencies on its own functions. A superuser does not run even the code of the outbox's owner, except for our
-/// trigger functions, if nothing of them was changed: they run as that owner. The outbox itself may have code of the application,
-/// which only a superuser does not run.
-///
-/// A foreign key on one of our tables may delete or change rows of its own table, whose triggers run as the role that deletes ours
-/// (before PostgreSQL 18, with all of that role's rights). Only REFERENCES is needed to create one.
-const FOREIGN: &str = "
-WITH relation AS (
-    SELECT c.oid, c.relname, c.relkind, c.relowner FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
-    WHERE s.nspname = $1 AND c.relname = ANY ($3)
-), part AS (
-    SELECT oid AS relation, 'pg_class'::regclass::oid AS class, oid AS object FROM relation
-    UNION ALL SELECT adrelid, 'pg_attrdef'::regclass, oid FROM pg_attrdef
-    UNION ALL SELECT conrelid, 'pg_constraint'::regclass, oid FROM pg_constraint
-    UNION ALL SELECT indrelid, 'pg_class'::regclass, indexrelid FROM pg_index
-    UNION ALL SELECT polrelid, 'pg_policy'::regclass, oid FROM pg_policy
-    UNION ALL SELECT tgrelid, 'pg_trigger'::regclass, oid FROM pg_trigger WHERE NOT tgisinternal
-), code AS (
-    SELECT 'pg_proc'::regclass::oid AS class, oid, proname AS name, proowner AS owner FROM pg_proc
-    WHERE NOT (prosecdef AND proconfig = ARRAY['search_path=pg_catalog, pg_temp']
-               AND (proname::text, prosrc) IN (SELECT * FROM unnest($4::text[], $5::text[])))
-    UNION ALL SELECT 'pg_operator'::regclass, oid, oprname, oprowner FROM pg_operator
-    UNION ALL SELECT 'pg_type'::regclass, oid, typname, typowner FROM pg_type
-    UNION ALL SELECT 'pg_opclass'::regclass, oid, opcname, opcowner FROM pg_opclass
-)
-SELECT r.relname::text, pg_get_userbyid(r.relowner)::text, r.relkind::text, {relation_is_trusted},
-       EXISTS (SELECT FROM pg_rewrite AS w WHERE w.ev_class = r.oid),
-       EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = r.oid),
-       (SELECT min(code.name::text)
-        FROM part JOIN pg_depend AS d ON d.classid = part.class AND d.objid = part.object
-        JOIN code ON code.class = d.refclassid AND code.oid = d.refobjid
-        WHERE part.relation = r.oid
-          AND (r.relname <> $2 OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user))
-          AND NOT EXISTS (SELECT FROM pg_roles AS who
-                          WHERE who.oid = code.owner AND (who.rolsuper OR who.rolname = current_user))
-          AND ((SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR NOT {code_is_trusted})),
-       k.name::text, k.place, k.owner::text
-FROM relation AS r
-LEFT JOIN LATERAL (
-    SELECT f.conname AS name, f.conrelid::regclass::text AS place, pg_get_userbyid(c.relowner) AS owner
-    FROM pg_constraint AS f JOIN pg_class AS c ON c.oid = f.conrelid
-    WHERE f.contype = 'f' AND f.confrelid = r.oid
-      AND (f.confdeltype IN ('c', 'n', 'd') OR f.confupdtype IN ('c', 'n', 'd'))
-      AND NOT EXISTS (SELECT FROM pg_roles AS who
-                      WHERE who.oid = c.relowner AND (who.rolsuper OR who.rolname = current_user))
-      AND ((SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR NOT {key_is_trusted})
-    ORDER BY f.oid
-    LIMIT 1
-) AS k ON true
-UNION ALL
-SELECT p.proname::text, pg_get_userbyid(p.proowner)::text, 'function', false, false, false, NULL, NULL, NULL, NULL
-FROM pg_proc AS p JOIN pg_namespace AS s ON s.oid = p.pronamespace
-WHERE s.nspname = $1 AND p.proname = ANY ($3) AND NOT {function_is_trusted}";
 
 /// Which of these names belong to a relation or function that is not ours. Call it in a transaction.
 pub(crate) async fn foreign(
@@ -87,15 +24,8 @@ pub(crate) async fn foreign(
     table: &TableName,
     names: &[String],
 ) -> Result<Vec<Foreign>, Error> {
-    let (schema, outbox, (triggers, bodies)) = (table.schema(), table.name_of("{outbox}"), triggers(table));
-    let params: Params<'_> = &[
-        (&schema, Type::TEXT),
-        (&outbox, Type::TEXT),
-        (&names, Type::TEXT_ARRAY),
-        (&triggers, Type::TEXT_ARRAY),
-        (&bodies, Type::TEXT_ARRAY),
-    ];
-    Ok(client.query_typed(&sql(), params).await?.iter().filter_map(|row| judge(table, row)).collect())
+    let rows = client.query_typed(bare(FOREIGN), &Names::new(table, names).params()).await?;
+    Ok(rows.iter().filter_map(|row| judge(table, row)).collect())
 }
 
 /// A fault if one of these names belongs to a relation or function that is not ours.
@@ -105,21 +35,41 @@ pub(crate) async fn require(
     table: &TableName,
     names: &[String],
 ) -> Result<(), Fault> {
-    let (schema, outbox, (triggers, bodies)) = (table.schema(), table.name_of("{outbox}"), triggers(table));
-    let params: Params<'_> = &[
-        (&schema, Type::TEXT),
-        (&outbox, Type::TEXT),
-        (&names, Type::TEXT_ARRAY),
-        (&triggers, Type::TEXT_ARRAY),
-        (&bodies, Type::TEXT_ARRAY),
-    ];
-    let rows = transaction.query(doing, &sql(), params).await?;
+    let rows = transaction.query(doing, bare(FOREIGN), &Names::new(table, names).params()).await?;
     match rows.iter().find_map(|row| judge(table, row)) {
         Some(Foreign { name, problem, remedy }) => {
             let message = format!("{name}: {problem}, so it was not used. Fix: {remedy}");
             Err(Fault { kind: FaultKind::Refused, doing, message })
         }
         None => Ok(()),
+    }
+}
+
+const FOREIGN: &str = sql!("check/foreign");
+
+/// The parameters of [`FOREIGN`].
+struct Names<'a> {
+    schema: &'a str,
+    outbox: String,
+    names: &'a [String],
+    triggers: Vec<String>,
+    bodies: Vec<String>,
+}
+
+impl<'a> Names<'a> {
+    fn new(table: &'a TableName, names: &'a [String]) -> Names<'a> {
+        let (triggers, bodies) = triggers(table);
+        Names { schema: table.schema(), outbox: table.name_of("{outbox}"), names, triggers, bodies }
+    }
+
+    fn params(&self) -> [(&(dyn ToSql + Sync), Type); 5] {
+        [
+            (&self.schema, Type::TEXT),
+            (&self.outbox, Type::TEXT),
+            (&self.names, Type::TEXT_ARRAY),
+            (&self.triggers, Type::TEXT_ARRAY),
+            (&self.bodies, Type::TEXT_ARRAY),
+        ]
     }
 }
 
@@ -135,17 +85,6 @@ fn triggers(table: &TableName) -> (Vec<String>, Vec<String>) {
         bodies.map(|body| (table.name_of(function), table.render(body)))
     });
     found.unzip()
-}
-
-fn sql() -> String {
-    let trusted = |owner: &str| Some(fill(TRUSTED, |_| Some(owner.to_owned())));
-    fill(FOREIGN, |placeholder| match placeholder {
-        "relation_is_trusted" => trusted("r.relowner"),
-        "code_is_trusted" => trusted("code.owner"),
-        "key_is_trusted" => trusted("c.relowner"),
-        "function_is_trusted" => trusted("p.proowner"),
-        _ => None,
-    })
 }
 
 fn judge(table: &TableName, row: &Row) -> Option<Foreign> {

@@ -2,17 +2,16 @@
 //!
 //! There is one row per outbox. If relays disagree, the last one to record its settings wins, and reports what it replaces.
 
+use crate::connection::exec::{Params, ShortTransaction};
+use crate::connection::pool::Database;
+use crate::sql::{Script, sql};
+use crate::table::TableName;
+use relay::failure::{Fault, FaultKind};
 use std::fmt;
 use std::net::IpAddr;
 use std::time::SystemTime;
-
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-
-use crate::connection::connect::Database;
-use crate::connection::transaction::{Params, ShortTransaction};
-use crate::table::TableName;
-use relay::failure::{Fault, FaultKind};
 
 const READING: &str = "reading the recorded topic template";
 const RECORDING: &str = "recording the topic template";
@@ -23,16 +22,6 @@ const ATTEMPTS: usize = 10;
 const READ: &str = "
 SELECT topic_template, recorded_at, role, application, address
 FROM {setting}";
-
-/// Replaces only the template that was read, so that of two relays that start at the same time, the second one reads what the
-/// first one has recorded. Returns a row if it has recorded the template.
-const RECORD: &str = "
-INSERT INTO {setting} AS recorded (topic_template) VALUES ($1::text)
-ON CONFLICT (singleton) DO UPDATE
-SET topic_template = excluded.topic_template, recorded_at = excluded.recorded_at, role = excluded.role,
-    application = excluded.application, address = excluded.address
-WHERE recorded.topic_template = $2::text
-RETURNING true";
 
 /// The recorded topic template, and the relay that recorded it. Displays both.
 #[derive(Debug)]
@@ -61,7 +50,7 @@ pub async fn record(
     topic_template: &str,
 ) -> Result<Option<Recorded>, Fault> {
     let transaction = ShortTransaction::recording(database.clone());
-    let record = table.render(RECORD);
+    let record = Script::new(sql!("record/template"), table).render();
     for _ in 0..ATTEMPTS {
         let former = read(&transaction, table).await?;
         let replaced = former.as_ref().map(|former| former.topic_template.as_str());

@@ -1,9 +1,6 @@
 //! Handshakes with a server whose certificate for `localhost` is signed by a test authority.
 
-use std::fs;
-use std::net::TcpListener;
-use std::thread;
-
+use super::*;
 use openssl::asn1::Asn1Time;
 use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
@@ -12,9 +9,9 @@ use openssl::ssl::{SslAcceptor, SslContextBuilder};
 use openssl::symm::Cipher;
 use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::{X509Builder, X509NameBuilder};
+use std::net::TcpListener;
+use std::{fs, thread};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-
-use super::*;
 
 /// A certificate with its key.
 struct Identity {
@@ -190,5 +187,42 @@ fn errors_name_the_file_and_the_problem() {
         (refused(None, Some(&cert), None), ["client certificate", "key", "set together"]),
     ] {
         assert!(parts.iter().all(|part| error.contains(part)), "{error}: {parts:?}");
+    }
+}
+
+fn built(cached: &CachedConnector) -> Instant {
+    cached.0.lock().unwrap().as_ref().unwrap().built
+}
+
+#[test]
+fn a_connector_is_built_again_only_after_a_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let cached = CachedConnector::default();
+    let mut tls = Tls::new(TlsMode::Prefer);
+    cached.get(&tls).unwrap();
+    let first = built(&cached);
+    cached.get(&tls).unwrap();
+    assert_eq!(built(&cached), first, "nothing has changed");
+    tls.names_host = false;
+    cached.get(&tls).unwrap();
+    let second = built(&cached);
+    assert_ne!(second, first, "a setting has changed");
+    tls.crl_dir = Some(folder.path().to_owned());
+    cached.get(&tls).unwrap();
+    let third = built(&cached);
+    cached.get(&tls).unwrap();
+    assert_ne!(built(&cached), third, "a folder of revocation lists is read at each connect");
+}
+
+#[test]
+fn the_authorities_of_the_system_are_read_again_after_a_while() {
+    let cached = CachedConnector::default();
+    for (mode, again) in [(TlsMode::Require, false), (TlsMode::VerifyFull, true)] {
+        let tls = Tls::new(mode);
+        cached.get(&tls).unwrap();
+        let long_ago = Instant::now().checked_sub(SYSTEM_CACHED_FOR).unwrap();
+        cached.0.lock().unwrap().as_mut().unwrap().built = long_ago;
+        cached.get(&tls).unwrap();
+        assert_eq!(built(&cached) != long_ago, again, "{mode:?}");
     }
 }

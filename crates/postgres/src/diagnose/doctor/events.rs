@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::schema::Schema;
-use crate::connection::transaction::Params;
+use crate::connection::exec::Params;
 use crate::cycle::statements::topic_sql;
 use crate::table::fill;
 use pg_outbox::topic::check_topic;
@@ -149,7 +149,7 @@ async fn waiting(
 fn render(context: &Context<'_>, topics: &TopicRules, template: &str) -> String {
     fill(template, |placeholder| match placeholder {
         "rows_with_topic" => Some(context.table.rows(topics.column)),
-        "topic" => Some(topic_sql(context.table, topics)),
+        "topic" => Some(topic_sql(topics)),
         _ => context.table.value_of(placeholder),
     })
 }

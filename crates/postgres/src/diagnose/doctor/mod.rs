@@ -12,11 +12,11 @@ mod topic_template;
 mod triggers;
 mod vacuum;
 
-use crate::connection::connect::Database;
+use crate::connection::exec::{Params, ShortTransaction};
+use crate::connection::pool::Database;
 use crate::connection::pooler;
-use crate::connection::transaction::{Params, ShortTransaction};
 use crate::options::{OnSent, Postgres};
-use crate::schema::check::SchemaFaultKind;
+use crate::schema::errors::SchemaFaultKind;
 use crate::table::TableName;
 use relay::failure::{Fault, FaultKind};
 use relay::topic::TopicRules;

@@ -2,8 +2,8 @@
 
 use super::Context;
 use super::schema::Schema;
-use crate::connection::fault::{answer, fault};
-use crate::connection::session::{PLAIN_NAMES, begin, plain_settings};
+use crate::connection::errors::{answer, fault};
+use crate::connection::exec::{PLAIN_NAMES, begin, plain_settings};
 use crate::cycle::statements::Statements;
 use crate::table::TableName;
 use deadpool_postgres::Object;

@@ -2,8 +2,9 @@
 
 use super::Context;
 use crate::access::grants::relay_grants;
-use crate::connection::transaction::Params;
-use crate::table::{Column, MODULE_NAMES, quote_identifier};
+use crate::columns::Column;
+use crate::connection::exec::Params;
+use crate::table::{MODULE_NAMES, quote_identifier};
 use relay::failure::Fault;
 use settings::doctor::Finding;
 use settings::doctor::codes::{

@@ -1,10 +1,12 @@
 //! The checks at start, as findings.
 
 use super::Context;
-use crate::connection::fault::unavailable;
-use crate::connection::transaction::Params;
-use crate::schema::check::{CheckError, PayloadType, SchemaFault, SchemaFaultKind, check};
-use crate::table::Column;
+use crate::columns::Column;
+use crate::connection::errors::unavailable;
+use crate::connection::exec::Params;
+use crate::payload::PayloadType;
+use crate::schema::check::check;
+use crate::schema::errors::{CheckError, SchemaFault, SchemaFaultKind};
 use deadpool_postgres::Object;
 use relay::failure::Fault;
 use relay::topic::TopicRules;

@@ -1,7 +1,7 @@
 //! Checks that the connection is encrypted and that the server is verified.
 
 use super::Context;
-use crate::connection::fault::unavailable;
+use crate::connection::errors::unavailable;
 use crate::options::TlsMode;
 use relay::failure::Fault;
 use settings::doctor::Finding;

@@ -2,7 +2,7 @@
 
 use super::Context;
 use crate::access::grants::{RECORD_PRIVILEGES, SETTING_COLUMNS};
-use crate::schema::check::relations::RELAY;
+use crate::schema::relations::RELAY;
 use crate::schema::setting;
 use relay::failure::Fault;
 use settings::doctor::Finding;

@@ -1,8 +1,8 @@
 //! Finds triggers and constraints that may suppress or reject the relay's updates and deletes. The checks at start find rules.
 
 use super::Context;
+use crate::columns::Column;
 use crate::options::OnSent;
-use crate::table::Column;
 use relay::failure::Fault;
 use settings::doctor::Finding;
 use settings::doctor::codes::{OUTBOX_CONSTRAINT, OUTBOX_TRIGGER};

@@ -14,10 +14,9 @@ pub use waiting::{
     HeldTopic, KeyBlock, LaneStatus, PAUSES_LISTED_MAX, RejectedEvents,
 };
 
-use crate::connection::connect::Database;
-use crate::connection::transaction::{Params, ShortTransaction};
-use crate::cycle::statements::oldest_sql;
-use crate::cycle::statements::scout::BACKLOG;
+use crate::connection::exec::{Params, ShortTransaction};
+use crate::connection::pool::Database;
+use crate::cycle::statements::{backlog_sql, oldest_sql};
 use crate::diagnose::holders::{HOLDERS, holder};
 use crate::operate::pauses::{self, PausedScope};
 use crate::options::OnSent;
@@ -103,7 +102,9 @@ impl PostgresStatus {
     pub async fn read(&self, relay_name: &str) -> Result<OutboxStatus, Fault> {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let lows = vec![i64::MIN; LANES];
-        let backlog = self.one(BACKLOG.sql, &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)]).await?;
+        let backlog = self
+            .one(&backlog_sql(&self.table), &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)])
+            .await?;
         // A basis that no table has, so that no mark applies.
         let marks: Params<'_> =
             &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&-1_i64, Type::INT8)];

@@ -1,0 +1,251 @@
+//! Errors of PostgreSQL: turns them into [`Fault`]s with a remedy, and keeps only what may be printed. The table of SQLSTATEs is
+//! [`sqlstates`].
+
+use crate::connection::sqlstates;
+use relay::failure::{Fault, FaultKind};
+use relay::reason::NO_ACTION;
+use settings::certificates;
+use std::error::Error;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+use std::{fmt, io};
+use tokio_postgres::error::SqlState;
+
+/// The timeout of each statement of the relay, on the server.
+pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The timeout for an answer of the server. It is longer than the server's own, so that the server reports the reason.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
+
+/// Waits for an answer of the server, for a limited time.
+pub(crate) async fn answer<T>(
+    doing: &'static str,
+    request: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, Fault> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, request).await {
+        Ok(answer) => answer.map_err(|error| fault(doing, error)),
+        Err(_) => {
+            let fix = "check the server and the network, and pg_locks for a session that holds a lock";
+            Err(unavailable(doing, format!("no response within {ANSWER_TIMEOUT:?}. Fix: {fix}")))
+        }
+    }
+}
+
+/// When a table last changed under a prepared statement, in seconds since 1970; 0 if none has.
+static TABLE_CHANGED: AtomicU64 = AtomicU64::new(0);
+
+/// Notes that a table has changed under a prepared statement.
+fn note_changed_table() {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    TABLE_CHANGED.store(since.as_secs(), Ordering::Relaxed);
+}
+
+/// When that was, in seconds since 1970; 0 if never.
+pub(crate) fn table_changed() -> u64 {
+    TABLE_CHANGED.load(Ordering::Relaxed)
+}
+
+/// A fault for a connection that cannot be opened or was lost.
+pub fn unavailable(doing: &'static str, message: impl Into<String>) -> Fault {
+    Fault { kind: FaultKind::Unavailable, doing, message: message.into() }
+}
+
+/// Classifies an error, adds the remedy, and drops everything that could contain a row.
+pub fn fault(doing: &'static str, error: tokio_postgres::Error) -> Fault {
+    fault_at("", doing, error)
+}
+
+/// [`fault`], with the place of the error after its text.
+pub(crate) fn fault_at(place: &str, doing: &'static str, error: tokio_postgres::Error) -> Fault {
+    let error = ServerError::from(error);
+    let text = error.to_string();
+    if error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED) {
+        note_changed_table();
+    }
+    let remedy = match error.code() {
+        Some(code) => remedy_if_intercepted(&text)
+            .or_else(|| sqlstates::entry(code.code()).map(|entry| entry.remedy.to_owned())),
+        None => connection_remedy(&text),
+    };
+    let message = message(error.code(), &format!("{text}{place}"), remedy);
+    Fault { kind: kind(error.code()), doing, message }
+}
+
+/// The text, what ended the transaction if a timeout of the server did, and the remedy if there is one.
+fn message(code: Option<&SqlState>, text: &str, remedy: Option<String>) -> String {
+    let mut message = text.to_owned();
+    if let Some(timeout) = code.and_then(|code| ended_by(code.code())) {
+        message += &format!(". The server's {timeout} ended the transaction and any claim in it");
+    }
+    if let Some(remedy) = remedy.filter(|remedy| !remedy.starts_with(NO_ACTION)) {
+        message += &format!(". Fix: {remedy}");
+    }
+    message
+}
+
+/// The server setting that ended the transaction.
+fn ended_by(state: &str) -> Option<&'static str> {
+    match state {
+        "25P03" => Some("idle_in_transaction_session_timeout"),
+        "25P04" => Some("transaction_timeout"),
+        _ => None,
+    }
+}
+
+/// An error without a code means that the connection is lost. A code that is not listed counts as refused.
+fn kind(code: Option<&SqlState>) -> FaultKind {
+    let Some(code) = code else { return FaultKind::Unavailable };
+    sqlstates::entry(code.code()).map_or(FaultKind::Refused, |entry| entry.kind)
+}
+
+/// An error of the server or the connection, without DETAIL, HINT and CONTEXT, which can contain a row.
+///
+/// It has no source, so that printing the chain of causes cannot show them either.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerError {
+    code: Option<SqlState>,
+    message: String,
+}
+
+impl ServerError {
+    /// The SQLSTATE; `None` if the server did not answer.
+    pub fn code(&self) -> Option<&SqlState> {
+        self.code.as_ref()
+    }
+}
+
+impl From<tokio_postgres::Error> for ServerError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        if let Some(answer) = error.as_db_error() {
+            return Self { code: Some(answer.code().clone()), message: answer.message().to_owned() };
+        }
+        let message = match error.source() {
+            // The client library would say that TLS or the communication has failed.
+            Some(cause) if is_ours(cause) => cause.to_string(),
+            Some(cause) => format!("{error}: {cause}"),
+            None => error.to_string(),
+        };
+        Self { code: None, message }
+    }
+}
+
+/// Why a connection was not opened, or not used. It contains no secret.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Refused(pub(super) String);
+
+/// Whether the relay itself refused the connection.
+fn is_ours(cause: &(dyn Error + 'static)) -> bool {
+    cause.is::<Refused>()
+        || matches!(cause.downcast_ref().and_then(io::Error::get_ref), Some(within) if within.is::<Refused>())
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.code {
+            Some(code) => write!(f, "{} (SQLSTATE {})", self.message, code.code()),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl Error for ServerError {}
+
+/// Parts of error messages of the client library, each with a remedy: an imperative without a full stop.
+const REMEDIES: &[(&str, &str)] = &[
+    (
+        "server does not support TLS",
+        "set ssl = on in postgresql.conf or, on a private network, sslmode = \"disable\"",
+    ),
+    (
+        "channel binding",
+        "store the password as scram-sha-256 (password_encryption) and terminate TLS at the server, not at a pooler \
+         or proxy; or remove channel_binding",
+    ),
+    (
+        "error communicating with the server: Connection reset by peer",
+        "check that the server is running, and read its log. If the server requires a client certificate, it may have \
+         rejected the relay's certificate",
+    ),
+    (
+        "Connection refused",
+        "check the host and the port in [postgres] url, and whether the server is running",
+    ),
+    ("failed to lookup address information", "check the host in [postgres] url, and DNS"),
+    (
+        "password missing",
+        "the server requires a password: set [postgres] password_file or, if the environment sets the url, \
+         OUTBOX_RELAY__POSTGRES__PASSWORD",
+    ),
+    ("unsupported authentication method", "use scram-sha-256 or cert in pg_hba.conf"),
+    (
+        "may be used",
+        "store the password as scram-sha-256 (password_encryption, and the method in pg_hba.conf), or set \
+         sslmode=verify-full. If you trust the process that listens there, add the method to require_auth in the url",
+    ),
+    ("requirepeer is", "find out which process listens on the socket, or correct requirepeer in the url"),
+];
+
+/// The server's message if the relay received a certificate other than the server's, because something else terminates TLS.
+const INTERCEPTED: &str = "channel binding check failed";
+
+/// The remedy for [`INTERCEPTED`].
+fn remedy_if_intercepted(error: &str) -> Option<String> {
+    let remedy = "check whether a pooler, proxy or attacker terminates TLS between the relay and the server. If \
+         this is intended, set channel_binding=disable in the url";
+    error.contains(INTERCEPTED).then(|| remedy.to_owned())
+}
+
+/// The remedy for an error without an SQLSTATE, if one is known.
+fn connection_remedy(error: &str) -> Option<String> {
+    let own = REMEDIES.iter().find(|(words, _)| error.contains(words));
+    if let Some((_, remedy)) = own {
+        return Some((*remedy).to_owned());
+    }
+    let remedy = certificates::remedy(error)?;
+    Some(format!(
+        "{remedy} (sslrootcert, sslcert, sslkey). Files are reloaded at each attempt, systemd credentials only at a restart"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sqlstates_have_the_expected_kind() {
+        let kind = |code: &str| kind(Some(&SqlState::from_code(code)));
+        for code in ["08006", "25006", "53300", "0A000", "26000", "25P03", "57P01", "57P03", "28P01"] {
+            assert_eq!(kind(code), FaultKind::Unavailable, "{code}");
+        }
+        for code in ["55P03", "40P01", "40001"] {
+            assert_eq!(kind(code), FaultKind::Contended, "{code}");
+        }
+        for code in ["42501", "53100", "58030", "ZZZZZ"] {
+            assert_eq!(kind(code), FaultKind::Refused, "{code}");
+        }
+        for code in ["22021", "54000", "XX000", "XX001"] {
+            assert_eq!(kind(code), FaultKind::Data, "{code}");
+        }
+        assert_eq!(kind("57014"), FaultKind::TimedOut);
+        assert_eq!(super::kind(None), FaultKind::Unavailable);
+    }
+
+    #[test]
+    fn a_timeout_of_the_server_is_named_with_its_remedy() {
+        let text = |state: &str| {
+            let remedy = sqlstates::entry(state).map(|entry| entry.remedy.to_owned());
+            message(Some(&SqlState::from_code(state)), "ended", remedy)
+        };
+        for (state, setting, remedy) in [
+            ("25P03", "idle_in_transaction_session_timeout", ". Fix: check why the relay's host froze"),
+            ("25P04", "transaction_timeout", ". Fix: set transaction_timeout to 0"),
+        ] {
+            let text = text(state);
+            let ended = format!("ended. The server's {setting} ended the transaction and any claim in it");
+            assert!(text.starts_with(&ended) && text.contains(remedy), "{text}");
+        }
+        assert_eq!(text("57P01"), "ended");
+        assert_eq!(message(None, "connection closed", None), "connection closed");
+    }
+}

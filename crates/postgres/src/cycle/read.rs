@@ -1,0 +1,299 @@
+//! The reads of a claim.
+//!
+//! - A read of pending or named rows, in one snapshot that is taken after the lanes were locked. A backlog is read in slices
+//!   through a portal of a prepared statement, which belongs to the transaction and keeps the snapshot. A few rows are read at once,
+//!   which saves a round trip. So are all rows if prepared statements are off.
+//! - The read of a flow: the rows that are new since the claim's last read, in a snapshot of its own.
+//! - The read of the first row without its large values, to find out whether the whole row can be read.
+
+use crate::connection::errors::{answer, fault};
+use crate::connection::exec::{ClaimTransaction, Ready};
+use crate::cycle::row::{OutboxRow, column};
+use crate::cycle::statements::{Query, Statements};
+use futures_util::TryStreamExt;
+use relay::event::{Event, Payload};
+use relay::failure::{Fault, FaultKind};
+use relay::lane::Lane;
+use relay::lanes::fence::Excepted;
+use relay::outbox::{Head, ReadRequest, RowSelection, Search, SearchResult};
+use std::pin::pin;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error, Portal, RowStream};
+
+pub(crate) const READING: &str = "reading events";
+const READING_NEW: &str = "reading new events";
+const CHECKING: &str = "checking an event that may be unreadable";
+
+/// An open read.
+pub(crate) enum Reading {
+    Portal(Portal),
+    Whole(RowStream),
+}
+
+impl Reading {
+    /// Requests all rows at once.
+    pub(crate) async fn whole(
+        client: &Client,
+        statement: &Ready<'_>,
+        values: &Values<'_>,
+    ) -> Result<Reading, Error> {
+        statement.rows(client, &values.typed()).await.map(Reading::Whole)
+    }
+
+    pub(crate) async fn open(
+        transaction: &ClaimTransaction<'_>,
+        statements: &Statements,
+        lanes: &[Lane],
+        read: &ReadRequest,
+    ) -> Result<Reading, Fault> {
+        let values = Values::new(statements, lanes, read);
+        let opened = async {
+            let statement = transaction.ready(sql(statements, read)).await?;
+            match transaction.bind(&statement, &values.typed()).await? {
+                Some(portal) => Ok(Reading::Portal(portal)),
+                None => Reading::whole(transaction.client(), &statement, &values).await,
+            }
+        };
+        answer(READING, opened).await
+    }
+
+    /// The next rows, and the portal with the rest of the read. Returns all rows if they were requested at once.
+    pub(crate) async fn slice(
+        self,
+        transaction: &ClaimTransaction<'_>,
+        rows_max: usize,
+    ) -> Result<(RowStream, Option<Portal>), Error> {
+        match self {
+            Reading::Whole(rows) => Ok((rows, None)),
+            Reading::Portal(portal) => Ok((transaction.next_rows(&portal, rows_max).await?, Some(portal))),
+        }
+    }
+}
+
+/// The statement for this read.
+pub(crate) fn sql<'a>(statements: &'a Statements, read: &ReadRequest) -> &'a str {
+    match read.rows {
+        RowSelection::Pending => &statements.queries.read,
+        RowSelection::FirstOfKeys(_) => &statements.queries.read_first,
+        RowSelection::These(_) => &statements.queries.read_row,
+    }
+}
+
+/// The parameters of a read.
+pub(crate) struct Values<'a> {
+    read: &'a ReadRequest,
+    lanes: Vec<i16>,
+    rows_max: i64,
+    shares: Vec<i64>,
+    record_bytes_max: i32,
+    /// The ids of the rows that the read names.
+    witnesses: Vec<i64>,
+}
+
+impl<'a> Values<'a> {
+    pub(crate) fn new(statements: &Statements, lanes: &[Lane], read: &'a ReadRequest) -> Values<'a> {
+        let named = read.rows.named();
+        let lanes: Vec<i16> = match read.rows {
+            RowSelection::Pending => lanes.iter().map(|lane| lane.number()).collect(),
+            RowSelection::FirstOfKeys(_) | RowSelection::These(_) => {
+                named.iter().map(|(lane, _)| lane.number()).collect()
+            }
+        };
+        Values {
+            read,
+            lanes,
+            rows_max: read.rows_max as i64,
+            shares: read.shares.iter().map(|rows| *rows as i64).collect(),
+            record_bytes_max: statements.record_bytes_max,
+            witnesses: named.iter().map(|(_, id)| *id).collect(),
+        }
+    }
+
+    /// The parameters that select pending rows, without the limits.
+    fn pending(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+        self.typed().into_iter().take(3).chain(excepted(&self.read.excepted)).collect()
+    }
+
+    pub(crate) fn typed(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+        let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![
+            (&self.lanes, Type::INT2_ARRAY),
+            (&self.read.lows, Type::INT8_ARRAY),
+            (&self.read.basis, Type::INT8),
+            (&self.rows_max, Type::INT8),
+            (&self.record_bytes_max, Type::INT4),
+            (&self.shares, Type::INT8_ARRAY),
+        ];
+        match self.read.rows {
+            RowSelection::Pending => values.extend(excepted(&self.read.excepted)),
+            _ => values.push((&self.witnesses, Type::INT8_ARRAY)),
+        }
+        values
+    }
+}
+
+/// The parameters that tell a read of pending rows which transactions the marks except.
+pub(crate) fn excepted(excepted: &Excepted) -> [(&(dyn ToSql + Sync), Type); 2] {
+    [(&excepted.xids, Type::INT8_ARRAY), (&excepted.floor, Type::INT8)]
+}
+
+/// The column of the peek that says whether there is something to read.
+const HAS_ROWS: usize = 2;
+
+/// Gaps are close if the lowest is at most this far below the highest id. The cheap read passes the rows in between again.
+const CLOSE: i64 = 256;
+
+/// The read of a flow.
+///
+/// While nothing is held, blocked or paused and no row is large, a cheap statement is used. Otherwise, a read that probably finds
+/// nothing begins with a peek. Both check in their own snapshot what they assume, so a wrong guess costs only another statement.
+pub(crate) struct NewRows<'a> {
+    pub(crate) transaction: &'a ClaimTransaction<'a>,
+    pub(crate) statements: &'a Statements,
+    pub(crate) lanes: &'a [Lane],
+    pub(crate) search: &'a Search,
+}
+
+impl NewRows<'_> {
+    /// Appends the new rows of the lanes to `rows`, by id.
+    pub(crate) async fn read(&self, rows: &mut Vec<OutboxRow>) -> Result<SearchResult, Fault> {
+        let NewRows { search, statements, .. } = self;
+        let low = search.gaps.first().map_or(search.above, |gap| gap - 1);
+        if search.expects_free && search.above.saturating_sub(low) <= CLOSE {
+            let before = rows.len();
+            if let Some(found) = self.run(&statements.queries.read_new_if_free, Some(low), rows).await? {
+                return Ok(found);
+            }
+            rows.truncate(before);
+        } else if !search.expects_rows
+            && let Some(none) = self.peek().await?
+        {
+            return Ok(none);
+        }
+        Ok(self.run(&statements.queries.read_new, None, rows).await?.unwrap_or_default())
+    }
+
+    /// What the read would return if there is nothing to read, else `None`.
+    async fn peek(&self) -> Result<Option<SearchResult>, Fault> {
+        let Search { above, gaps, excepted, .. } = self.search;
+        let params: [(&(dyn ToSql + Sync), Type); 3] =
+            [(above, Type::INT8), (gaps, Type::INT8_ARRAY), (excepted, Type::INT8_ARRAY)];
+        let rows = self.transaction.query(READING_NEW, &self.statements.queries.peek, &params).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let (hold_version, basis) = (row.get(column::HOLD_VERSION), row.get(column::BASIS));
+        let has_rows: bool = row.get(HAS_ROWS);
+        Ok((!has_rows).then(|| SearchResult { hold_version, basis, ..SearchResult::default() }))
+    }
+
+    /// Runs one of the reads: the cheap one, if there is an id below the first gap. Returns `None` if the cheap one does not
+    /// apply, because something is held, blocked or paused, or a row is large.
+    async fn run(
+        &self,
+        query: &Query,
+        low: Option<i64>,
+        rows: &mut Vec<OutboxRow>,
+    ) -> Result<Option<SearchResult>, Fault> {
+        let search = self.search;
+        let lanes: Vec<i16> = self.lanes.iter().map(|lane| lane.number()).collect();
+        let rows_max = search.rows_max as i64;
+        let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
+            (&search.above, Type::INT8),
+            (&search.gaps, Type::INT8_ARRAY),
+            (&search.hold_version, Type::INT8),
+            (&search.basis, Type::INT8),
+            (&self.statements.record_bytes_max, Type::INT4),
+            (&rows_max, Type::INT8),
+            (&lanes, Type::INT2_ARRAY),
+            (&search.excepted, Type::INT8_ARRAY),
+        ];
+        params.extend(low.as_ref().map(|low| (low as &(dyn ToSql + Sync), Type::INT8)));
+        let found = async {
+            let statement = self.transaction.ready(query).await?;
+            let stream = statement.rows(self.transaction.client(), &params).await?;
+            found(stream, search, low.is_some(), rows).await
+        };
+        answer(READING_NEW, found).await
+    }
+}
+
+async fn found(
+    stream: RowStream,
+    search: &Search,
+    is_cheap: bool,
+    rows: &mut Vec<OutboxRow>,
+) -> Result<Option<SearchResult>, Error> {
+    let mut found = SearchResult::default();
+    let (mut bytes, mut returned) = (0, 0);
+    let mut stream = pin!(stream);
+    while let Some(row) = stream.try_next().await? {
+        let Some(hold_version) = row.try_get(column::HOLD_VERSION)? else { return Ok(None) };
+        found.hold_version = hold_version;
+        found.basis = row.try_get(column::BASIS)?;
+        let Some(id) = row.try_get(column::ID)? else { continue };
+        returned += 1;
+        found.cut |= bytes >= search.bytes_max && bytes > 0;
+        if found.cut {
+            continue;
+        }
+        found.ids.push(id);
+        if row.try_get::<_, Option<i16>>(column::LANE)?.is_some() {
+            let row = OutboxRow::new(row)?;
+            if is_cheap && matches!(row.payload(), Payload::TooLarge { .. }) {
+                return Ok(None);
+            }
+            bytes += row.size();
+            rows.push(row);
+        }
+    }
+    found.cut |= returned >= search.rows_max;
+    Ok(Some(found))
+}
+
+/// The read of the first row. A savepoint keeps the claim if the server cannot read the whole row. It creates no multixact,
+/// because no rows are locked or written after it.
+pub(crate) struct FirstRow<'a> {
+    pub(crate) transaction: &'a ClaimTransaction<'a>,
+    pub(crate) statements: &'a Statements,
+    pub(crate) lanes: &'a [Lane],
+    pub(crate) read: &'a ReadRequest,
+}
+
+impl FirstRow<'_> {
+    pub(crate) async fn read(&self) -> Result<Head<OutboxRow>, Fault> {
+        let values = Values::new(self.statements, self.lanes, self.read);
+        let sql = &self.statements.queries.read_head;
+        let rows = self.transaction.query(CHECKING, sql, &values.pending()).await?;
+        let Some(row) = rows.into_iter().next() else {
+            return Ok(Head { hold_version: -1, basis: self.read.basis, row: None, refusal: None });
+        };
+        let first = || -> Result<_, Error> {
+            let versions = (row.try_get(column::HOLD_VERSION)?, row.try_get(column::BASIS)?);
+            let is_there = row.try_get::<_, Option<i64>>(column::ID)?.is_some();
+            Ok((versions, if is_there { Some(OutboxRow::new(row)?) } else { None }))
+        };
+        let ((hold_version, basis), row) = first().map_err(|error| fault(CHECKING, error))?;
+        let refusal = match &row {
+            Some(row) => self.read_error(row.id()).await?,
+            None => None,
+        };
+        Ok(Head { hold_version, basis, row, refusal })
+    }
+
+    /// The server's error when it reads the whole row, if the data is the cause.
+    async fn read_error(&self, id: i64) -> Result<Option<String>, Fault> {
+        let this = ReadRequest {
+            rows: RowSelection::These(self.lanes.iter().map(|lane| (*lane, id)).collect()),
+            lows: vec![i64::MIN; self.lanes.len()],
+            ..self.read.clone()
+        };
+        let values = Values::new(self.statements, self.lanes, &this);
+        self.transaction.run(CHECKING, "SAVEPOINT whole").await?;
+        let sql = &self.statements.queries.read_row;
+        let error = match self.transaction.query(CHECKING, sql, &values.typed()).await {
+            Ok(_) => None,
+            Err(fault) if fault.kind == FaultKind::Data => Some(fault.message),
+            Err(fault) => return Err(fault),
+        };
+        self.transaction.run(CHECKING, "ROLLBACK TO SAVEPOINT whole; RELEASE SAVEPOINT whole").await?;
+        Ok(error)
+    }
+}

@@ -1,0 +1,422 @@
+//! `[postgres]`: the connection to the database.
+
+mod conninfo;
+mod tls;
+
+use settings::file::Entries;
+use settings::findings::Problem;
+use settings::reader::{Reader, Value};
+use settings::secret::{HIDDEN, Lookup, Secret, SecretSource};
+use settings::setting::Fallback::{Default, Required, Unset};
+use settings::setting::Kind::{Choice, Command, File, Flag, Span, Text};
+use settings::setting::{Section, Setting};
+use settings::{choice, section};
+use std::path::PathBuf;
+use std::time::Duration;
+use std::{fmt, io};
+pub use tls::{AuthMethod, Authentication, Tls, TlsMode, TlsVersion};
+use tls::{TlsParameters, is_local};
+use tokio_postgres::config::{Host, TargetSessionAttrs};
+
+/// PostgreSQL keeps 63 bytes. Commands add their own name.
+const NAME_BYTES_MAX: usize = 48;
+
+section! {
+    "postgres" Postgres,
+        "The database that contains the outbox." {
+        url / url_file(
+            "postgres-url",
+            "File that contains the url. Relative names, here and below, are looked up in $CREDENTIALS_DIRECTORY, \
+             then in\nthe directory of the configuration file. The file is reloaded for each connection."
+        ): SecretSource, Text, Required("postgres://outbox_relay@localhost/app"), Restart,
+            "Connection string of the database: a URL, or keywords such as \"host=db user=outbox_relay dbname=app\".";
+        password / password_file(
+            "postgres-password",
+            "File that contains the password. The file is reloaded for each connection."
+        ): Option<SecretSource>, Text, Unset("secret"), NextConnection,
+            "The password. It overrides the password in the url. If the environment sets another url, the password \
+             in the\nconfiguration file is not used: set OUTBOX_RELAY__POSTGRES__PASSWORD as well.";
+        password_command: Option<PasswordCommand>, Command, Unset("[\"aws\", \"rds\", \"generate-db-auth-token\", \"--hostname\", \"db\", \"--port\", \"5432\", \"--username\", \"outbox_relay\"]"), NextConnection,
+            "Program, with its arguments, that prints the password. Use it instead of password or password_file. It \
+             is \
+             run before\neach connection, without a shell, and must finish within 10 s. Its standard output is \
+             never logged.";
+        sslmode: Option<TlsMode>, Choice(TlsMode::WORDS), Unset("verify-full"), NextConnection,
+            "How strictly TLS is required and verified. This setting and the next three override the parameters of \
+             the same\nname in the url. If sslmode is set neither here nor in the url, it is verify-full, or \
+             prefer if every host is a\nloopback address or a Unix socket.";
+        sslrootcert: Option<String>, Text, Unset("ca.pem"), NextConnection,
+            "File with the trusted certificate authorities. If unset or \"system\", the system's trust \
+             store is used.";
+        sslcert: Option<String>, File, Unset("client.pem"), NextConnection,
+            "Client certificate, if the server requires one.";
+        sslkey: Option<String>, File, Unset("client.key"), NextConnection,
+            "Private key of the client certificate.";
+        connect_timeout: Option<Duration>, Span(Duration::from_millis(100), Duration::from_secs(600)), Default("10s"), Restart,
+            "Timeout for one attempt to connect to one address.";
+        prepared_statements: bool, Flag, Default("true"), Restart,
+            "Set to false behind a pooler in transaction mode that does not support prepared statements\n(PgBouncer \
+             before 1.21, or with max_prepared_statements = 0).";
+        application_name: Option<String>, Text, Default("outbox-relay"), Restart,
+            "Name shown in pg_stat_activity.";
+    } and {
+        /// Where relative file names are looked up.
+        lookup: Lookup,
+    }
+}
+
+choice! {
+    /// What happens to a row that Kafka has acknowledged.
+    OnSent {
+        /// `sent_at` is set, and the reaper deletes the row later.
+        Mark = "mark",
+        /// The row is deleted.
+        Delete = "delete",
+    }
+}
+
+/// Whether the setting is replaced by those that are given: a URL also replaces the password, which belongs to another role or
+/// server, and a password replaces the command that prints it, and vice versa.
+pub fn is_replaced(given: &Entries, section: &'static str, key: &str) -> bool {
+    let given = |key: &str| given.contains(section, key);
+    let url = given("url") || given("url_file");
+    let password = given("password") || given("password_file");
+    let command = given("password_command");
+    let is_command = key == "password_command";
+    section == Postgres::NAME
+        && key.starts_with("password")
+        && (url || (is_command && password) || (!is_command && command))
+}
+
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// For `tokio_postgres`, with the password. Its `ssl_mode` is not used.
+    pub config: tokio_postgres::Config,
+    pub tls: Tls,
+    /// Which servers get the password.
+    pub authentication: Authentication,
+}
+
+impl Connection {
+    /// Whether every host is a Unix socket or loopback.
+    pub fn is_local(&self) -> bool {
+        is_local(&self.config)
+    }
+}
+
+/// Why the settings cannot be used for a connection. At start these are findings. Later, a rotated file can cause them.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    #[error("cannot read {}", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("[postgres] url cannot be used: {0}")]
+    Invalid(String),
+}
+
+impl Postgres {
+    /// Reads the secrets, and returns the settings of a connection. Call it for each connection, so that rotated passwords and
+    /// certificates are used.
+    ///
+    /// # Errors
+    ///
+    /// If the file of a secret cannot be read or does not contain a valid URL.
+    pub fn connection(&self) -> Result<Connection, ConnectionError> {
+        let read_password = || self.password.as_ref().map(read).transpose();
+        let (mut url, mut password) = (read(&self.url)?, read_password()?);
+        // Both files may be replaced together. The new server must not get the old password.
+        let latest = read(&self.url)?;
+        if latest != url {
+            (url, password) = (latest, read_password()?);
+        }
+        self.connect_to(&url, password.as_ref()).map_err(|problems| {
+            let messages: Vec<_> = problems.into_iter().map(|problem| problem.message).collect();
+            ConnectionError::Invalid(messages.join("; "))
+        })
+    }
+
+    fn connect_to(&self, url: &Secret, password: Option<&Secret>) -> Result<Connection, Vec<Problem>> {
+        let conninfo = conninfo::split(url.expose())?;
+        // The message of the parser can quote the text.
+        let parsed = conninfo.rest.parse::<tokio_postgres::Config>().map_err(|error| {
+            let reason = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            let message = match reason.strip_prefix("invalid value for option ") {
+                Some(option) => format!("[postgres] url has an invalid value for {option}"),
+                None => "[postgres] url cannot be parsed".to_owned(),
+            };
+            vec![Problem::new(
+                message,
+                "correct the url, and percent-encode special characters in the password",
+            )]
+        })?;
+        let mut config = parsed;
+        let mut problems = Vec::new();
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            let help = "for example postgres://user@host/database, or host=/run/postgresql for a socket";
+            problems.push(Problem::new("[postgres] url has no host", help));
+        }
+        // The rest of a password with an unescaped `@`. Errors and DNS queries would show it.
+        if config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(name) if name.contains('@'))) {
+            let help = "percent-encode special characters in the password, @ as %40";
+            return Err(vec![Problem::new("[postgres] url has a host that contains @", help)]);
+        }
+        if let Some(password) = password {
+            config.password(password.expose());
+        }
+        let mut tls_parameters = TlsParameters::new(&self.lookup);
+        let mut authentication = Authentication::default();
+        // Settings override the URL.
+        let keys = [
+            ("sslmode", self.sslmode.map(TlsMode::name)),
+            ("sslrootcert", self.sslrootcert.as_deref()),
+            ("sslcert", self.sslcert.as_deref()),
+            ("sslkey", self.sslkey.as_deref()),
+        ];
+        let keys = keys.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        for (key, value) in conninfo.own.iter().map(|(key, value)| (&**key, &**value)).chain(keys) {
+            let set = tls_parameters.set(key, value).or_else(|| authentication.set(key, value));
+            problems.extend(set.unwrap_or_else(|| own_parameter(key, value, &mut config)).err());
+        }
+        self.set_defaults(&mut config);
+        let (tls, faults) = tls_parameters.resolve(&config);
+        problems.extend(faults);
+        let authentication = authentication.resolve(tls.mode);
+        let has_socket = config.get_hosts().iter().any(|host| matches!(host, Host::Unix(_)));
+        if authentication.peer.is_some() && !has_socket {
+            let message = "requirepeer has no effect, because no host is a Unix socket";
+            problems.push(Problem::new(
+                message,
+                "remove requirepeer, or set host to the directory of the socket",
+            ));
+        }
+        if problems.is_empty() { Ok(Connection { config, tls, authentication }) } else { Err(problems) }
+    }
+
+    /// Sets timeouts that libpq leaves unlimited, so that the relay detects a dead server within about half a minute.
+    fn set_defaults(&self, config: &mut tokio_postgres::Config) {
+        let keepalive_default = tokio_postgres::Config::new().get_keepalives_idle();
+        if config.get_keepalives_idle() == keepalive_default {
+            config.keepalives_idle(Duration::from_secs(10));
+        }
+        if config.get_keepalives_interval().is_none() {
+            config.keepalives_interval(Duration::from_secs(5));
+        }
+        if config.get_keepalives_retries().is_none() {
+            config.keepalives_retries(3);
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(Duration::from_secs(30));
+        }
+        if let Some(timeout) = self.connect_timeout {
+            config.connect_timeout(timeout);
+        }
+        if let Some(name) = &self.application_name {
+            config.application_name(name);
+        }
+    }
+}
+
+impl Postgres {
+    /// Reads the section. `None` if there is no URL.
+    pub fn from(reader: &mut Reader) -> Option<Postgres> {
+        let mut postgres = Postgres { lookup: reader.lookup.clone(), ..Postgres::read(reader)? };
+        // The file was just read. If it is no longer readable, the empty URL is a finding.
+        let url = postgres.url.read().unwrap_or_else(|_| Secret::new(""));
+        // Settings override the URL, and the URL overrides defaults.
+        let in_url = |key| conninfo::split(url.expose()).is_ok_and(|parts| parts.names(key));
+        if reader.place(&Postgres::connect_timeout).is_none() && in_url("connect_timeout") {
+            postgres.connect_timeout = None;
+        }
+        if reader.place(&Postgres::application_name).is_none() && in_url("application_name") {
+            postgres.application_name = None;
+        }
+        let password = [&Postgres::password, &Postgres::password_file]
+            .into_iter()
+            .find(|key| reader.place(key).is_some());
+        if let (Some(place), Some(password)) = (reader.place(&Postgres::password_command), password) {
+            let message = format!("both password_command and {} are set in [postgres]", password.key);
+            reader.findings.error(&place, Problem::new(message, "remove one of them"));
+        }
+        postgres.check(&url, reader);
+        Some(postgres)
+    }
+
+    fn check(&self, url: &Secret, reader: &mut Reader) {
+        let inline = reader.place(&Postgres::url);
+        let place = inline.clone().or_else(|| reader.place(&Postgres::url_file));
+        let place = place.unwrap_or_else(|| reader.default_place());
+        let has_password = |connection: &Connection| connection.config.get_password().is_some();
+        if let Some(inline) = inline
+            && self.connect_to(url, None).is_ok_and(|connection| has_password(&connection))
+        {
+            reader.warn_if_inline("the password in [postgres] url", &inline);
+        }
+        let password = self.password.as_ref().and_then(|password| password.read().ok());
+        match self.connect_to(url, password.as_ref()) {
+            Err(problems) => {
+                let files = [&Postgres::sslrootcert, &Postgres::sslcert, &Postgres::sslkey];
+                for problem in problems {
+                    let about = |file: &&&Setting| problem.message.starts_with(&format!("{}: ", file.key));
+                    let own = files.iter().find(about).and_then(|file| reader.place(file));
+                    reader.findings.error(own.as_ref().unwrap_or(&place), problem);
+                }
+            }
+            Ok(Connection { config, tls, .. }) if !is_local(&config) && tls.mode < TlsMode::VerifyFull => {
+                let risk = match tls.mode {
+                    TlsMode::VerifyCa => {
+                        "any server with a certificate of this authority can impersonate the server"
+                    }
+                    _ => "others can read the events or impersonate the server",
+                };
+                let message = format!("sslmode is {}, and a host is remote, so {risk}", tls.mode.name());
+                let help = "set sslmode to verify-full, and set sslrootcert";
+                reader.findings.warn(&place, Problem::new(message, help));
+            }
+            Ok(_) => {}
+        }
+        self.check_name(reader);
+    }
+
+    /// The server cuts a longer name and replaces other characters, so `status` would not find the relay.
+    fn check_name(&self, reader: &mut Reader) {
+        let Ok(Connection { config, .. }) = self.connection() else { return };
+        let name = config.get_application_name().unwrap_or_default();
+        if name.len() > NAME_BYTES_MAX || !name.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+            let message = format!(
+                "[postgres] application_name is {name:?}, but must have at most {NAME_BYTES_MAX} characters, all of them printable ASCII"
+            );
+            let help = "PostgreSQL would change it, and status would not find the relay";
+            let own = [&Postgres::application_name, &Postgres::url, &Postgres::url_file];
+            let place = own.into_iter().find_map(|setting| reader.place(setting));
+            let place = place.unwrap_or_else(|| reader.default_place());
+            reader.findings.error(&place, Problem::new(message, help));
+        }
+    }
+}
+
+/// Applies a parameter that `tokio_postgres` does not support or handles differently from libpq.
+fn own_parameter(key: &str, value: &str, config: &mut tokio_postgres::Config) -> Result<(), Problem> {
+    let invalid = |help: &str| invalid(key, help);
+    match key {
+        "connect_timeout" => {
+            let seconds: i64 = value.parse().map_err(|_| invalid("set a number of seconds"))?;
+            if seconds > 0 {
+                config.connect_timeout(Duration::from_secs(seconds.unsigned_abs()));
+            }
+        }
+        // The unit is milliseconds in libpq, but seconds in tokio_postgres.
+        "tcp_user_timeout" => {
+            let milliseconds: i64 = value.parse().map_err(|_| invalid("set a number of milliseconds"))?;
+            if milliseconds > 0 {
+                config.tcp_user_timeout(Duration::from_millis(milliseconds.unsigned_abs()));
+            }
+        }
+        "target_session_attrs" => {
+            config.target_session_attrs(match value {
+                "any" => TargetSessionAttrs::Any,
+                "read-write" | "primary" => TargetSessionAttrs::ReadWrite,
+                _ => return Err(invalid("set any or read-write: the relay needs to write")),
+            });
+        }
+        _ => return Err(invalid("remove it: the relay does not support it")),
+    }
+    Ok(())
+}
+
+pub(super) fn invalid(key: &str, help: &str) -> Problem {
+    Problem::new(format!("connection parameter {key} has an invalid value"), help)
+}
+
+fn read(source: &SecretSource) -> Result<Secret, ConnectionError> {
+    source.read().map_err(|error| match source {
+        SecretSource::File(path) => ConnectionError::Unreadable { path: path.clone(), source: error },
+        SecretSource::Inline(_) => ConnectionError::Invalid(error.to_string()),
+    })
+}
+
+/// A program that prints a password, and its arguments. They may contain a secret, so `Debug` hides them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PasswordCommand {
+    program: String,
+    arguments: Vec<String>,
+}
+
+impl PasswordCommand {
+    /// The program, which is looked up in `PATH` unless it contains a slash.
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
+    /// Its arguments. No shell interprets them.
+    pub fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
+    /// From the program and its arguments. `None` if there is no program, or if a word contains a NUL character, which the
+    /// operating system cannot pass on.
+    pub fn new(words: Vec<String>) -> Option<PasswordCommand> {
+        if words.iter().any(|word| word.contains('\0')) {
+            return None;
+        }
+        let mut words = words.into_iter();
+        let program = words.next().filter(|program| !program.trim().is_empty())?;
+        Some(PasswordCommand { program, arguments: words.collect() })
+    }
+}
+
+impl fmt::Debug for PasswordCommand {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("PasswordCommand(hidden)")
+    }
+}
+
+impl Value for PasswordCommand {
+    fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<PasswordCommand, Problem> {
+        let words = words(text).ok_or_else(|| {
+            let help = format!("for example {}", example(setting));
+            Problem::new(format!("{setting} must be an array of strings"), help)
+        })?;
+        PasswordCommand::new(words).ok_or_else(|| {
+            let help = format!("for example {}. Remove it if you need no command", example(setting));
+            Problem::new(format!("{setting} names no program"), help)
+        })
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(HIDDEN.to_owned())
+    }
+}
+
+fn example(setting: &Setting) -> String {
+    use settings::setting::Fallback::{Default, Required, Unset};
+    let (Default(text) | Unset(text) | Required(text)) = setting.fallback;
+    format!("{} = {text}", setting.key)
+}
+
+/// The strings of an array in TOML.
+fn words(text: &str) -> Option<Vec<String>> {
+    let table: toml::Table = format!("words = {text}").parse().ok()?;
+    let mut values = table.into_iter();
+    match (values.next(), values.next()) {
+        (Some((_, toml::Value::Array(words))), None) => {
+            words.into_iter().map(|word| word.as_str().map(str::to_owned)).collect()
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_survives_as_text() {
+        let array_of = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        for list in [&["a"][..], &["a b", "c\"d'e\\f\n\u{e9}", ""], &[]] {
+            let list = array_of(list);
+            assert_eq!(words(&toml::Value::from(list.clone()).to_string()), Some(list));
+        }
+        for text in ["", "a b", "\"a\"", "[1]", "[\"a\", 1]", "[\"a\"]\nother = 1", "[\"a\""] {
+            assert_eq!(words(text), None, "{text:?}");
+        }
+    }
+}

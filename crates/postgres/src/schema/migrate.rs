@@ -1,0 +1,336 @@
+//! The numbered migrations of the schema: applying them.
+//!
+//! Each migration runs in its own transaction, under a lock on the table that records it, so that two deployments can run
+//! `migrate` at the same time. Only roles that may write to that table can take such a lock, unlike an advisory lock. A table next
+//! to the outbox records each migration with the checksum of its text. The daemon reads that table, and never migrates by itself.
+
+pub use crate::schema::script::{print, print_module, print_pending};
+pub use crate::schema::series::{
+    MIGRATIONS, Migration, MigrationState, Module, NotAVersion, Series, State, UnknownModule, Version,
+    module_status, read as read_status, status,
+};
+
+use crate::connection::exec::{NO_VIEWS, open};
+use crate::schema::errors::{DDL_ATTEMPTS, MigrateError, failed};
+use crate::schema::script::{Origin, Texts};
+use crate::schema::series;
+use crate::schema::series::to_upgrade_to;
+use crate::sql::{bare, sql};
+use crate::table::{TableName, quote_identifier};
+use std::time::Duration;
+use tokio::time::sleep;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Transaction};
+
+/// While a statement waits for a lock on the table, the application's inserts wait too. So it waits for one second, and is
+/// retried after a pause. A claim of a relay keeps its lock until Kafka responds.
+const DDL_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '1s'";
+pub(crate) const DDL_PAUSE: Duration = Duration::from_secs(2);
+
+/// Without a statement timeout, because creating an index on a large table takes long.
+const SETTINGS: &str = "
+SET LOCAL lock_timeout = '5s';
+SET LOCAL statement_timeout = 0;
+SET LOCAL idle_in_transaction_session_timeout = '60s'";
+
+/// A migration that was applied by a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The module that it belongs to; `None` for the outbox.
+    pub module: Option<Module>,
+    pub number: i32,
+    pub name: &'static str,
+}
+
+impl Applied {
+    fn new(series: Series, migration: &Migration) -> Applied {
+        Applied { module: series.module(), number: migration.number, name: migration.name }
+    }
+}
+
+/// Applies every pending migration of the outbox, each in its own transaction, and returns them.
+///
+/// Several callers can run it at the same time. If it fails or is dropped, the current migration is rolled back, and the
+/// earlier ones stay applied.
+pub async fn apply(client: &mut Client, table: &TableName) -> Result<Vec<Applied>, MigrateError> {
+    apply_series(client, table, Series::Outbox).await
+}
+
+/// [`apply`], for any series.
+pub async fn apply_series(
+    client: &mut Client,
+    table: &TableName,
+    series: Series,
+) -> Result<Vec<Applied>, MigrateError> {
+    require_table(client, table, series).await?;
+    apply_as(client, table, Texts::of(series, table)).await
+}
+
+/// [`apply`], with these texts.
+pub(crate) async fn apply_as(
+    client: &mut Client,
+    table: &TableName,
+    texts: Texts,
+) -> Result<Vec<Applied>, MigrateError> {
+    let series = texts.series;
+    let mut applied = Vec::new();
+    // Read without the lock first, so that a read-only role can run the command if there is nothing to do.
+    let states = series::examine_series(client, table, series).await?;
+    for migration in pending(series, &states, table)? {
+        let mut attempt = 1;
+        let is_applied = loop {
+            match apply_one(client, table, texts, &migration).await {
+                Err(MigrateError::InUse { .. }) if attempt < DDL_ATTEMPTS => {
+                    attempt += 1;
+                    sleep(DDL_PAUSE).await;
+                }
+                done => break done?,
+            }
+        };
+        if is_applied {
+            applied.push(Applied::new(series, &migration));
+        }
+    }
+    Ok(applied)
+}
+
+/// Returns false if another migration applied it while this one waited for the lock.
+async fn apply_one(
+    client: &mut Client,
+    table: &TableName,
+    texts: Texts,
+    migration: &Migration,
+) -> Result<bool, MigrateError> {
+    let series = texts.series;
+    let transaction = begin(client, table, series).await?;
+    let states = series::read_series(&transaction, table, series).await?;
+    if !pending(series, &states, table)?.contains(migration) {
+        return Ok(false);
+    }
+    run(&transaction, table, texts, migration).await?;
+    let committed = transaction.commit().await;
+    committed.map_err(failed(table))?;
+    Ok(true)
+}
+
+/// Applies every pending migration of the outbox in one transaction, rolls it back, and returns them.
+///
+/// The statements run and take the same locks as [`apply`], so that missing privileges and name conflicts cause errors.
+pub async fn dry_run(client: &mut Client, table: &TableName) -> Result<Vec<Applied>, MigrateError> {
+    dry_run_series(client, table, Series::Outbox).await
+}
+
+/// [`dry_run`], for any series.
+pub async fn dry_run_series(
+    client: &mut Client,
+    table: &TableName,
+    series: Series,
+) -> Result<Vec<Applied>, MigrateError> {
+    require_table(client, table, series).await?;
+    let states = series::examine_series(client, table, series).await?;
+    if pending(series, &states, table)?.is_empty() {
+        return Ok(Vec::new());
+    }
+    let transaction = begin(client, table, series).await?;
+    let applied = run_pending(&transaction, table, Texts::of(series, table)).await?;
+    roll_back(transaction, table).await?;
+    Ok(applied)
+}
+
+/// [`dry_run`], for an existing table, which may still lack columns.
+pub(crate) async fn dry_run_adopted(
+    client: &mut Client,
+    table: &TableName,
+    origin: Origin,
+) -> Result<(), MigrateError> {
+    let series = Series::Outbox;
+    let transaction = begin(client, table, series).await?;
+    let set = transaction.batch_execute("SET LOCAL check_function_bodies = off").await;
+    set.map_err(failed(table))?;
+    run_pending(&transaction, table, Texts { series, origin }).await?;
+    roll_back(transaction, table).await
+}
+
+/// [`dry_run`], followed by `more` in the same transaction. `grant` is the statement for a privilege that `more` lacks.
+pub async fn dry_run_with(
+    client: &mut Client,
+    table: &TableName,
+    more: &str,
+    grant: impl FnOnce() -> String,
+) -> Result<Vec<Applied>, MigrateError> {
+    let transaction = begin(client, table, Series::Outbox).await?;
+    let applied = run_pending(&transaction, table, Texts::of(Series::Outbox, table)).await?;
+    let done = transaction.batch_execute(more).await;
+    done.map_err(|error| MigrateError::new(&table.to_string(), error.into(), grant))?;
+    roll_back(transaction, table).await?;
+    Ok(applied)
+}
+
+/// Applies every pending migration in this transaction.
+async fn run_pending(
+    transaction: &Transaction<'_>,
+    table: &TableName,
+    texts: Texts,
+) -> Result<Vec<Applied>, MigrateError> {
+    let series = texts.series;
+    let states = series::read_series(transaction, table, series).await?;
+    let pending = pending(series, &states, table)?;
+    for migration in &pending {
+        run(transaction, table, texts, migration).await?;
+    }
+    Ok(pending.iter().map(|migration| Applied::new(series, migration)).collect())
+}
+
+async fn roll_back(transaction: Transaction<'_>, table: &TableName) -> Result<(), MigrateError> {
+    let done = transaction.rollback().await;
+    done.map_err(failed(table))
+}
+
+/// Opens the transaction of a migration, creates the table that records it if it is missing, and waits for other migrations.
+async fn begin<'a>(
+    client: &'a mut Client,
+    table: &TableName,
+    series: Series,
+) -> Result<Transaction<'a>, MigrateError> {
+    let fault = failed(table);
+    let transaction = open(client, false, SETTINGS).await.map_err(|error| match error.code() {
+        // A standby rejects READ WRITE with this code.
+        Some(&SqlState::FEATURE_NOT_SUPPORTED) => {
+            MigrateError::ReadOnly { table: table.to_string(), source: error.into() }
+        }
+        _ => fault(error),
+    })?;
+    transaction.batch_execute(NO_VIEWS).await.map_err(fault)?;
+    series::require_own(&transaction, table, series).await?;
+    let names = Names::read(&transaction, table).await?;
+    let bookkeeping = table.render(series.bookkeeping());
+    let lock = format!("{bookkeeping}LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", series.record(table));
+    transaction.batch_execute(&lock).await.map_err(|error| match error.code() {
+        // Another migration has created the schema or the table meanwhile.
+        Some(&SqlState::UNIQUE_VIOLATION | &SqlState::DUPLICATE_TABLE | &SqlState::DUPLICATE_SCHEMA) => {
+            MigrateError::InUse { table: table.to_string() }
+        }
+        _ => MigrateError::new(&table.to_string(), error.into(), || names.missing_grant(table)),
+    })?;
+    // Another session may have created the table meanwhile.
+    series::require_own(&transaction, table, series).await?;
+    transaction.batch_execute(DDL_LOCK_TIMEOUT).await.map_err(fault)?;
+    Ok(transaction)
+}
+
+async fn run(
+    transaction: &Transaction<'_>,
+    table: &TableName,
+    texts: Texts,
+    migration: &Migration,
+) -> Result<(), MigrateError> {
+    let names = Names::read(transaction, table).await?;
+    let fault = |error: tokio_postgres::Error| match error.code() {
+        Some(&SqlState::LOCK_NOT_AVAILABLE) => MigrateError::InUse { table: table.to_string() },
+        Some(&SqlState::DUPLICATE_TABLE | &SqlState::DUPLICATE_FUNCTION) => MigrateError::Exists {
+            table: table.to_string(),
+            source: error.into(),
+            remedy: remedy_for_conflict(texts.series, migration),
+        },
+        _ => MigrateError::new(&table.to_string(), error.into(), || names.missing_grant(table)),
+    };
+    transaction.batch_execute(&texts.sql(migration, table)).await.map_err(fault)?;
+    transaction.batch_execute(&texts.series.record_sql(table, migration)).await.map_err(fault)?;
+    Ok(())
+}
+
+/// What to do if a name is taken. Another name for an existing outbox would be a new, empty one, and modules have fixed names.
+fn remedy_for_conflict(series: Series, migration: &Migration) -> &'static str {
+    match series {
+        Series::Outbox if migration.number == 1 => {
+            "Choose another name in [outbox] table, rename the existing table, or adopt it with `outbox-relay migrate --adopt`"
+        }
+        Series::Outbox | Series::Module(_) => "Rename or drop the existing table or function",
+    }
+}
+
+/// The migrations to apply, or the reason why none can be applied.
+fn pending(
+    series: Series,
+    states: &[MigrationState],
+    table: &TableName,
+) -> Result<Vec<Migration>, MigrateError> {
+    let is_pending_any = states.iter().any(|known| known.state == State::Pending);
+    for known in states {
+        let (table, number, name) = (table.to_string(), known.number, known.name.clone());
+        match &known.state {
+            State::ChecksumDiffers { recorded } => {
+                return Err(MigrateError::ChecksumDiffers {
+                    table,
+                    number,
+                    name,
+                    recorded: recorded.clone(),
+                });
+            }
+            // Migrations are applied in order, so none can be applied before it.
+            State::Unknown { min_relay } if !known.state.is_newer_and_compatible() || is_pending_any => {
+                let upgrade = to_upgrade_to(*min_relay);
+                return Err(MigrateError::Newer { table, number, name, upgrade });
+            }
+            State::Applied { .. } | State::Pending | State::Unknown { .. } => {}
+        }
+    }
+    let is_pending = |migration: &&Migration| {
+        states.iter().any(|known| known.number == migration.number && known.state == State::Pending)
+    };
+    Ok(series.migrations().iter().filter(is_pending).copied().collect())
+}
+
+/// The migrations do not create a table with renamed columns.
+async fn require_table(client: &mut Client, table: &TableName, series: Series) -> Result<(), MigrateError> {
+    if table.columns().are_standard() || series != Series::Outbox {
+        return Ok(());
+    }
+    let is_first = |known: &MigrationState| known.number == 1 && known.state == State::Pending;
+    match series::examine_series(client, table, series).await?.iter().any(is_first) {
+        true => Err(MigrateError::NotAdopted { table: table.to_string() }),
+        false => Ok(()),
+    }
+}
+
+/// The names for a GRANT statement. They are read before the step that may fail, because a failed transaction rejects queries.
+struct Names {
+    role: String,
+    database: String,
+    schema_exists: bool,
+    may_create: bool,
+}
+
+impl Names {
+    async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Self, MigrateError> {
+        let row = transaction
+            .query_typed_one(bare(sql!("migrate/names")), &[(&table.schema(), Type::TEXT)])
+            .await
+            .map_err(failed(table))?;
+        Ok(Self { role: row.get(0), database: row.get(1), schema_exists: row.get(2), may_create: row.get(3) })
+    }
+
+    fn missing_grant(&self, table: &TableName) -> String {
+        let role = quote_identifier(&self.role);
+        let schema = quote_identifier(table.schema());
+        if !self.schema_exists {
+            format!("GRANT CREATE ON DATABASE {} TO {role};", quote_identifier(&self.database))
+        } else if !self.may_create {
+            format!("GRANT USAGE, CREATE ON SCHEMA {schema} TO {role};")
+        } else {
+            format!("GRANT <the role that owns {}> TO {role}; (or migrate as that role)", table.quoted())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::errors::LOCK_TIMEOUT;
+
+    #[test]
+    fn the_error_names_the_lock_timeout_of_the_settings() {
+        assert!(SETTINGS.contains(&format!("lock_timeout = '{}s'", LOCK_TIMEOUT.as_secs())));
+    }
+}

@@ -1,0 +1,7 @@
+-- The migrations of the outbox {outbox}, each with an INSERT that records it.
+--
+-- Apply this file in one transaction:  psql -v ON_ERROR_STOP=1 --single-transaction -f this-file.sql
+-- You can also apply it as one migration of Flyway, Atlas or a similar tool that opens a transaction itself. The relay
+-- accepts the schema as if `outbox-relay migrate` had created it. Do not change the file: each INSERT records the checksum
+-- of the original text. Later versions print additional migrations. Apply only the new ones, and before them the statements for
+-- the table of migrations, which can be repeated.

@@ -1,0 +1,2 @@
+-- The migrations of the {module} module in the schema {schema}, each with an INSERT that records it. Apply this file in one
+-- transaction, and do not change it.

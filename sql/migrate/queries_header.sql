@@ -1,0 +1,15 @@
+-- The statements that the relay runs on {table}, with on_sent = "{on_sent}", topic = "{template}" and a payload
+-- column of type {payload}.
+--
+-- Load this file with \i in psql. Then run EXPLAIN under the settings of the relay's transactions, for example:
+--
+--   BEGIN;
+--   {first};
+--   {settings};
+--   EXPLAIN EXECUTE scan ('{0, 1}', '{0, 0}', 0, '{}', 0);
+--   ROLLBACK;
+--
+-- EXPLAIN without ANALYZE runs nothing. The statements reap and reap_around_locks run under these settings instead:
+--
+--   {reaper};
+SET search_path = pg_catalog, pg_temp;

@@ -1,0 +1,33 @@
+-- Moves rejected rows to the dead letters.
+--
+-- Except locked ones. The server moves whole events, so the relay need not have read their payloads.
+--
+-- $1: the IDs of the rows
+-- $2: their topics
+-- $3: the reasons
+-- $4: the errors
+WITH moved AS (
+    DELETE FROM :outbox o
+    USING unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS r(id, topic, reason, error)
+    WHERE o.:id_column = r.id
+      AND o.:id_column = ANY (ARRAY(
+          SELECT :id_column FROM :outbox WHERE :id_column = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))
+    RETURNING :whole_event,
+              r.topic, r.reason, r.error
+\if :has_topic
+              , o.:topic_column AS row_topic
+\endif
+)
+INSERT INTO :dead_letter (outbox_id, event_id, aggregate_type, aggregate_id, event_type, payload, headers,
+                           created_at, topic, reason, error
+\if :has_topic
+                           , row_topic
+\endif
+)
+SELECT id, event_id, aggregate_type, aggregate_id, event_type, :payload_bytes, headers, created_at, topic, reason,
+       error
+\if :has_topic
+       , row_topic
+\endif
+FROM moved
+ORDER BY id;

@@ -1,0 +1,62 @@
+-- Reads new rows during a flow if nothing is held, blocked or paused, and no row is large.
+--
+-- The same as read_new, if the gaps are close to the highest id too. It adds a third as much to the cost of a round trip, because
+-- the server prepares fewer conditions and scans one index range.
+--
+-- If something is held, blocked or paused, the version is NULL and no rows are returned. A large row has a lane and a size, but no
+-- contents. So has a row whose size is NULL, because a column has lost its NOT NULL.
+--
+-- $1: the highest ID read so far
+-- $2: lower IDs that no read has returned
+-- $3: the version of the holds of the flow
+-- $4: the basis of the flow
+-- $5: the size in bytes of the largest record
+-- $6: the maximum number of rows to read
+-- $7: the lanes
+-- $8: the transactions that the marks except
+-- $9: an id below the first gap
+\set excepted $8
+SELECT v.version, v.basis, r.id, r.lane, r.event_id,
+       CASE WHEN r.is_small THEN r.aggregate_type END,
+       CASE WHEN r.is_small THEN r.aggregate_id END,
+       CASE WHEN r.is_small THEN r.event_type END,
+       CASE WHEN r.is_small THEN r.payload END,
+       CASE WHEN r.lane IS NOT NULL AND r.is_small IS NOT TRUE THEN 0::bigint END,
+       CASE WHEN r.is_small THEN r.headers END,
+       r.created_at
+\if :deletes
+       , r.ctid
+\endif
+\if :has_topic
+       , r.outbox_relay_topic
+\endif
+FROM (
+    SELECT CASE WHEN :is_free THEN v.version END AS version,
+           v.basis
+    FROM :versions_if_open OFFSET 0
+) v
+LEFT JOIN LATERAL (
+    SELECT i.id, i.event_id, i.aggregate_type, i.aggregate_id, i.event_type, i.payload, i.headers, i.created_at
+\if :deletes
+           , i.ctid
+\endif
+\if :has_topic
+           , CASE WHEN i.sent_at IS NULL AND (hashtext(i.aggregate_id) & 63) = ANY($7::smallint[])
+                  THEN left(i.topic, 300) END AS outbox_relay_topic
+\endif
+           ,
+           CASE WHEN i.sent_at IS NULL AND (hashtext(i.aggregate_id) & 63) = ANY($7::smallint[])
+                THEN (hashtext(i.aggregate_id) & 63)::smallint END AS lane,
+           CASE WHEN i.sent_at IS NULL AND (hashtext(i.aggregate_id) & 63) = ANY($7::smallint[])
+                THEN coalesce(octet_length(i.payload:as_text), 0)::bigint + octet_length(i.aggregate_id)
+                        + octet_length(i.event_type) + octet_length(i.aggregate_type) <= $5::integer
+                    AND (i.headers IS NULL
+                        OR pg_column_size(i.headers) <= 2000 AND pg_column_compression(i.headers) IS NULL)
+           END AS is_small
+    FROM :rows_with_topic i
+    WHERE i.id > $9::bigint
+        AND (i.id > $1::bigint OR i.id = ANY($2::bigint[]))
+        AND v.version = $3::bigint AND v.basis = $4::bigint
+    ORDER BY i.id
+    LIMIT $6::bigint
+) r ON true;
