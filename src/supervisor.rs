@@ -25,8 +25,7 @@ use relay::holds::prober::{self, Holds, Waiting};
 use relay::lanes::marks::Marks;
 use relay::lanes::scout::Scout;
 use relay::publisher::Publisher;
-use relay::reaper;
-use relay::reaper::Pace;
+use relay::reaper::{self, Pace};
 use relay::reason::{fix, remedy};
 use std::cell::RefCell;
 use std::pin::pin;
@@ -55,12 +54,14 @@ pub enum Until {
 
 /// What a relay needs before it can start.
 pub struct Ready {
+    pub database: Database,
     /// The result of the schema check.
     pub facts: Facts,
     /// The cluster to publish to.
     pub kafka: KafkaCluster,
     /// The result of [`reach_kafka`].
     pub kafka_answers: bool,
+    pub stats: Arc<Stats>,
 }
 
 /// How a relay ended.
@@ -129,26 +130,26 @@ async fn checking<T>(
         // A transaction may be open, or an answer outstanding.
         drop(Object::take(connection));
     }
-    match checked {
-        Ok(Ok(facts)) => Ok(facts),
-        // A standby may be promoted, or another host of the URL may be the primary.
-        Ok(Err(CheckError::Faults(faults)))
-            if faults.iter().any(|fault| fault.kind == SchemaFaultKind::Standby) =>
-        {
-            Err(StartError::Unavailable(CheckError::Faults(faults).to_string()))
-        }
-        Ok(Err(CheckError::Faults(faults))) if check::is_older(&faults) => {
-            Err(StartError::Older(CheckError::Faults(faults).to_string()))
-        }
-        Ok(Err(error @ CheckError::Faults(_))) => Err(StartError::Unfit(error.to_string())),
-        Ok(Err(other)) => Err(StartError::Unavailable(other.to_string())),
+    let error = match checked {
+        Ok(Ok(facts)) => return Ok(facts),
+        Ok(Err(error)) => error,
         Err(_) => {
-            let text = format!(
-                "the schema check timed out after {CHECK_TIMEOUT:?}. Fix: check the server's load and locks"
-            );
-            Err(StartError::Unavailable(text))
+            let fix = "Fix: check the server's load and locks";
+            let text = format!("the schema check timed out after {CHECK_TIMEOUT:?}. {fix}");
+            return Err(StartError::Unavailable(text));
         }
-    }
+    };
+    let text = error.to_string();
+    let CheckError::Faults(faults) = error else { return Err(StartError::Unavailable(text)) };
+    // A standby may be promoted, or another host of the URL may be the primary.
+    let is_standby = faults.iter().any(|fault| fault.kind == SchemaFaultKind::Standby);
+    Err(if is_standby {
+        StartError::Unavailable(text)
+    } else if check::is_older(&faults) {
+        StartError::Older(text)
+    } else {
+        StartError::Unfit(text)
+    })
 }
 
 /// Checks whether librdkafka accepts the settings. Does not connect.
@@ -179,15 +180,13 @@ pub async fn reach_kafka(kafka: &KafkaCluster) -> bool {
 /// that [`Config::reloaded`] allows.
 pub async fn run(
     config: &Config,
-    database: Database,
     ready: Ready,
-    stats: Arc<Stats>,
     until: Until,
     stop: impl Future<Output = ()>,
     mut reloads: watch::Receiver<Config>,
 ) -> End {
-    let Ready { facts, kafka, kafka_answers } = ready;
-    let start = Start::new(config, database, &facts, kafka, stats);
+    let kafka_answers = ready.kafka_answers;
+    let start = Start::new(config, ready);
     let relay = &start.relay;
     if let Err(failure) = start.open_gate(until, kafka_answers).await {
         return End::Unavailable(no_kafka(&failure));
@@ -243,13 +242,8 @@ struct Start<'a> {
 }
 
 impl<'a> Start<'a> {
-    fn new(
-        config: &'a Config,
-        database: Database,
-        facts: &Facts,
-        kafka: KafkaCluster,
-        stats: Arc<Stats>,
-    ) -> Start<'a> {
+    fn new(config: &'a Config, ready: Ready) -> Start<'a> {
+        let Ready { database, facts, kafka, stats, .. } = ready;
         let marks = Rc::new(RefCell::new(Marks::new()));
         let topics = facts.topics(&config.outbox);
         let relay = Rc::new(Relay::new(kafka, topics, config.limits(), marks, Arc::clone(&stats)));

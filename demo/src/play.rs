@@ -13,7 +13,6 @@ use outbox_relay::admin::{Listening, Observed};
 use outbox_relay::cli::exit::Failed;
 use outbox_relay::cli::run::Signals;
 use outbox_relay::config::Config;
-use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::supervisor::{self, End, Ready, StartError, Until};
 use std::convert::Infallible;
@@ -51,7 +50,7 @@ impl Scene<'_> {
         let stats = Arc::new(Stats::new());
         let kafka = supervisor::kafka(self.config, &stats).map_err(|failure| anyhow!("{failure}"))?;
         let kafka_answers = supervisor::reach_kafka(&kafka).await;
-        let ready = Ready { facts, kafka, kafka_answers };
+        let ready = Ready { database, facts, kafka, kafka_answers, stats: Arc::clone(&stats) };
         let ledger = SharedLedger::default();
         let reader = Reader::start(&self.broker.bootstrap_servers(), &order::TOPICS, ledger.clone())
             .map_err(|failure| anyhow!("{failure}"))?;
@@ -59,7 +58,7 @@ impl Scene<'_> {
         let config = self.config;
         let admin = self.admin.take();
         let trading = self.trade(&ledger, &stats);
-        let relayed = relay_while(config, database, ready, admin, &stats, trading).await;
+        let relayed = relay_while(config, ready, admin, &stats, trading).await;
         tokio::task::spawn_blocking(|| reader.finish()).await.context("reading to the end")?;
         relayed?;
         let unsure = ledger.lock().take_unsure();
@@ -127,7 +126,6 @@ impl Scene<'_> {
 /// Runs the relay until `work` is done and all rows in flight are settled.
 async fn relay_while(
     config: &Config,
-    database: Database,
     ready: Ready,
     admin: Option<Listening>,
     stats: &Arc<Stats>,
@@ -136,7 +134,7 @@ async fn relay_while(
     let (done, stop) = oneshot::channel::<()>();
     let stop = async { _ = stop.await };
     let (_configs, reloads) = watch::channel(config.clone());
-    let relay = supervisor::run(config, database, ready, Arc::clone(stats), Until::Requested, stop, reloads);
+    let relay = supervisor::run(config, ready, Until::Requested, stop, reloads);
     let mut relay = Box::pin(relay);
     tokio::select! {
         never = serve(admin, config, stats) => match never {},

@@ -1,7 +1,7 @@
 //! Shared by commands that query Postgres and end: exit code 69 for an unreachable server, 78 for an invalid schema.
 
 use crate::cli::exit::Failed;
-use crate::cli::run::clusters::explained;
+use crate::cli::run::recorded::explained;
 use crate::config::{Config, OnSent};
 use crate::supervisor::{self, StartError};
 use postgres::access::grants::Privilege;

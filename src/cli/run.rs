@@ -1,7 +1,7 @@
-//! `outbox-relay run`: the daemon.
+//! `outbox-relay run`: the daemon. [`Daemon`] has one method for each phase: open the admin port, wait for the servers, relay,
+//! drain.
 
-pub(crate) mod clusters;
-pub(crate) mod recording;
+pub(crate) mod recorded;
 pub(crate) mod reload;
 pub(crate) mod systemd;
 
@@ -12,9 +12,9 @@ use crate::admin::{Listening, Observed};
 use crate::config::Config;
 use crate::supervisor::{self, End, Ready, StartError, Until};
 use clap::Args;
-use clusters::Clusters;
 use postgres::connection::pool::Database;
-use recording::Recording;
+use postgres::schema::check::Facts;
+use recorded::Recorded;
 use relay::backoff::Backoff;
 use relay::failure::Failure;
 use relay::health::outage::{Outage, POSTGRES_ADVICE, rounded};
@@ -30,6 +30,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
+/// How often a relay checks whether a pending migration was applied.
+const SCHEMA_EVERY: Duration = Duration::from_secs(5);
 /// The end of the warnings about a superuser.
 pub(super) const MORE_THAN_NEEDED: &str = "which can read and change everything. Create a separate role with \
      `outbox-relay migrate --print-roles`, and set it in [postgres] url";
@@ -74,241 +76,178 @@ impl Run {
         let filter = log::init(&config.log)?;
         let signals = if self.while_stdin_is_open { Signals::or_end_of_stdin } else { Signals::new };
         block_on(async {
-            let signals = signals()?;
-            let reloading = Reloading::new(self.config.path(), config, filter)?;
-            Box::pin(relay(reloading, self.once, signals)).await
+            let daemon = Daemon {
+                once: self.once,
+                signals: signals()?,
+                reloading: Reloading::new(self.config.path(), config, filter)?,
+                stats: Arc::new(Stats::new()),
+            };
+            Box::pin(daemon.run()).await
         })?
     }
 }
 
-async fn relay(mut reloading: Reloading, once: bool, mut signals: Signals) -> Result<(), Failed> {
-    let config = reloading.config().clone();
-    supervisor::check_kafka(&config).map_err(|failure| unusable_kafka(&failure))?;
-    let stats = Arc::new(Stats::new());
-    let observed = Observed {
-        stats: Arc::clone(&stats),
-        config: reloading.in_force(),
-        config_file: reloading.path().map(Path::to_path_buf),
-    };
-    let serving = open_admin(&config, once, observed)?;
-    tokio::select! {
-        done = start(&mut reloading, once, &stats, &mut signals) => done,
-        never = serving => match never {},
-        never = systemd::keep_status(&stats) => match never {},
-        never = systemd::feed_watchdog(&stats, supervisor::longest_step(&config)) => match never {},
-    }
+/// The process of one relay.
+struct Daemon {
+    /// Whether it ends when everything is published.
+    once: bool,
+    signals: Signals,
+    reloading: Reloading,
+    stats: Arc<Stats>,
 }
 
-/// Opens the admin port before anything is claimed and serves it from the start, because a relay that waits for Postgres is
-/// alive.
-fn open_admin(
-    config: &Config,
-    once: bool,
-    observed: Observed,
-) -> Result<impl Future<Output = Infallible> + use<>, Failed> {
-    let listening = match config.admin.listen.filter(|_| !once) {
-        Some(listen) => {
-            let listening = Listening::open(listen).map_err(|error| Failed::Failure(error.into()))?;
-            if let Ok(address) = listening.address() {
-                tracing::info!(
-                    "serving metrics and health checks at http://{address}/metrics, /livez and /readyz, and the \
-                     status page at http://{address}/"
-                );
+impl Daemon {
+    async fn run(mut self) -> Result<(), Failed> {
+        let config = self.reloading.config().clone();
+        supervisor::check_kafka(&config).map_err(|failure| unusable_kafka(&failure))?;
+        let serving = self.open_admin(&config)?;
+        let stats = Arc::clone(&self.stats);
+        tokio::select! {
+            done = self.start_and_relay(&config) => done,
+            never = serving => match never {},
+            never = systemd::keep_status(&stats) => match never {},
+            never = systemd::feed_watchdog(&stats, supervisor::longest_step(&config)) => match never {},
+        }
+    }
+
+    /// Opens the admin port before anything is claimed and serves it from the start, because a relay that waits for Postgres is
+    /// alive.
+    fn open_admin(&self, config: &Config) -> Result<impl Future<Output = Infallible> + use<>, Failed> {
+        let listening = match config.admin.listen.filter(|_| !self.once) {
+            Some(listen) => Some(Listening::open(listen).map_err(|error| Failed::Failure(error.into()))?),
+            None => None,
+        };
+        if let Some(Ok(address)) = listening.as_ref().map(Listening::address) {
+            tracing::info!(
+                "serving metrics and health checks at http://{address}/metrics, /livez and /readyz, and the status page at \
+                 http://{address}/"
+            );
+        }
+        let observed = Observed {
+            stats: Arc::clone(&self.stats),
+            config: self.reloading.in_force(),
+            config_file: self.reloading.path().map(Path::to_path_buf),
+        };
+        Ok(async {
+            match listening {
+                Some(listening) => listening.serve(observed).await,
+                None => std::future::pending().await,
             }
-            Some(listening)
+        })
+    }
+
+    async fn start_and_relay(&mut self, config: &Config) -> Result<(), Failed> {
+        let database =
+            Database::new(&config.postgres, supervisor::connections(config), Arc::clone(&self.stats))
+                .map_err(|fault| Failed::Configuration(fault.into()))?;
+        let recorded = Recorded::new(config, &database, &self.stats);
+        let Some(ready) = self.until_ready(config, database, &recorded).await? else { return Ok(()) };
+        let config = self.relayed(self.reloading.config());
+        log_start(&config, &ready);
+        systemd::ready(&self.stats);
+        self.relay(&config, ready, &recorded).await
+    }
+
+    /// Waits until the servers answer and the schema is valid, and applies reloads meanwhile. Returns `None` after a signal.
+    async fn until_ready(
+        &mut self,
+        config: &Config,
+        database: Database,
+        recorded: &Recorded,
+    ) -> Result<Option<Ready>, Failed> {
+        let (stats, once) = (Arc::clone(&self.stats), self.once);
+        let kafka = supervisor::kafka(config, &stats).map_err(|failure| unusable_kafka(&failure))?;
+        let (facts, kafka_answers) = {
+            let mut ready = pin!(async {
+                let schema = async {
+                    let facts = wait_for_schema(config, &database, once, &stats).await?;
+                    Box::pin(recorded.attempt()).await;
+                    Ok::<_, Failed>(facts)
+                };
+                let (facts, answers) =
+                    tokio::try_join!(schema, async { Ok(supervisor::reach_kafka(&kafka).await) })?;
+                Ok::<_, Failed>((facts, recorded.begin(&kafka, answers).await?))
+            });
+            loop {
+                tokio::select! {
+                    ready = &mut ready => break ready?,
+                    () = self.signals.next() => {
+                        stats.stop();
+                        systemd::stopping(&stats, Duration::ZERO);
+                        return Ok(None);
+                    }
+                    () = self.reloading.requested() => {
+                        if let Some(config) = self.reloading.reload(&stats, false).await {
+                            database.reconfigure(&config.postgres);
+                            kafka.reconfigure(&config.kafka, &config.limits());
+                        }
+                    }
+                }
+            }
+        };
+        Ok(Some(Ready { database, facts, kafka, kafka_answers, stats }))
+    }
+
+    /// Relays until a signal, or until everything is published, and applies reloads meanwhile.
+    async fn relay(&mut self, config: &Config, ready: Ready, recorded: &Recorded) -> Result<(), Failed> {
+        let until = if self.once { Until::Drained } else { Until::Requested };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stopped = async { _ = stopped.await };
+        let (configs, reloads) = watch::channel(config.clone());
+        let mut relaying = Box::pin(supervisor::run(config, ready, until, stopped, reloads));
+        let mut recording = Box::pin(recorded.keep_trying());
+        let mut elsewhere = Box::pin(recorded.watch());
+        let requested_at = loop {
+            tokio::select! {
+                end = &mut relaying => {
+                    recorded.result()?;
+                    return ended(end, None);
+                }
+                never = &mut recording => match never {},
+                () = &mut elsewhere => break None,
+                () = self.reloading.requested() => {
+                    if let Some(config) = self.reloading.reload(&self.stats, true).await {
+                        configs.send_replace(self.relayed(&config));
+                    }
+                }
+                () = self.signals.next() => {
+                    tracing::info!("shutdown requested, draining");
+                    break Some(Instant::now());
+                }
+            }
+        };
+        self.stats.stop();
+        systemd::stopping(&self.stats, self.reloading.config().relay.shutdown_timeout);
+        _ = stop.send(());
+        let end = self.drained(relaying).await;
+        recorded.result()?;
+        ended(end, requested_at)
+    }
+
+    /// Waits until the relay has drained. Another signal ends the process at once.
+    async fn drained(&mut self, relaying: impl Future<Output = End>) -> End {
+        tokio::select! {
+            end = relaying => end,
+            () = self.signals.next() => {
+                tracing::warn!("signal received while draining, exiting now; events in flight may be redelivered");
+                std::process::exit(1);
+            }
         }
-        None => None,
-    };
-    Ok(async {
-        match listening {
-            Some(listening) => listening.serve(observed).await,
-            None => std::future::pending().await,
+    }
+
+    /// The settings of the relay. A relay that ends when the outbox is empty must not wait for further events.
+    fn relayed(&self, config: &Config) -> Config {
+        let mut config = config.clone();
+        if self.once {
+            config.relay.flow_window = Duration::ZERO;
         }
-    })
+        config
+    }
 }
 
 fn unusable_kafka(failure: &Failure) -> Failed {
     Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error))
 }
-
-async fn start(
-    reloading: &mut Reloading,
-    once: bool,
-    stats: &Arc<Stats>,
-    signals: &mut Signals,
-) -> Result<(), Failed> {
-    let config = reloading.config().clone();
-    let database = Database::new(&config.postgres, supervisor::connections(&config), Arc::clone(stats))
-        .map_err(|fault| Failed::Configuration(fault.into()))?;
-    let recording = Recording::new(&config, &database);
-    let clusters = Clusters::new(&config, &database, stats);
-    let ready = until_ready(reloading, &database, (&recording, &clusters), once, stats, signals).await?;
-    let Some(ready) = ready else { return Ok(()) };
-    let config = relayed(reloading.config(), once);
-    log_start(&config, &ready);
-    systemd::ready(stats);
-    let until = if once { Until::Drained } else { Until::Requested };
-    let (stop, stopped) = oneshot::channel::<()>();
-    let stopped = async { _ = stopped.await };
-    let (configs, reloads) = watch::channel(config.clone());
-    let relaying =
-        supervisor::run(&config, database.clone(), ready, Arc::clone(stats), until, stopped, reloads);
-    let mut relaying = Box::pin(relaying);
-    let mut recording = Box::pin(recording.keep_trying());
-    let mut elsewhere = Box::pin(clusters.watch());
-    let mut requested_at = None;
-    let end = loop {
-        tokio::select! {
-            end = &mut relaying => break end,
-            never = &mut recording => match never {},
-            () = &mut elsewhere => {
-                stats.stop();
-                systemd::stopping(stats, reloading.config().relay.shutdown_timeout);
-                _ = stop.send(());
-                break drained(&mut relaying, signals).await;
-            }
-            () = reloading.requested() => {
-                if let Some(config) = reloading.reload(stats, true).await {
-                    configs.send_replace(relayed(&config, once));
-                }
-            }
-            () = signals.next() => {
-                stats.stop();
-                systemd::stopping(stats, reloading.config().relay.shutdown_timeout);
-                tracing::info!("shutdown requested, draining");
-                requested_at = Some(Instant::now());
-                _ = stop.send(());
-                break drained(&mut relaying, signals).await;
-            }
-        }
-    };
-    clusters.result()?;
-    log_end(&end, requested_at);
-    ended(end)
-}
-
-/// Waits until the relay has drained. Another signal ends the process at once.
-async fn drained(relaying: impl Future<Output = End>, signals: &mut Signals) -> End {
-    tokio::select! {
-        end = relaying => end,
-        () = signals.next() => {
-            tracing::warn!("signal received while draining, exiting now; events in flight may be redelivered");
-            std::process::exit(1);
-        }
-    }
-}
-
-fn log_start(config: &Config, ready: &Ready) {
-    if ready.facts.is_superuser {
-        tracing::warn!(code = "superuser", "connected as a superuser, {MORE_THAN_NEEDED}");
-    }
-    if let Some(difference) = &ready.facts.difference {
-        tracing::warn!(code = "schema_newer", "{difference}");
-    }
-    if ready.facts.has_topic && config.outbox.topic_allow.is_none() {
-        tracing::warn!(
-            code = "topic_allow_unset",
-            "the outbox has the column topic, but [outbox] topic_allow is not set: events that name a topic are rejected"
-        );
-    }
-    tracing::info!(
-        version = env!("CARGO_PKG_VERSION"), table = %config.outbox.table, workers = config.relay.workers,
-        postgres = ready.facts.server_version_num, "relay started"
-    );
-}
-
-/// Logs a regular end. Otherwise, the error with which the process ends is the last line.
-fn log_end(end: &End, requested_at: Option<Instant>) {
-    if matches!(end, End::Requested | End::Drained(_)) {
-        let drain_seconds = requested_at.map(|at| rounded(at.elapsed()));
-        tracing::info!(code = "relay_stopped", drain_seconds, "relay stopped");
-    }
-}
-
-/// The settings of the relay. A relay that ends when the outbox is empty must not wait for further events.
-fn relayed(config: &Config, once: bool) -> Config {
-    let mut config = config.clone();
-    if once {
-        config.relay.flow_window = Duration::ZERO;
-    }
-    config
-}
-
-/// Waits until the schema is valid and applies reloads meanwhile. Returns `None` after a signal.
-async fn until_ready(
-    reloading: &mut Reloading,
-    database: &Database,
-    (recording, clusters): (&Recording<'_>, &Clusters),
-    once: bool,
-    stats: &Arc<Stats>,
-    signals: &mut Signals,
-) -> Result<Option<Ready>, Failed> {
-    let config = reloading.config().clone();
-    let kafka = supervisor::kafka(&config, stats).map_err(|failure| unusable_kafka(&failure))?;
-    let (facts, kafka_answers) = {
-        let mut ready = pin!(async {
-            let schema = async {
-                let facts = wait_for_schema(&config, database, once, stats).await?;
-                Box::pin(recording.attempt()).await;
-                Ok::<_, Failed>(facts)
-            };
-            let (facts, answers) =
-                tokio::try_join!(schema, async { Ok(supervisor::reach_kafka(&kafka).await) })?;
-            Ok::<_, Failed>((facts, clusters.begin(&kafka, answers).await?))
-        });
-        loop {
-            tokio::select! {
-                ready = &mut ready => break ready?,
-                () = signals.next() => {
-                    stats.stop();
-                    systemd::stopping(stats, Duration::ZERO);
-                    return Ok(None);
-                }
-                () = reloading.requested() => {
-                    if let Some(config) = reloading.reload(stats, false).await {
-                        database.reconfigure(&config.postgres);
-                        kafka.reconfigure(&config.kafka, &config.limits());
-                    }
-                }
-            }
-        }
-    };
-    Ok(Some(Ready { facts, kafka, kafka_answers }))
-}
-
-fn ended(end: End) -> Result<(), Failed> {
-    match end {
-        End::Requested => Ok(()),
-        End::Drained(waiting) if waiting.is_empty() => Ok(()),
-        End::Drained(Waiting { topics, keys, paused, .. }) => {
-            let count = |number: i64, what| counted(number.unsigned_abs(), what);
-            eprintln!(
-                "All other events have been published. Still waiting: {}, {}, {}. To list them, run: outbox-relay \
-                 status",
-                count(topics, "held topic"),
-                count(keys, "blocked key"),
-                count(paused.total(), "pause")
-            );
-            Ok(())
-        }
-        End::TooLate => Err(Failed::Failure(anyhow::anyhow!(
-            "Some events in flight were not acknowledged within shutdown_timeout. They may be redelivered. If this \
-             recurs, increase [relay] shutdown_timeout."
-        ))),
-        End::Unrecorded(rows) => Err(Failed::Failure(anyhow::anyhow!(
-            "Kafka has acknowledged {} that could not be recorded as sent. They will be published again, with the same event \
-             IDs. The log has the reason.",
-            counted(rows as u64, "event")
-        ))),
-        End::Unavailable(error) => Err(Failed::Unavailable(anyhow::anyhow!(error))),
-        End::Broken(task) => Err(Failed::Failure(anyhow::anyhow!(
-            "{task} ended unexpectedly. This is a bug. Report it with the log."
-        ))),
-    }
-}
-
-/// How often a relay checks whether a pending migration was applied.
-const SCHEMA_EVERY: Duration = Duration::from_secs(5);
 
 /// Waits until Postgres answers and no migration is pending. Fails if the schema is not valid, unless the relay has waited for
 /// a migration: privileges may follow it.
@@ -317,7 +256,7 @@ async fn wait_for_schema(
     database: &Database,
     once: bool,
     stats: &Stats,
-) -> Result<postgres::schema::check::Facts, Failed> {
+) -> Result<Facts, Failed> {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3), fastrand::Rng::new());
     let outage = Outage::new("postgres", "postgres_unavailable");
     let mut waits_for = None;
@@ -357,6 +296,61 @@ async fn wait_for_schema(
                 return Err(Failed::Configuration(anyhow::anyhow!(error)));
             }
         }
+    }
+}
+
+fn log_start(config: &Config, ready: &Ready) {
+    if ready.facts.is_superuser {
+        tracing::warn!(code = "superuser", "connected as a superuser, {MORE_THAN_NEEDED}");
+    }
+    if let Some(difference) = &ready.facts.difference {
+        tracing::warn!(code = "schema_newer", "{difference}");
+    }
+    if ready.facts.has_topic && config.outbox.topic_allow.is_none() {
+        tracing::warn!(
+            code = "topic_allow_unset",
+            "the outbox has the column topic, but [outbox] topic_allow is not set: events that name a topic are rejected"
+        );
+    }
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"), table = %config.outbox.table, workers = config.relay.workers,
+        postgres = ready.facts.server_version_num, "relay started"
+    );
+}
+
+/// Logs a regular end. Otherwise, the error with which the process ends is the last line.
+fn ended(end: End, requested_at: Option<Instant>) -> Result<(), Failed> {
+    if matches!(end, End::Requested | End::Drained(_)) {
+        let drain_seconds = requested_at.map(|at| rounded(at.elapsed()));
+        tracing::info!(code = "relay_stopped", drain_seconds, "relay stopped");
+    }
+    match end {
+        End::Requested => Ok(()),
+        End::Drained(waiting) if waiting.is_empty() => Ok(()),
+        End::Drained(Waiting { topics, keys, paused, .. }) => {
+            let count = |number: i64, what| counted(number.unsigned_abs(), what);
+            eprintln!(
+                "All other events have been published. Still waiting: {}, {}, {}. To list them, run: outbox-relay \
+                 status",
+                count(topics, "held topic"),
+                count(keys, "blocked key"),
+                count(paused.total(), "pause")
+            );
+            Ok(())
+        }
+        End::TooLate => Err(Failed::Failure(anyhow::anyhow!(
+            "Some events in flight were not acknowledged within shutdown_timeout. They may be redelivered. If this \
+             recurs, increase [relay] shutdown_timeout."
+        ))),
+        End::Unrecorded(rows) => Err(Failed::Failure(anyhow::anyhow!(
+            "Kafka has acknowledged {} that could not be recorded as sent. They will be published again, with the same event \
+             IDs. The log has the reason.",
+            counted(rows as u64, "event")
+        ))),
+        End::Unavailable(error) => Err(Failed::Unavailable(anyhow::anyhow!(error))),
+        End::Broken(task) => Err(Failed::Failure(anyhow::anyhow!(
+            "{task} ended unexpectedly. This is a bug. Report it with the log."
+        ))),
     }
 }
 

@@ -4,22 +4,29 @@
 //! the first one. It opens no connections.
 
 pub mod catalogue;
-mod outbox;
 mod reload;
-mod rules;
 #[cfg(test)]
 mod tests;
-mod writing;
+mod written;
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
+use ::settings::choice;
+use ::settings::file::nearest;
+use ::settings::file::{self, Entries};
+use ::settings::findings::Problem;
 pub use ::settings::findings::{Finding, Findings, Place, Severity};
+use ::settings::reader::Reader;
+use ::settings::reader::Value;
+use ::settings::secret::Lookup;
 pub use ::settings::secret::{Secret, SecretSource, are_of_systemd};
+use ::settings::setting::{Section, Setting};
 pub use ::settings::size::{ByteSize, InvalidSize};
+use catalogue::CATALOGUE;
 pub use catalogue::{Admin, Effect, Log, Outbox, Reaper, Relay};
-pub use kafka::headers::Envelope;
-pub use kafka::headers::{HeaderTemplate, Part, default_headers};
+use humantime::format_duration;
+use kafka::cluster::KafkaCluster;
+use kafka::headers;
+use kafka::headers::EnvelopeOptions;
+pub use kafka::headers::{Envelope, HeaderTemplate, Part, default_headers};
 pub use kafka::options::{Aws, ClientAuthentication, Kafka, OAuth, Property};
 pub use kafka::properties;
 pub use postgres::columns::{Column, Columns};
@@ -27,49 +34,42 @@ pub use postgres::options::{
     AuthMethod, Authentication, Connection, ConnectionError, OnSent, PasswordCommand, Postgres, Tls, TlsMode,
     TlsVersion,
 };
+use postgres::schema::columns::TopicColumn;
 pub use postgres::table::{TableName, TableNameError, quote_identifier};
-pub use relay::settings::OnRejected;
-pub use relay::topic_allow::{TopicAllow, TopicAllowError};
-pub use reload::{Change, changes};
-pub use rules::LogFormat;
-pub(crate) use writing::draft::{Draft, DraftPassword};
-pub use writing::example::example;
-pub(crate) use writing::shown::SettingInForce;
-
-use ::settings::file::{self, Entries};
-use ::settings::reader::Reader;
-use ::settings::secret::Lookup;
-use ::settings::setting::Section;
-use catalogue::CATALOGUE;
-use kafka::cluster::KafkaCluster;
 use relay::failure::Failure;
 use relay::reaper::Pace;
 use relay::settings::Limits;
+pub use relay::settings::OnRejected;
+use relay::topic::TopicRules;
+pub use relay::topic_allow::{TopicAllow, TopicAllowError};
+pub use reload::{Change, changes};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+pub use written::example;
+pub(crate) use written::{Draft, DraftPassword, SettingInForce};
 
 /// Read if nothing else is given and it exists. The packages and the container image put the configuration there.
 pub(crate) const DEFAULT_FILE: &str = "/etc/outbox-relay/config.toml";
 
-/// All settings, valid and complete.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The database that contains the outbox.
-    pub postgres: Postgres,
-    /// The cluster to publish to.
-    pub kafka: Kafka,
-    /// The table, and how rows become records.
-    pub outbox: Outbox,
-    /// Batch sizes and timeouts.
-    pub relay: Relay,
-    /// Deletion of old rows.
-    pub reaper: Reaper,
-    /// The status page, metrics and health checks over HTTP.
-    pub admin: Admin,
-    /// Logging.
-    pub log: Log,
-    /// Findings that do not stop the relay.
-    pub warnings: Findings,
-}
-
+/// Below this, an ordinary pause of the machine or the network would end a claim.
+const TAKEOVER_TIMEOUT_LEAST: Duration = Duration::from_secs(3);
+/// The largest allowed size of all batches together.
+const BATCHES_MOST: u64 = 8 << 30;
+/// Properties of librdkafka that delay the first attempt or the next one.
+const WAITS: [&str; 6] = [
+    "linger.ms",
+    "queue.buffering.max.ms",
+    "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "retry.backoff.max.ms",
+    "retry.backoff.ms",
+];
+/// Timeouts of single requests in librdkafka, whose own minimum is a few milliseconds.
+const REQUESTS: [&str; 3] = ["api.version.request.timeout.ms", "request.timeout.ms", "socket.timeout.ms"];
+const REQUEST_LEAST_MS: f64 = 1_000.0;
+/// Topic templates without a fixed part.
+const WRITERS_CHOOSE: [&str; 2] = ["{aggregate_type}", "{event_type}"];
 /// Shorter intervals deliver sooner, but each look is a round trip.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A flow reads every few milliseconds, so for rarer rows it would cost more than claims.
@@ -77,12 +77,36 @@ const FLOW_GAP: Duration = Duration::from_millis(30);
 /// Recording this many rows takes about as long as one read of a flow.
 const FLOW_RECORDS: usize = 64;
 
+/// All settings, valid and complete.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub postgres: Postgres,
+    pub kafka: Kafka,
+    pub outbox: Outbox,
+    pub relay: Relay,
+    pub reaper: Reaper,
+    pub admin: Admin,
+    pub log: Log,
+    /// Findings that do not stop the relay.
+    pub warnings: Findings,
+}
+
+choice! {
+    /// The form of log lines.
+    LogFormat {
+        /// journald under systemd, else text.
+        Auto = "auto",
+        /// Human-readable lines.
+        Text = "text",
+        /// One JSON object per line.
+        Json = "json",
+        /// Journal entries with fields.
+        Journald = "journald",
+    }
+}
+
 impl Config {
-    /// The cluster to publish to. Connects to nothing yet.
-    ///
-    /// # Errors
-    ///
-    /// If a secret cannot be read.
+    /// The cluster to publish to. Connects to nothing yet. Fails if a secret cannot be read.
     pub fn cluster(&self) -> Result<KafkaCluster, Failure> {
         KafkaCluster::new(&self.kafka, &self.outbox.headers, &self.limits())
     }
@@ -132,73 +156,27 @@ pub fn environment() -> impl Iterator<Item = (String, String)> {
 ///
 /// `env` is usually [`environment`]. Variables that start with `OUTBOX_RELAY__`, and `CREDENTIALS_DIRECTORY`, are used. Files
 /// with secrets and certificates are opened once, to check that they are readable.
-///
-/// # Errors
-///
-/// All findings, in the order of the file, including warnings.
+/// Fails with all findings, in the order of the file, including warnings.
 pub fn load(path: Option<&Path>, env: impl Iterator<Item = (String, String)>) -> Result<Config, Findings> {
-    load_for(Servers::Both, path.map_or(Source::Environment, Source::File), env)
+    load_for(|_| true, path, None, env)
 }
 
 /// [`load`], for a command that uses only the database. It does not open files for Kafka, because an operator may not be
 /// allowed to read the relay's secrets.
-///
-/// # Errors
-///
-/// See [`load`].
 pub fn load_for_database(
     path: Option<&Path>,
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<Config, Findings> {
-    load_for(Servers::Postgres, path.map_or(Source::Environment, Source::File), env)
+    load_for(|section| section == Postgres::NAME, path, None, env)
 }
 
 /// [`load`], for a file that does not exist yet. `text` is its future content.
-///
-/// # Errors
-///
-/// See [`load`].
 pub(crate) fn load_text(
     path: &Path,
     text: &str,
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<Config, Findings> {
-    load_for(Servers::Both, Source::Text(path, text), env)
-}
-
-/// Where the settings come from, in addition to the environment.
-#[derive(Clone, Copy)]
-enum Source<'a> {
-    Environment,
-    File(&'a Path),
-    /// The content of a file, and its path.
-    Text(&'a Path, &'a str),
-}
-
-impl Source<'_> {
-    fn path(&self) -> Option<&Path> {
-        match self {
-            Source::Environment => None,
-            Source::File(path) | Source::Text(path, _) => Some(path),
-        }
-    }
-}
-
-/// The servers that a command connects to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Servers {
-    Both,
-    Postgres,
-}
-
-impl Servers {
-    /// Whether to open the files of a section. Files for other servers are not opened.
-    fn open_files_of(self) -> fn(&str) -> bool {
-        match self {
-            Servers::Both => |_| true,
-            Servers::Postgres => |section| section == Postgres::NAME,
-        }
-    }
+    load_for(|_| true, Some(path), Some(text), env)
 }
 
 /// What to do if a file that a setting names may not be read.
@@ -211,12 +189,13 @@ fn help_with_denied(setting: &str) -> String {
     format!("{help}. For other commands, use sudo, or set {url} to a URL with your own role")
 }
 
+/// Files that settings of other sections name are not opened. `text` is the content of the file, if it does not exist yet.
 fn load_for(
-    servers: Servers,
-    source: Source<'_>,
+    opens_files_of: fn(&str) -> bool,
+    path: Option<&Path>,
+    text: Option<&str>,
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<Config, Findings> {
-    let path = source.path();
     let variables: Vec<_> = env.collect();
     let credentials = variables.iter().find(|(name, _)| name == "CREDENTIALS_DIRECTORY");
     let lookup = Lookup {
@@ -224,10 +203,10 @@ fn load_for(
         config_folder: path.and_then(Path::parent).map(Path::to_path_buf),
     };
     let mut findings = Findings::default();
-    let (mut entries, whole) = match source {
-        Source::File(path) => file::from_file(&CATALOGUE, path, &mut findings),
-        Source::Text(path, text) => file::from_text(&CATALOGUE, path, text, &mut findings),
-        Source::Environment => (Entries::default(), true),
+    let (mut entries, whole) = match (path, text) {
+        (Some(path), None) => file::from_file(&CATALOGUE, path, &mut findings),
+        (Some(path), Some(text)) => file::from_text(&CATALOGUE, path, text, &mut findings),
+        (None, _) => (Entries::default(), true),
     };
     let given = file::from_environment(&CATALOGUE, variables, &mut findings);
     entries.override_with(given, postgres::options::is_replaced);
@@ -239,7 +218,7 @@ fn load_for(
         file,
         whole,
         catalogue: &CATALOGUE,
-        opens_files_of: servers.open_files_of(),
+        opens_files_of,
         help_with_denied,
     };
     reader.report_missing();
@@ -272,4 +251,144 @@ fn read(reader: &mut Reader) -> Option<Config> {
         log: log?,
         warnings: Findings::default(),
     })
+}
+
+impl Outbox {
+    fn from(reader: &mut Reader) -> Option<Outbox> {
+        let outbox = Outbox::read(reader);
+        let columns = Columns::from(reader);
+        let outbox = outbox?;
+        let options = EnvelopeOptions {
+            envelope: (&Outbox::envelope, outbox.envelope),
+            source: (&Outbox::cloudevents_source, outbox.cloudevents_source.as_deref()),
+        };
+        let headers = headers::read(options, reader);
+        if WRITERS_CHOOSE.contains(&outbox.topic.to_string().as_str()) {
+            let message = format!(
+                "[outbox] topic is \"{}\", so anyone who can insert events can write to any topic",
+                outbox.topic
+            );
+            let help = "add a fixed prefix, such as \"events.{aggregate_type}\", or limit the relay's Kafka user to some topics";
+            reader.warn(&Outbox::topic, Problem::new(message, help));
+        }
+        let table = outbox.table.clone().with_columns(columns);
+        Some(Outbox { table, headers, ..outbox })
+    }
+}
+
+/// The configuration requires the column `topic` if it allows topics.
+impl From<&Outbox> for TopicRules {
+    fn from(outbox: &Outbox) -> TopicRules {
+        let allow = outbox.topic_allow.clone();
+        TopicRules { template: outbox.topic.clone(), column: allow.is_some(), allow }
+    }
+}
+
+impl From<&Outbox> for TopicColumn {
+    fn from(outbox: &Outbox) -> TopicColumn {
+        (&TopicRules::from(outbox)).into()
+    }
+}
+
+impl Relay {
+    fn check(&self, reader: &mut Reader) {
+        if self.shutdown_timeout < self.publish_timeout {
+            let message = "shutdown_timeout is shorter than publish_timeout, so a shutdown while Kafka is slow redelivers events";
+            let help = "increase shutdown_timeout or decrease publish_timeout";
+            reader.warn(&Relay::shutdown_timeout, Problem::new(message, help));
+        }
+        if self.takeover_timeout < TAKEOVER_TIMEOUT_LEAST {
+            let message =
+                "takeover_timeout is so short that events are redelivered when a relay freezes only briefly";
+            let help = "set it to 3s or more; the default is 10s";
+            reader.warn(&Relay::takeover_timeout, Problem::new(message, help));
+        }
+        let bytes = self.batch_bytes.as_u64() * self.workers as u64;
+        if bytes > BATCHES_MOST {
+            let (bytes, most) = (ByteSize::bytes(bytes), ByteSize::bytes(BATCHES_MOST));
+            let message = format!("workers times batch_bytes is {bytes}, but must be at most {most}");
+            let help = "decrease one of them: the relay needs about twice this much memory";
+            reader.error(&Relay::batch_bytes, Problem::new(message, help));
+        }
+        self.compare_with_properties(reader);
+    }
+
+    /// Properties of librdkafka with which nothing would be sent before the timeout, or no request could succeed.
+    fn compare_with_properties(&self, reader: &mut Reader) {
+        let most = self.publish_timeout.as_millis() as f64;
+        for (name, entry) in reader.entries.table("kafka.properties") {
+            let Some(Ok(value)) = entry.raw.text().map(|text| text.trim().parse::<f64>()) else { continue };
+            let (is_wrong, message) = if WAITS.contains(&name.as_str()) {
+                let timeout = format_duration(self.publish_timeout);
+                (
+                    value >= most,
+                    format!("must be below [relay] publish_timeout ({timeout}), or nothing is sent in time"),
+                )
+            } else if REQUESTS.contains(&name.as_str()) {
+                (
+                    value < REQUEST_LEAST_MS,
+                    format!("must be at least {REQUEST_LEAST_MS}, or no request succeeds in time"),
+                )
+            } else {
+                continue;
+            };
+            if is_wrong {
+                let message = format!("Kafka property `{name}` is {value} (milliseconds), but {message}");
+                reader
+                    .findings
+                    .error(&entry.place, Problem::new(message, "remove it: the default is suitable"));
+            }
+        }
+    }
+}
+
+impl Admin {
+    fn warn(&self, reader: &mut Reader) {
+        if self.listen.is_some_and(|address| !address.ip().is_loopback()) {
+            let message = "[admin] listen is open to other hosts, without authentication or TLS";
+            let help =
+                "listen on 127.0.0.1 or [::1], or allow only your monitoring and probes to access the port";
+            reader.warn(&Admin::listen, Problem::new(message, help));
+        }
+    }
+}
+
+/// An address, or `None` for "off".
+pub(super) fn listen_address(
+    text: &str,
+    setting: &Setting,
+    reader: &Reader,
+) -> Result<Option<SocketAddr>, Problem> {
+    if ["", "off"].contains(&text) { Ok(None) } else { Value::from_text(text, setting, reader) }
+}
+
+/// The allowed topics, or `None` for an empty text.
+pub(super) fn topic_allow(
+    text: &str,
+    setting: &Setting,
+    reader: &Reader,
+) -> Result<Option<TopicAllow>, Problem> {
+    if text.is_empty() { Ok(None) } else { Value::from_text(text, setting, reader) }
+}
+
+/// A word alone must be a level: `EnvFilter` would accept a mistyped level as the name of a module, and log nothing.
+pub(super) fn log_filter(text: &str, setting: &Setting, _: &Reader) -> Result<String, Problem> {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    for directive in text.split(',').map(str::trim) {
+        let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
+        let spans = directive.contains('[');
+        if !spans && !LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level)) {
+            let help = match nearest(level, LEVELS) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("the levels are {}", LEVELS.join(", ")),
+            };
+            return Err(Problem::new(format!("{setting}: {level:?} is not a level"), help));
+        }
+    }
+    match tracing_subscriber::EnvFilter::try_new(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => {
+            Err(Problem::new(format!("{setting}: {error}"), "for example \"info,outbox_relay=debug\""))
+        }
+    }
 }

@@ -10,11 +10,9 @@ use settings::setting::{Section, Setting};
 /// A changed setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The section, such as `relay`.
+    /// Such as `relay`.
     pub section: &'static str,
-    /// The key.
     pub key: String,
-    /// When the change takes effect.
     pub effect: Effect,
 }
 

@@ -5,7 +5,6 @@
 
 use prometheus_client::metrics::counter::Counter;
 use relay::health::stats::Stats;
-use relay::health::stats::client::ClientStats;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,18 +79,18 @@ struct RoundTrips {
 }
 
 type Field = fn(&Broker) -> u64;
-type Metric = fn(&ClientStats) -> &Counter;
+type Metric = fn(&Stats) -> &Counter;
 
 /// The counters of a broker, and the metrics to which they are added.
 const COUNTED: [(Field, Metric); 8] = [
-    (|broker| broker.tx, |client| &client.requests),
-    (|broker| broker.txretries, |client| &client.retries),
-    (|broker| broker.txerrs + broker.rxerrs, |client| &client.errors),
-    (|broker| broker.req_timeouts, |client| &client.timeouts),
-    (|broker| broker.connects, |client| &client.connects),
-    (|broker| broker.disconnects, |client| &client.disconnects),
-    (|broker| broker.txbytes, |client| &client.sent_bytes),
-    (|broker| broker.rxbytes, |client| &client.received_bytes),
+    (|broker| broker.tx, |client| &client.kafka_requests),
+    (|broker| broker.txretries, |client| &client.kafka_request_retries),
+    (|broker| broker.txerrs + broker.rxerrs, |client| &client.kafka_request_errors),
+    (|broker| broker.req_timeouts, |client| &client.kafka_request_timeouts),
+    (|broker| broker.connects, |client| &client.kafka_connects),
+    (|broker| broker.disconnects, |client| &client.kafka_disconnects),
+    (|broker| broker.txbytes, |client| &client.kafka_sent_bytes),
+    (|broker| broker.rxbytes, |client| &client.kafka_received_bytes),
 ];
 
 impl Statistics {
@@ -106,22 +105,22 @@ impl Statistics {
     }
 
     fn set_gauges(&self, live: &HashMap<u64, Latest>) {
-        let client = &self.stats.client;
+        let client = &self.stats;
         let sum = |read: fn(&Latest) -> i64| live.values().map(read).sum();
-        client.queued.set(sum(|latest| latest.queued));
-        client.queued_bytes.set(sum(|latest| latest.queued_bytes));
-        client.in_flight.set(sum(|latest| latest.in_flight));
-        client.waiting.set(sum(|latest| latest.waiting));
+        client.kafka_queued.set(sum(|latest| latest.queued));
+        client.kafka_queued_bytes.set(sum(|latest| latest.queued_bytes));
+        client.kafka_in_flight.set(sum(|latest| latest.in_flight));
+        client.kafka_waiting.set(sum(|latest| latest.waiting));
         let throttle = live.values().map(|latest| latest.throttle_ms).max().unwrap_or_default();
-        client.throttle_seconds.set(throttle as f64 / 1e3);
+        client.kafka_throttle_seconds.set(throttle as f64 / 1e3);
         let mut slowest: HashMap<i64, f64> = HashMap::new();
         for (broker, seconds) in live.values().flat_map(|latest| &latest.p99_seconds) {
             let slower = slowest.entry(*broker).or_default();
             *slower = slower.max(*seconds);
         }
-        client.broker_seconds.clear();
+        client.kafka_broker_seconds.clear();
         for (broker, seconds) in slowest {
-            client.broker_seconds.get_or_create(&client.brokers.label(&broker.to_string())).set(seconds);
+            client.kafka_broker_seconds.at([client.brokers.value(&broker.to_string())]).set(seconds);
         }
     }
 }
@@ -137,7 +136,7 @@ impl Watched {
         };
         let mut live = self.statistics.live.lock().unwrap_or_else(PoisonError::into_inner);
         let latest = live.entry(self.number).or_default();
-        latest.update(&report, &self.statistics.stats.client);
+        latest.update(&report, &self.statistics.stats);
         if latest.throttle_ms > 0 {
             self.statistics.stats.notes.throttled(Duration::from_millis(latest.throttle_ms));
         }
@@ -146,7 +145,7 @@ impl Watched {
 }
 
 impl Latest {
-    fn update(&mut self, report: &Client, client: &ClientStats) {
+    fn update(&mut self, report: &Client, client: &Stats) {
         let brokers = || report.brokers.values();
         for (before, (field, metric)) in self.counted.iter_mut().zip(COUNTED) {
             // Compare sums over all brokers, because a broker gets another name when its ID becomes known. If a broker is
@@ -161,8 +160,8 @@ impl Latest {
         self.in_flight = brokers().map(|broker| broker.waitresp_cnt).sum();
         self.waiting = brokers().map(|broker| broker.outbuf_cnt).sum();
         for broker in brokers().filter(|broker| broker.rtt.cnt > 0) {
-            client.responses.inc_by(broker.rtt.cnt);
-            client.round_trip_seconds.inc_by(broker.rtt.sum as f64 / 1e6);
+            client.kafka_responses.inc_by(broker.rtt.cnt);
+            client.kafka_round_trip_seconds.inc_by(broker.rtt.sum as f64 / 1e6);
             // Bootstrap brokers have negative IDs.
             if broker.nodeid >= 0 {
                 self.p99_seconds.insert(broker.nodeid, broker.rtt.p99 as f64 / 1e6);
@@ -197,28 +196,40 @@ mod tests {
     #[test]
     fn counters_continue_when_a_producer_is_replaced() {
         let stats = Arc::new(Stats::new());
-        let client = &stats.client;
+        let client = &stats;
         let statistics = Arc::new(Statistics::new(Arc::clone(&stats)));
         let first = statistics.watch();
         first.update(report("kafka:9092/bootstrap", -1, 100).as_bytes());
         first.update(report("kafka:9092/1", 1, 150).as_bytes());
-        assert_eq!(client.requests.get(), 150, "the same broker with another name");
-        assert_eq!((client.errors.get(), client.retries.get(), client.received_bytes.get()), (2, 3, 20));
+        assert_eq!(client.kafka_requests.get(), 150, "the same broker with another name");
+        assert_eq!(
+            (
+                client.kafka_request_errors.get(),
+                client.kafka_request_retries.get(),
+                client.kafka_received_bytes.get()
+            ),
+            (2, 3, 20)
+        );
         let second = statistics.watch();
         second.update(report("kafka:9092/1", 1, 5).as_bytes());
-        assert_eq!((client.queued.get(), client.in_flight.get()), (14, 4), "of both");
+        assert_eq!((client.kafka_queued.get(), client.kafka_in_flight.get()), (14, 4), "of both");
         drop(first);
-        assert_eq!((client.queued.get(), client.in_flight.get()), (7, 2), "of the one that is left");
+        assert_eq!(
+            (client.kafka_queued.get(), client.kafka_in_flight.get()),
+            (7, 2),
+            "of the one that is left"
+        );
         second.update(report("kafka:9092/1", 1, 30).as_bytes());
-        assert_eq!(client.requests.get(), 180);
-        assert_eq!((client.responses.get(), client.round_trip_seconds.get()), (40, 20.0));
-        let seconds =
-            |broker| client.broker_seconds.get(&client.brokers.label(broker)).map(|gauge| gauge.get());
+        assert_eq!(client.kafka_requests.get(), 180);
+        assert_eq!((client.kafka_responses.get(), client.kafka_round_trip_seconds.get()), (40, 20.0));
+        let seconds = |broker| {
+            client.kafka_broker_seconds.find([client.brokers.value(broker)]).map(|gauge| gauge.get())
+        };
         assert_eq!(seconds("1"), Some(0.75));
         assert_eq!(seconds("-1"), None, "a broker without a number is not shown");
         drop(second);
-        assert_eq!((client.queued.get(), seconds("1")), (0, None));
-        assert_eq!(client.requests.get(), 180);
+        assert_eq!((client.kafka_queued.get(), seconds("1")), (0, None));
+        assert_eq!(client.kafka_requests.get(), 180);
     }
 
     #[test]
@@ -228,8 +239,8 @@ mod tests {
         for requests in [100, 40, 50] {
             producer.update(report("kafka:9092/1", 1, requests).as_bytes());
         }
-        assert_eq!(stats.client.requests.get(), 110);
+        assert_eq!(stats.kafka_requests.get(), 110);
         producer.update(b"{}");
-        assert_eq!(stats.client.requests.get(), 110);
+        assert_eq!(stats.kafka_requests.get(), 110);
     }
 }

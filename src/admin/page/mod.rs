@@ -1,40 +1,45 @@
-//! The status page: `GET /`, rendered here, without scripts and without other resources.
+//! The status page: `GET /`, the report of `outbox-relay status` as HTML, without scripts and without other resources.
 //!
-//! `history` has the samples for the charts, `facts` what is read from the database, and `view` puts both into `page.html`.
-//! The page shows no payload and no secret. It shows keys only if it is served on a loopback address.
+//! `chart` has the charts, `reader` the report, and `page.html` shows both. The page shows no payload and no secret. It shows
+//! keys only if it is served on a loopback address.
 
 mod chart;
-mod facts;
-#[cfg(test)]
-mod fixture;
-mod history;
 mod reader;
-mod style;
-mod tables;
-mod view;
 
 use super::{AdminState, Observed};
-use crate::config::Config;
-use crate::status::report::LocalRelay;
+use crate::config::{Config, SettingInForce};
+use crate::status::report::{DeadLetters, LocalRelay, Paused, Relays, Report, Size};
+use crate::status::verdict::{OutboxState, Verdict};
 use askama::Template;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use facts::Facts;
-use history::{History, SAMPLE_EVERY};
-use reader::Reader;
+use chart::{Chart, History, Interval, SAMPLE_EVERY, charts, duration};
+use openssl::base64::encode_block;
+use openssl::sha::sha256;
+use postgres::diagnose::status::{FIRST_ROWS_A_LANE, LaneStatus};
+use reader::{CURRENT, FRESH, Facts, Known};
 use relay::health::stats::Stats;
-use settings::text::in_line;
+use relay::lane::LANES;
+use relay::reason::{fix, reason};
+use settings::text::{bytes, command, counted, in_line, rate, seconds, span, thousands, time};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
-use view::{Shown, View};
 
 const SAYS: usize = 300;
+const STYLE: &str = include_str!("style.css");
+const REFRESH_SECONDS: u64 = SAMPLE_EVERY.as_secs();
+/// The longest name of a topic.
+const TOPIC: usize = 249;
+const TEXT: usize = 200;
+const ERROR: usize = 1_000;
+/// An unsent event that is older is late.
+const LATE: Duration = Duration::from_secs(10);
 
 /// The status page of one relay.
 pub(super) struct Page {
@@ -49,15 +54,15 @@ pub(super) struct Page {
 impl Page {
     pub(super) fn new(observed: Observed, address: SocketAddr) -> Page {
         let Observed { stats, config, config_file } = observed;
-        Page { stats, config, config_file, address, history: History::default(), facts: Facts::new() }
+        Page { stats, config, config_file, address, history: History::default(), facts: Facts::default() }
     }
 
     /// Takes samples, and reads the database while there are viewers. Runs forever.
     pub(super) async fn keep(&self) -> Infallible {
-        let mut reader = Reader::new(self);
+        let mut config = self.config.clone();
         tokio::select! {
             never = self.keep_sampling() => match never {},
-            never = self.facts.keep(&mut reader) => match never {},
+            never = self.facts.keep(async |open| self.read(&mut config, open).await) => match never {},
         }
     }
 
@@ -82,19 +87,17 @@ impl Page {
     }
 
     async fn html(&self, refreshes: bool) -> askama::Result<String> {
-        let known = self.facts.current().await;
-        let config = self.config.borrow().clone();
-        let shown = Shown {
-            known: &known,
+        let view = View {
+            known: &self.facts.current().await,
             here: self.here(),
             stats: &self.stats,
             intervals: &self.history.intervals(),
-            config: &config,
+            config: &self.config.borrow().clone(),
             shows_keys: self.address.ip().is_loopback(),
             refreshes,
             now: SystemTime::now(),
         };
-        View::new(&shown).render()
+        view.render()
     }
 }
 
@@ -111,7 +114,7 @@ pub(super) async fn show(State(shown): State<AdminState>, RawQuery(query): RawQu
 /// Headers that forbid scripts, other resources, framing, caching and reading by other sites.
 fn protection() -> [(HeaderName, HeaderValue); 6] {
     [
-        (header::CONTENT_SECURITY_POLICY, style::policy()),
+        (header::CONTENT_SECURITY_POLICY, POLICY.clone()),
         (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
         (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
@@ -120,7 +123,275 @@ fn protection() -> [(HeaderName, HeaderValue); 6] {
     ]
 }
 
-#[cfg(test)]
-mod browser;
+/// Allows the style sheet of the page, and nothing else.
+static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+    let hash = encode_block(&sha256(STYLE.as_bytes()));
+    let policy = format!(
+        "default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    );
+    // The policy is ASCII, so this never fails. Without a policy, nothing would be allowed.
+    HeaderValue::from_str(&policy).unwrap_or(HeaderValue::from_static("default-src 'none'"))
+});
+
+/// Everything that a page shows. The template escapes all of it.
+#[derive(Template)]
+#[template(path = "page.html")]
+struct View<'a> {
+    known: &'a Known,
+    here: LocalRelay,
+    stats: &'a Stats,
+    intervals: &'a [Interval],
+    config: &'a Config,
+    shows_keys: bool,
+    refreshes: bool,
+    now: SystemTime,
+}
+
+/// The verdict. The symbol repeats the word for readers who do not see colors.
+struct Banner {
+    class: &'static str,
+    symbol: &'static str,
+    words: &'static str,
+    why: String,
+    command: Option<String>,
+}
+
+struct Notice {
+    title: &'static str,
+    text: String,
+}
+
+struct Figure {
+    name: &'static str,
+    value: String,
+    note: String,
+    /// Needs attention.
+    is_raised: bool,
+}
+
+struct Cell {
+    class: &'static str,
+    label: String,
+    title: String,
+}
+
+impl View<'_> {
+    fn report(&self) -> Option<&Report> {
+        self.known.last.as_deref().map(|snapshot| &snapshot.report)
+    }
+
+    /// The age of the result of the database.
+    fn age(&self) -> Option<Duration> {
+        let snapshot = self.known.last.as_ref()?;
+        Some(self.now.duration_since(snapshot.read_at).unwrap_or_default())
+    }
+
+    /// The same, if it is older than a refresh and there is no notice about it.
+    fn shown_age(&self) -> Option<String> {
+        self.age().filter(|age| (FRESH..=CURRENT).contains(age)).map(span)
+    }
+
+    /// The verdict of `status`, if the result of the database is current.
+    fn verdict(&self) -> Option<&Verdict> {
+        let is_current = self.known.fault.is_none() && self.age().is_some_and(|age| age <= CURRENT);
+        self.report().filter(|_| is_current).map(|report| &report.verdict)
+    }
+
+    fn banner(&self) -> Banner {
+        if let Some(Verdict { state, why, command }) = self.verdict() {
+            let (class, symbol) = match state {
+                OutboxState::Healthy => ("healthy", "✓"),
+                OutboxState::Behind => ("behind", "!"),
+                OutboxState::NotRelaying => ("stopped", "✕"),
+            };
+            return Banner {
+                class,
+                symbol,
+                words: state.words(),
+                why: why.clone(),
+                command: command.clone(),
+            };
+        }
+        if self.here.ready {
+            let why = "the relay is ready, but PostgreSQL did not report the state of the outbox".to_owned();
+            return Banner { class: "unknown", symbol: "?", words: "unknown", why, command: None };
+        }
+        let why = format!("the relay at {} is not ready: {}", self.here.address, self.here.says);
+        let words = OutboxState::NotRelaying.words();
+        Banner { class: "stopped", symbol: "✕", words, why, command: Some(command("doctor")) }
+    }
+
+    /// What is wrong with this relay or this page, in addition to the verdict.
+    fn notices(&self) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        let in_verdict = self.verdict().is_none_or(|verdict| verdict.why.contains(&self.here.says));
+        if !self.here.ready && !in_verdict {
+            notices.push(Notice { title: "This relay is not ready", text: self.here.says.clone() });
+        }
+        let age = self.age();
+        let shown_is = match age {
+            Some(age) => format!("The outbox figures are {} old.", span(age)),
+            None => "The state of the outbox is unknown.".to_owned(),
+        };
+        if let Some(fault) = &self.known.fault {
+            let text = format!("{shown_is} PostgreSQL: {fault}");
+            notices.push(Notice { title: "The database could not be read", text });
+        } else if age.is_none_or(|age| age > CURRENT) {
+            let text = format!("{shown_is} PostgreSQL has not answered yet.");
+            notices.push(Notice { title: "Waiting for the database", text });
+        }
+        notices
+    }
+
+    /// Without the database, the figures are those of this relay.
+    fn figures(&self) -> Vec<Figure> {
+        let (stats, report) = (self.stats, self.report());
+        let plain = |name, value, note| Figure { name, value, note, is_raised: false };
+        let count = |name, value: i64, at_least: bool, note: &str| Figure {
+            name,
+            value: format!("{}{}", number(&value), if at_least { "+" } else { "" }),
+            note: note.to_owned(),
+            is_raised: value > 0,
+        };
+        let sent = self.intervals.last().map_or(0.0, |interval| interval.sent_per_second);
+        let since_start = format!("{} since this relay started", thousands(stats.published.get() as usize));
+        let busy = format!("{} of {} busy", stats.workers_busy.get(), stats.workers.get());
+        let claimed = format!("{} of {LANES} lanes claimed", stats.claimed_lanes.get());
+        let paused = ["everything", "topic", "key"].map(|scope| stats.pauses(scope)).iter().sum();
+        let paused = report.map_or(paused, |report| report.paused.len() as i64);
+        let held = report.map_or(stats.held_topics.get(), |report| report.held_topics_total);
+        let (blocked, more) = report.map_or((stats.blocked_keys.get(), false), |report| {
+            (report.blocked_keys.keys, report.blocked_keys.at_least)
+        });
+        let (dead, dead_more, whose) = report
+            .map_or((stats.dead_letters.get() as i64, false, "by this relay"), |report| {
+                (report.dead_letters.rows, report.dead_letters.at_least, "to review")
+            });
+        vec![
+            self.unsent(),
+            plain("Sent", format!("{}/s", rate(sent)), since_start),
+            self.latency(),
+            plain("Workers", busy, claimed),
+            count("Pauses", paused, false, "by operators"),
+            count("Held topics", held, false, "their events wait"),
+            count("Blocked keys", blocked, more, "wait for an operator"),
+            count("Dead letters", dead, dead_more, whose),
+        ]
+    }
+
+    fn unsent(&self) -> Figure {
+        let (rows, estimated, oldest) = match self.report().map(|report| &report.backlog) {
+            Some(backlog) => (backlog.rows, backlog.estimated, backlog.oldest_age_seconds),
+            None => (self.stats.backlog.get(), false, Some(self.stats.oldest_seconds.get())),
+        };
+        let about = if estimated { "about " } else { "" };
+        let oldest = oldest.filter(|_| rows > 0);
+        Figure {
+            name: "Unsent events",
+            value: format!("{about}{}", number(&rows)),
+            note: oldest.map_or_else(
+                || "none waiting".to_owned(),
+                |age| format!("the oldest is {} old", seconds(age)),
+            ),
+            is_raised: oldest.is_some_and(|age| age > LATE.as_secs_f64()),
+        }
+    }
+
+    fn latency(&self) -> Figure {
+        let figure =
+            |value, note: &str| Figure { name: "Latency", value, note: note.to_owned(), is_raised: false };
+        let none = |note| figure("–".to_owned(), note);
+        let Some(report) = self.report() else { return none("unknown") };
+        let Some(latency) = &report.latency else { return none("events are deleted when they are sent") };
+        let (Some(p50), Some(p99)) = (latency.p50_seconds, latency.p99_seconds) else {
+            return none("no events sent yet");
+        };
+        let note = format!("p50 of the last {} events; p99 {}", number(&latency.rows), duration(p99));
+        figure(duration(p50), &note)
+    }
+
+    fn charts(&self) -> Vec<Chart> {
+        charts(self.intervals)
+    }
+
+    /// Whether and how the lanes are busy, in words.
+    fn lanes_summary(&self, unsent: &[LaneStatus]) -> String {
+        let oldest = unsent.iter().filter_map(|lane| Some((lane.oldest?, lane.lane))).max();
+        let oldest =
+            oldest.map(|(age, lane)| format!("; the oldest event is {} old, in lane {lane}", span(age)));
+        format!("{} of {LANES} lanes have unsent events{}", unsent.len(), oldest.unwrap_or_default())
+    }
+
+    fn cells(&self, unsent: &[LaneStatus]) -> Vec<Cell> {
+        let cell = |lane| {
+            let Some(status) = unsent.iter().find(|status| usize::try_from(status.lane) == Ok(lane)) else {
+                let title = format!("lane {lane}: nothing unsent");
+                return Cell { class: "idle", label: String::new(), title };
+            };
+            let full = status.rows >= FIRST_ROWS_A_LANE;
+            let label = if full { "99+".to_owned() } else { status.rows.to_string() };
+            let age =
+                status.oldest.map(|age| format!(", the oldest is {} old", span(age))).unwrap_or_default();
+            let class = if status.oldest.is_some_and(|age| age > LATE) { "late" } else { "unsent" };
+            Cell { class, title: format!("lane {lane}: {label} unsent{age}"), label }
+        };
+        (0..LANES).map(cell).collect()
+    }
+
+    fn scope(&self, pause: &Paused) -> String {
+        match (&pause.aggregate_type, self.shows_keys) {
+            (Some(aggregate_type), false) => format!("a key of {}", in_line(aggregate_type, TEXT)),
+            _ => pause.name.clone(),
+        }
+    }
+
+    /// The settings by section.
+    fn settings(&self) -> Vec<Vec<SettingInForce>> {
+        let shown = self.config.shown();
+        shown.chunk_by(|one, next| one.section == next.section).map(<[SettingInForce]>::to_vec).collect()
+    }
+}
+
+/// `2026-11-23 13:47:05 UTC` instead of `2026-11-23T13:47:05Z`.
+fn utc(time: &str) -> String {
+    time.strip_suffix('Z').map_or_else(|| time.to_owned(), |time| time.replace('T', " ") + " UTC")
+}
+
+/// A remedy without the marks around commands and names.
+fn plain(text: &str) -> String {
+    text.replace('`', "")
+}
+
+fn relays_about(relays: &Relays) -> String {
+    let connections = counted(relays.connections as u64, "connection");
+    let pooled = if relays.pooled { " They belong to a pooler, not to the relays." } else { "" };
+    format!("{connections} as {}.{pooled}", in_line(&relays.application_name, TEXT))
+}
+
+fn dead_letters_about(dead: &DeadLetters) -> &'static str {
+    if dead.at_least { "Only the latest dead letters are counted." } else { "" }
+}
+
+fn meaning(word: &str) -> String {
+    reason(word).map_or_else(String::new, |reason| plain(reason.means))
+}
+
+fn vacuumed(size: &Size) -> String {
+    size.vacuumed_at.as_deref().map_or_else(|| "never".to_owned(), utc)
+}
+
+fn number(number: &i64) -> String {
+    thousands((*number).max(0).unsigned_abs() as usize)
+}
+
+/// What a table shows, if it does not show everything.
+fn oldest_of(shown: usize, all: &i64) -> String {
+    if *all > shown as i64 {
+        format!("Showing the oldest {shown} of {}.", number(all))
+    } else {
+        String::new()
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ mod report;
 
 use super::exit::Failed;
 use super::one_shot;
-use super::status::local_relay;
+use super::status;
 use super::terminal::output;
 use super::{ConfigFile, block_on};
 use crate::config::Config;
@@ -136,7 +136,7 @@ async fn clusters(
 
 /// What the relay on this host reports while it is ready.
 async fn local_note(config: &Config) -> Option<Finding> {
-    let here = local_relay::request(config.admin.listen).await.filter(|here| here.ready)?;
+    let here = status::local_relay(config.admin.listen).await.filter(|here| here.ready)?;
     let note = here.says.strip_prefix("ready; ")?;
     let remedy = "nothing, if the change was planned. docs/record-format.md (Changing the number of partitions) has the \
                   procedure that keeps the order of each key";

@@ -58,17 +58,9 @@ impl Reloading {
         if ready {
             systemd::reloading();
         }
-        let applied = match timeout(READ_WITHIN, read(self.path.clone())).await {
-            Ok(Ok(new)) => Some(self.apply(&new)),
-            Ok(Err(why)) => {
-                log_rejected(&why);
-                None
-            }
-            Err(_) => {
-                log_rejected(&format!("the file could not be read within {READ_WITHIN:?}"));
-                None
-            }
-        };
+        let read = timeout(READ_WITHIN, read(self.path.clone())).await;
+        let read = read.unwrap_or_else(|_| Err(format!("the file could not be read within {READ_WITHIN:?}")));
+        let applied = read.inspect_err(|why| log_rejected(why)).ok().map(|new| self.apply(&new));
         if ready {
             systemd::ready(stats);
         }
@@ -90,14 +82,9 @@ impl Reloading {
         }
         let changes = changes.len();
         let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
-        if credentials.is_some_and(|folder| config::are_of_systemd(&folder)) {
-            tracing::info!(
-                changes,
-                "configuration reloaded, except for systemd credentials, which need a restart"
-            );
-        } else {
-            tracing::info!(changes, "configuration reloaded");
-        }
+        let is_partial = credentials.is_some_and(|folder| config::are_of_systemd(&folder));
+        let except = if is_partial { ", except for systemd credentials, which need a restart" } else { "" };
+        tracing::info!(changes, "configuration reloaded{except}");
         self.config.clone()
     }
 }

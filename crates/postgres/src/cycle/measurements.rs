@@ -150,7 +150,7 @@ impl<P> Measurements<'_, P> {
         let read = || Ok((row.try_get::<_, Vec<i64>>(0)?, row.try_get(1)?));
         let (sizes, age) = read().map_err(|error| fault(DOING, error))?;
         for (name, bytes) in TABLES.iter().zip(sizes) {
-            stats.table_bytes.get_or_create(&vec![("table", self.table.name_of(name))]).set(bytes);
+            stats.table_bytes.at([&self.table.name_of(name)]).set(bytes);
         }
         stats.transaction_id_age.set(age);
         let holders = self.table.render(HOLDERS);

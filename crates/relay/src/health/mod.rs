@@ -2,6 +2,7 @@
 
 pub mod episodes;
 pub(crate) mod gate;
+pub mod metrics;
 pub mod outage;
 pub(crate) mod progress;
 pub(crate) mod rejections;

@@ -1,8 +1,8 @@
 //! Pages of every state, for tests.
 
-use super::facts::{Known, Snapshot};
-use super::history::Interval;
-use super::view::{Shown, View};
+use crate::admin::page::View;
+use crate::admin::page::chart::Interval;
+use crate::admin::page::reader::{Known, Snapshot};
 use crate::config::{self, Config};
 use crate::status::report::{
     AtWork, Backlog, Blocked, BlockedKeys, DeadLetters, First, Held, HeldBack, Latency, LocalRelay, Paused,
@@ -54,7 +54,7 @@ impl Scene {
     }
 
     pub(super) fn html(&self) -> String {
-        let shown = Shown {
+        let view = View {
             known: &self.known,
             here: self.here.clone(),
             stats: &self.stats,
@@ -64,7 +64,7 @@ impl Scene {
             refreshes: self.refreshes,
             now: SystemTime::now(),
         };
-        View::new(&shown).render().unwrap()
+        view.render().unwrap()
     }
 
     fn lanes(mut self, lanes: Vec<LaneStatus>) -> Scene {

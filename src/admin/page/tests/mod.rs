@@ -1,9 +1,13 @@
 //! The page of each state, and its protection.
 
-use super::fixture::{HOSTILE, Scene, blocked, dead, held, here, intervals, pause, report, states};
-use super::style::{STYLE, policy};
+mod browser;
+mod fixture;
+mod reader;
+
+use super::reader::Snapshot;
 use super::*;
 use crate::status::report::{BlockedKeys, DeadLetters, Report};
+use fixture::{HOSTILE, Scene, blocked, dead, held, here, intervals, pause, report, states};
 use std::time::Duration;
 
 fn page(name: &str) -> String {
@@ -84,8 +88,7 @@ fn without_the_database_a_ready_relay_is_unknown_and_not_healthy() {
     assert_shows(&scene.html(), &["verdict unknown", "no response within 15s", "The outbox figures are "]);
     // The same if the result is too old, for example because a reading hangs.
     scene.known.fault = None;
-    let snapshot =
-        facts::Snapshot { read_at: SystemTime::now() - Duration::from_secs(60), ..fixture::snapshot() };
+    let snapshot = Snapshot { read_at: SystemTime::now() - Duration::from_secs(60), ..fixture::snapshot() };
     scene.known.last = Some(Arc::new(snapshot));
     let html = scene.html();
     assert_shows(&html, &["verdict unknown", "are 1m old", "has not answered yet"]);
@@ -159,8 +162,7 @@ fn keys_are_shown_only_on_loopback() {
 
 #[test]
 fn policy_allows_only_the_style_sheet_of_the_page() {
-    let policy = policy();
-    let policy = policy.to_str().unwrap();
+    let policy = POLICY.to_str().unwrap();
     assert!(policy.starts_with("default-src 'none'; style-src 'sha256-"), "{policy}");
     assert!(policy.ends_with("base-uri 'none'; form-action 'none'; frame-ancestors 'none'"), "{policy}");
     assert!(!policy.contains("unsafe"), "{policy}");

@@ -1,45 +1,52 @@
-use super::*;
-use crate::admin::page::fixture;
+//! When the page reads the database.
+
+use super::fixture;
+use crate::admin::page::reader::{CURRENT, FRESH, Facts, PATIENCE, PATIENCE_FIRST, Snapshot, UNWATCHED};
 use futures_util::future::join_all;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use tokio::time::{advance, sleep};
+use std::time::Duration;
+use tokio::time::{Instant, advance, sleep};
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct FakeSource {
-    reads: Rc<Cell<usize>>,
+    reads: Cell<usize>,
     closed: Rc<Cell<usize>>,
-    takes: Rc<Cell<Duration>>,
-    fault: Rc<RefCell<Option<String>>>,
+    takes: Cell<Duration>,
+    fault: RefCell<Option<String>>,
 }
 
-impl Source for FakeSource {
-    async fn read(&mut self) -> Result<Snapshot, String> {
+/// Counts when it is closed.
+struct Connection(Rc<Cell<usize>>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+impl FakeSource {
+    async fn read(&self, open: Option<Connection>) -> Result<(Connection, Snapshot), String> {
         sleep(self.takes.get()).await;
         self.reads.set(self.reads.get() + 1);
         match self.fault.borrow().clone() {
             Some(fault) => Err(fault),
-            None => Ok(fixture::snapshot()),
+            None => Ok((open.unwrap_or(Connection(self.closed.clone())), fixture::snapshot())),
         }
-    }
-
-    fn close(&mut self) {
-        self.closed.set(self.closed.get() + 1);
     }
 }
 
 /// Runs `viewing` next to the reader.
 async fn while_reading(source: &FakeSource, facts: &Facts, viewing: impl Future<Output = ()>) {
-    let mut reader = source.clone();
     tokio::select! {
-        never = facts.keep(&mut reader) => match never {},
+        never = facts.keep(async |open| source.read(open).await) => match never {},
         () = viewing => {}
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_viewers_cost_one_reading_every_few_seconds() {
-    let (source, facts) = (FakeSource::default(), Facts::new());
+    let (source, facts) = (FakeSource::default(), Facts::default());
     source.takes.set(Duration::from_millis(20));
     while_reading(&source, &facts, async {
         let pages = join_all((0..100).map(|_| facts.current())).await;
@@ -59,7 +66,7 @@ async fn many_viewers_cost_one_reading_every_few_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn page_does_not_wait_for_a_slow_server() {
-    let (source, facts) = (FakeSource::default(), Facts::new());
+    let (source, facts) = (FakeSource::default(), Facts::default());
     source.takes.set(Duration::from_secs(10));
     while_reading(&source, &facts, async {
         let begun = Instant::now();
@@ -76,7 +83,7 @@ async fn page_does_not_wait_for_a_slow_server() {
 
 #[tokio::test(start_paused = true)]
 async fn a_returning_viewer_waits_for_a_new_reading() {
-    let (source, facts) = (FakeSource::default(), Facts::new());
+    let (source, facts) = (FakeSource::default(), Facts::default());
     source.takes.set(PATIENCE * 10);
     while_reading(&source, &facts, async {
         let first = facts.current().await.read;
@@ -89,7 +96,7 @@ async fn a_returning_viewer_waits_for_a_new_reading() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_reading_keeps_the_last_result_and_is_not_repeated_for_each_viewer() {
-    let (source, facts) = (FakeSource::default(), Facts::new());
+    let (source, facts) = (FakeSource::default(), Facts::default());
     while_reading(&source, &facts, async {
         facts.current().await;
         source.fault.replace(Some("connecting: refused".to_owned()));
@@ -108,7 +115,7 @@ async fn failed_reading_keeps_the_last_result_and_is_not_repeated_for_each_viewe
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_read_and_no_connection_is_kept_while_no_one_looks() {
-    let (source, facts) = (FakeSource::default(), Facts::new());
+    let (source, facts) = (FakeSource::default(), Facts::default());
     while_reading(&source, &facts, async {
         facts.current().await;
         sleep(UNWATCHED * 100).await;

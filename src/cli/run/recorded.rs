@@ -1,5 +1,8 @@
-//! Compares the PostgreSQL cluster and the Kafka cluster with the recorded ones. The relay publishes nothing before that, and
-//! stops if one of them is another one.
+//! What a relay records in the database, and compares with what was recorded there before.
+//!
+//! - The PostgreSQL cluster and the Kafka cluster. The relay publishes nothing before it has compared them, and stops if one of
+//!   them is another one.
+//! - The topic template, so that applications can compare theirs. The relay also works without that.
 
 use crate::cli::exit::Failed;
 use crate::config::Config;
@@ -8,12 +11,15 @@ use kafka::cluster::KafkaCluster;
 use postgres::connection::exec::ShortTransaction;
 use postgres::connection::pool::Database;
 use postgres::schema::identity::{self, Identity, Mismatch};
+use postgres::schema::setting;
 use postgres::table::TableName;
+use relay::backoff::Backoff;
 use relay::failure::{Failure, Fault, FaultKind};
 use relay::health::outage::Outage;
 use relay::health::stats::Stats;
 use relay::reason::{CLUSTER_UNCONFIRMED, OTHER_CLUSTER};
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,17 +32,25 @@ const CONNECTED_WITHIN: Duration = Duration::from_millis(500);
 const ADVICE: &str = "Until they are recorded, the relay does not notice that the database was copied or that the brokers \
      belong to another cluster. Run the statements of `outbox-relay migrate --print-roles` again";
 
-/// The only party of the outage.
+const TEMPLATE_AGAIN_WITHIN: Duration = Duration::from_secs(1);
+/// A missing privilege lasts until an operator grants it, and each attempt adds an error to the log of the server.
+const TEMPLATE_AGAIN_WITHIN_MAX: Duration = Duration::from_secs(60);
+const TEMPLATE_ADVICE: &str = "Applications cannot compare theirs until it is recorded";
+
+/// The only party of the outages.
 const RELAY: usize = 0;
 
-/// The clusters of this relay. Clones share their state.
+/// What one relay records. Clones share their state.
 #[derive(Clone)]
-pub(crate) struct Clusters(Rc<Shared>);
+pub(crate) struct Recorded(Rc<Shared>);
 
 struct Shared {
     database: Database,
     table: TableName,
     stats: Arc<Stats>,
+    template: String,
+    has_template: Cell<bool>,
+    template_outage: Outage,
     unrecorded: Outage,
     /// The server does not show its system identifier. Each attempt would add an error to its log.
     is_hidden: Cell<bool>,
@@ -46,13 +60,17 @@ struct Shared {
     stops: Notify,
 }
 
-impl Clusters {
-    pub(crate) fn new(config: &Config, database: &Database, stats: &Arc<Stats>) -> Clusters {
+impl Recorded {
+    pub(crate) fn new(config: &Config, database: &Database, stats: &Arc<Stats>) -> Recorded {
+        let template_outage = Outage::new("topic template", "topic_template_unrecorded");
         let unrecorded = Outage::new("the clusters of the outbox", "clusters_unrecorded");
-        Clusters(Rc::new(Shared {
+        Recorded(Rc::new(Shared {
             database: database.clone(),
             table: config.outbox.table.clone(),
             stats: Arc::clone(stats),
+            template: config.outbox.topic.to_string(),
+            has_template: Cell::new(false),
+            template_outage: template_outage.described("not recorded", "recorded"),
             unrecorded: unrecorded.described("not recorded", "recorded"),
             is_hidden: Cell::new(false),
             kafka: RefCell::default(),
@@ -61,13 +79,42 @@ impl Clusters {
         }))
     }
 
+    /// Tries once to record the topic template. The first failure is logged as a warning.
+    pub(crate) async fn attempt(&self) {
+        let Shared { database, table, template, template_outage, .. } = &*self.0;
+        match setting::record(database, table, template).await {
+            Ok(former) => {
+                self.0.has_template.set(true);
+                template_outage.worked(RELAY);
+                if let Some(former) = former {
+                    tracing::warn!(
+                        code = "topic_template_changed",
+                        "[outbox] topic is {template}, but the last relay that started on this table used {former}"
+                    );
+                }
+            }
+            Err(fault) => template_outage.failed(RELAY, &fault, TEMPLATE_ADVICE),
+        }
+    }
+
+    /// Tries again until an attempt succeeds. Never returns.
+    pub(crate) async fn keep_trying(&self) -> Infallible {
+        let mut backoff =
+            Backoff::new(TEMPLATE_AGAIN_WITHIN, TEMPLATE_AGAIN_WITHIN_MAX, fastrand::Rng::new());
+        while !self.0.has_template.get() {
+            sleep(backoff.next_wait()).await;
+            self.attempt().await;
+        }
+        std::future::pending().await
+    }
+
     /// From now on, each producer compares its cluster before it is used. Returns false if Kafka must be probed first, because
     /// it has not answered or could not be compared.
     pub(crate) async fn begin(&self, kafka: &KafkaCluster, answers: bool) -> Result<bool, Failed> {
-        let clusters = self.clone();
+        let recorded = self.clone();
         kafka.comparison().set(Rc::new(move |id| {
-            let clusters = clusters.clone();
-            async move { clusters.compare(Some(id)).await }.boxed_local()
+            let recorded = recorded.clone();
+            async move { recorded.compare(Some(id)).await }.boxed_local()
         }));
         let compared = match kafka.comparison().answered().filter(|_| answers) {
             Some(id) => kafka.comparison().check(id).await,
