@@ -7,7 +7,7 @@ use super::{ConfigFile, block_on};
 use crate::config::Config;
 use clap::Args;
 use postgres::access::grants::REAP_PRIVILEGES;
-use postgres::access::module_grants::reap_privileges;
+use postgres::access::grants::reap_privileges;
 use postgres::cycle::reap::PostgresReaper;
 use postgres::cycle::reap::modules::{ModulesReaper, Unfinished};
 use relay::failure::Fault;

@@ -5,16 +5,32 @@
 #![warn(unreachable_pub)]
 #![allow(rustdoc::private_intra_doc_links)] // the documentation is for people who work on the code
 
-pub mod access;
 pub mod column_names;
 mod columns;
 pub mod connection;
 pub mod cycle;
-pub mod diagnose;
-pub mod operate;
 pub mod options;
 pub mod payload;
 pub mod schema;
 mod sql;
 pub mod table;
 pub mod table_name;
+
+/// The privileges that the relay and each command need, and the roles as SQL.
+pub mod access {
+    pub mod grants;
+    pub mod roles;
+}
+
+/// The queries of `status` and `doctor`.
+pub mod diagnose {
+    pub mod doctor;
+    pub mod status;
+}
+
+/// Operator actions on rejected events, pauses and sent events, and their history.
+pub mod operate {
+    pub mod pauses;
+    pub mod rejected;
+    pub mod sent;
+}

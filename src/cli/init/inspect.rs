@@ -9,7 +9,7 @@ use crate::cli::one_shot;
 use crate::config::{self, Config, Draft, DraftPassword, Secret, environment};
 use deadpool_postgres::Object;
 use kafka::operate::new_topic::{Mode, Topics};
-use postgres::access::new_roles::{self, Creator, NewRoles};
+use postgres::access::roles::{self, Creator, NewRoles};
 use postgres::connection::server_error::ServerError;
 use postgres::connection::session::check_settings;
 use postgres::connection::transaction::open;
@@ -51,7 +51,7 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
     check_server(transaction.client()).await?;
     let migrations = migrate::read_status(&transaction, table).await.map_err(|error| failed(&error))?;
     let creator = Creator::read(&transaction).await.map_err(server)?;
-    let existing_roles = new_roles::existing(&transaction, role).await.map_err(server)?;
+    let existing_roles = roles::existing(&transaction, role).await.map_err(server)?;
     transaction.rollback().await.map_err(|error| server(error.into()))?;
     let role_exists = existing_roles.iter().any(|name| name == role.relay());
     let password = decide(wanted, config, password, role_exists)?;
