@@ -9,9 +9,9 @@
 pub mod admin;
 pub mod cli;
 pub mod config;
+pub mod doctor;
 pub(crate) mod status;
 pub mod supervisor;
 pub(crate) mod verify;
 
-pub use ::settings::doctor;
 pub use {::kafka, ::postgres, ::relay};

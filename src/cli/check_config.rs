@@ -10,10 +10,12 @@ use crate::supervisor::{self, StartError};
 use clap::Args;
 use kafka::cluster::KafkaCluster;
 use postgres::connection::tls;
+use postgres::diagnose::doctor::events::{
+    EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVENT_TOPIC_NOT_ALLOWED,
+};
 use relay::failure::Failure;
 use relay::publisher::Publisher;
 use relay::reason::{fix, remedy};
-use settings::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVENT_TOPIC_NOT_ALLOWED};
 use settings::doctor::{Finding, Severity};
 
 /// Validate the configuration.

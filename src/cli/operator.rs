@@ -3,8 +3,8 @@
 use crate::cli::exit::Failed;
 use crate::cli::one_shot;
 use crate::cli::terminal::output::counted;
-use postgres::operate::acts::BatchResult;
-use postgres::operate::selection::Batch;
+use postgres::operate::rejected::Batch;
+use postgres::operate::rejected::BatchResult;
 use relay::failure::Fault;
 
 /// Events per transaction. A rejected event may be large.

@@ -1,13 +1,11 @@
 //! `outbox-relay reap`: deletes old rows on request.
 
 use super::exit::Failed;
-use super::one_shot;
 use super::terminal::output;
-use super::{ConfigFile, block_on};
+use super::{ConfigFile, block_on, one_shot};
 use crate::config::Config;
 use clap::Args;
-use postgres::access::grants::REAP_PRIVILEGES;
-use postgres::access::module_grants::reap_privileges;
+use postgres::access::grants::{REAP_PRIVILEGES, reap_privileges};
 use postgres::cycle::modules::{ModulesReaper, Unfinished};
 use postgres::cycle::reap::PostgresReaper;
 use relay::failure::Fault;

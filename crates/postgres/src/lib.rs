@@ -5,14 +5,17 @@
 #![warn(unreachable_pub)]
 #![allow(rustdoc::private_intra_doc_links)] // the documentation is for people who work on the code
 
-pub mod access;
 pub mod columns;
-pub mod diagnose;
-pub mod operate;
 pub mod options;
 pub mod payload;
 mod sql;
 pub mod table;
+
+/// The privileges that the relay and each command need, and the roles as SQL.
+pub mod access {
+    pub mod grants;
+    pub mod roles;
+}
 
 /// Connections, transactions, and errors of the server.
 pub mod connection {
@@ -38,6 +41,19 @@ pub mod cycle {
     pub mod scout;
     pub(crate) mod settle;
     pub mod statements;
+}
+
+/// The queries of `status` and `doctor`.
+pub mod diagnose {
+    pub mod doctor;
+    pub mod status;
+}
+
+/// Operator actions on rejected events, pauses and sent events, and their history.
+pub mod operate {
+    pub mod pauses;
+    pub mod rejected;
+    pub mod sent;
 }
 
 /// Migrations, the adoption of existing tables, the checks before the relay starts, and the settings that it records.

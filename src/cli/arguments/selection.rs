@@ -3,7 +3,7 @@
 use crate::cli::exit::Failed;
 use crate::cli::terminal::ask;
 use clap::Args;
-use postgres::operate::selection::Selection;
+use postgres::operate::rejected::Selection;
 use std::time::Duration;
 use uuid::Uuid;
 

@@ -10,9 +10,9 @@ use crate::cli::terminal::output::counted;
 use crate::cli::{ConfigFile, block_on};
 use clap::Args;
 use postgres::access::grants::Privilege;
-use postgres::operate::acts::BatchResult;
-use postgres::operate::blocked_keys::PostgresBlockedKeys;
-use postgres::operate::selection::{Batch, Selection};
+use postgres::operate::rejected::BatchResult;
+use postgres::operate::rejected::PostgresBlockedKeys;
+use postgres::operate::rejected::{Batch, Selection};
 use relay::failure::Fault;
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use crate::cli::terminal::output::{self, time};
 use crate::cli::{ConfigFile, block_on};
 use clap::Args;
 use postgres::access::grants::BLOCK_PRIVILEGES;
-use postgres::operate::blocked_keys::BlockedKey;
+use postgres::operate::rejected::BlockedKey;
 use relay::reason::blocked_key_remedy;
 use serde::Serialize;
 

@@ -11,7 +11,7 @@ use super::terminal::output::{in_line, time};
 use crate::config::Config;
 use clap::{Args, Subcommand};
 use postgres::access::grants::Privilege;
-use postgres::operate::blocked_keys::{BlockedKey, PostgresBlockedKeys};
+use postgres::operate::rejected::{BlockedKey, PostgresBlockedKeys};
 
 /// List and resolve blocked keys.
 #[derive(Debug, Args)]

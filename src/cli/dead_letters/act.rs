@@ -10,9 +10,9 @@ use crate::cli::terminal::output;
 use crate::cli::terminal::output::counted;
 use crate::config::Config;
 use postgres::access::grants::Privilege;
-use postgres::operate::acts::BatchResult;
-use postgres::operate::dead_letters::{Filter, PostgresDeadLetters};
-use postgres::operate::selection::Batch;
+use postgres::operate::rejected::Batch;
+use postgres::operate::rejected::BatchResult;
+use postgres::operate::rejected::{Filter, PostgresDeadLetters};
 use relay::failure::Fault;
 use serde::Serialize;
 

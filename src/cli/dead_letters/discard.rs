@@ -6,7 +6,7 @@ use crate::cli::arguments::selection::{ChangeOptions, Filters};
 use crate::cli::exit::Failed;
 use clap::Args;
 use postgres::access::grants::DISCARD_PRIVILEGES;
-use postgres::operate::dead_letters::{Filter, PostgresDeadLetters};
+use postgres::operate::rejected::{Filter, PostgresDeadLetters};
 
 const DISCARD: Action =
     Action { name: "discard", verb: "Discard", participle: "discarded", privileges: DISCARD_PRIVILEGES };

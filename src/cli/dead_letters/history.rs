@@ -7,7 +7,7 @@ use crate::cli::terminal::output::{self, in_line, time};
 use crate::cli::{ConfigFile, block_on};
 use clap::Args;
 use postgres::access::grants::HISTORY_PRIVILEGES;
-use postgres::operate::acts::{Act, PostgresActs};
+use postgres::operate::rejected::{Act, PostgresActs};
 use serde::Serialize;
 use uuid::Uuid;
 

@@ -7,7 +7,7 @@ use crate::cli::terminal::output::{self, time};
 use crate::cli::{ConfigFile, block_on};
 use clap::Args;
 use postgres::access::grants::LETTER_PRIVILEGES;
-use postgres::operate::dead_letters::{DeadLetter, Filter};
+use postgres::operate::rejected::{DeadLetter, Filter};
 use serde::Serialize;
 
 /// List dead letters, newest first, without payloads.

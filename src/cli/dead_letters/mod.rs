@@ -13,7 +13,7 @@ use super::terminal::output::{counted, in_line, time};
 use crate::config::Config;
 use clap::{Args, Subcommand};
 use postgres::access::grants::Privilege;
-use postgres::operate::dead_letters::{DeadLetter, PostgresDeadLetters};
+use postgres::operate::rejected::{DeadLetter, PostgresDeadLetters};
 
 /// List, requeue or discard rejected events.
 #[derive(Debug, Args)]

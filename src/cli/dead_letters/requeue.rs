@@ -9,8 +9,8 @@ use crate::config::Config;
 use clap::Args;
 use kafka::cluster::record_bytes_max;
 use postgres::access::grants::REQUEUE_PRIVILEGES;
-use postgres::operate::dead_letters::{Filter, PostgresDeadLetters, RejectedAgain};
-use postgres::operate::header_changes::HeaderChanges;
+use postgres::operate::rejected::HeaderChanges;
+use postgres::operate::rejected::{Filter, PostgresDeadLetters, RejectedAgain};
 
 const REQUEUE: Action =
     Action { name: "requeue", verb: "Requeue", participle: "requeued", privileges: REQUEUE_PRIVILEGES };

@@ -9,7 +9,7 @@ use crate::cli::terminal::output::{self, counted, in_line, time};
 use crate::cli::{ConfigFile, block_on};
 use clap::Args;
 use postgres::access::grants::LETTER_PRIVILEGES;
-use postgres::operate::dead_letters::WholeDeadLetter;
+use postgres::operate::rejected::WholeDeadLetter;
 use serde::Serialize;
 use serde_json::Value;
 use std::io::IsTerminal;

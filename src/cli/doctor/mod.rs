@@ -8,6 +8,7 @@ use super::status;
 use super::terminal::output;
 use super::{ConfigFile, block_on};
 use crate::config::Config;
+use crate::doctor::{OTHER_CLUSTER, RELAY_NOTE, SYSTEM_HIDDEN};
 use clap::Args;
 use kafka::cluster::KafkaCluster;
 use postgres::connection::exec::ShortTransaction;
@@ -15,7 +16,6 @@ use postgres::connection::pool::Database;
 use postgres::schema::identity::{self, Identity};
 use relay::failure::Failure;
 use report::Report;
-use settings::doctor::codes::{OTHER_CLUSTER, RELAY_NOTE, SYSTEM_HIDDEN};
 use settings::doctor::{Finding, TopicInUse};
 
 /// Diagnose the database, topics and events.

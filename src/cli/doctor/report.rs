@@ -4,7 +4,6 @@ use crate::cli::exit::Failed;
 use crate::cli::terminal::output::{commands, counted, in_line};
 use crate::config::Config;
 use serde::Serialize;
-use settings::doctor::codes::CODES;
 use settings::doctor::{self, Severity};
 use std::fmt;
 
@@ -75,7 +74,12 @@ impl fmt::Display for Report {
             writeln!(f, "         fix:   {}", shown(&finding.remedy))?;
         }
         if self.findings.is_empty() {
-            return writeln!(f, "{}: no problems found ({} checks)", self.table, CODES.len());
+            return writeln!(
+                f,
+                "{}: no problems found ({} checks)",
+                self.table,
+                crate::doctor::all().count()
+            );
         }
         writeln!(
             f,

@@ -3,7 +3,7 @@
 use super::Wanted;
 use crate::config::{Config, DEFAULT_FILE};
 use pg_outbox::topic::TopicTemplate;
-use postgres::access::new_roles::example_insert;
+use postgres::access::roles::example_insert;
 use settings::text::shell;
 use std::path::Path;
 

@@ -4,7 +4,7 @@ use super::Wanted;
 use super::files::{self, CONFIG_MODE, ConfigFileState, SECRET_MODE};
 use crate::cli::terminal::output::counted;
 use crate::config::Secret;
-use postgres::access::new_roles::NewRoles;
+use postgres::access::roles::NewRoles;
 use postgres::schema::migrate::{self, MigrationState, State};
 use std::fmt;
 use std::path::PathBuf;

@@ -4,7 +4,7 @@ use super::{BATCH_ROWS, Counts, Plan};
 use crate::cli::exit::Failed;
 use crate::cli::one_shot;
 use crate::cli::terminal::progress::Progress;
-use postgres::operate::replay::ReplayBatch;
+use postgres::operate::sent::ReplayBatch;
 
 impl Plan<'_> {
     /// Counts what would be replayed.

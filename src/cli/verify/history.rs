@@ -10,10 +10,10 @@ use crate::verify::entry::{ENTRY_BYTES, Entry, Expected, Known, Row};
 use crate::verify::sorter::Sorter;
 use kafka::operate::reader;
 use kafka::operate::reader::ReadError;
-use postgres::operate::outbox_rows::{
+use postgres::operate::sent::SentSelection;
+use postgres::operate::sent::{
     Bounds, HistoryRange, HistoryRow, OtherId, OtherIds, PostgresHistory, Recorded,
 };
-use postgres::operate::sent::SentSelection;
 use relay::event::Event;
 use relay::partition;
 use relay::topic::{self, TopicRules};

@@ -18,7 +18,7 @@ use history::Collector;
 use kafka::cluster::KafkaCluster;
 use kafka::operate::reader::{ReadError, TopicReader};
 use postgres::access::grants::VERIFY_PRIVILEGES;
-use postgres::operate::outbox_rows::PostgresHistory;
+use postgres::operate::sent::PostgresHistory;
 use relay::reason::{fix, remedy};
 use report::Report;
 use std::path::PathBuf;

@@ -7,13 +7,41 @@ use crate::options::{Kafka, Property};
 use relay::failure::{Failure, FailureKind};
 use relay::publisher::Publisher;
 use relay::reason::{CLUSTER_AUTHORIZATION, UNKNOWN_TOPIC, remedy};
-use settings::doctor::codes::{
-    ADVERTISED, CHECK_SKIPPED, KAFKA_TLS_OFF, KAFKA_UNREACHABLE, MIN_INSYNC_TOO_HIGH, MIN_INSYNC_TOO_LOW,
-    PARTITION_UNAVAILABLE, PAYLOAD_ABOVE_TOPIC, REPLICATION_FACTOR, TOPIC_ABOVE_RELAY, TOPIC_HIDDEN,
-    TOPIC_MISSING, TOPIC_UNUSABLE, UNCLEAN_ELECTION,
-};
-use settings::doctor::{Finding, Severity, TopicInUse};
+use settings::codes;
+use settings::doctor::{CHECK_SKIPPED, Finding, Severity, TopicInUse};
 use std::net::IpAddr;
+
+codes! {
+    KAFKA_TLS_OFF = Warning, "kafka-tls-off",
+        "events are sent to Kafka unencrypted";
+    KAFKA_UNREACHABLE = Error, "kafka-unreachable",
+        "this host cannot publish events now; topics were not checked";
+    ADVERTISED = Error, "advertised-address",
+        "this host cannot resolve or reach an address that a broker advertises, so events for its partitions wait";
+    TOPIC_MISSING = Error, "topic-missing",
+        "events for this topic wait until it exists";
+    TOPIC_UNUSABLE = Error, "topic-unusable",
+        "events for this topic wait until the error is resolved";
+    TOPIC_HIDDEN = Note, "topic-settings-hidden",
+        "the relay's Kafka user may not read the topic's settings, so they were not checked; the relay assumes Kafka's default \
+         for the maximum record size";
+    PARTITION_UNAVAILABLE = Error, "partition-unavailable",
+        "a partition currently accepts no events: it has no leader or too few in-sync replicas";
+    REPLICATION_FACTOR = Warning, "replication-factor",
+        "there is one copy of each record: if its broker loses its disk, sent events are lost";
+    MIN_INSYNC_TOO_HIGH = Error, "min-insync-too-high",
+        "every replica must acknowledge a record, so the topic accepts nothing while one broker is down, even for a restart";
+    MIN_INSYNC_TOO_LOW = Warning, "min-insync-too-low",
+        "a record counts as stored when one broker has it: if that broker is lost before the others have copied it, the event \
+         is lost";
+    UNCLEAN_ELECTION = Warning, "unclean-leader-election",
+        "a replica that lacks records can become the leader, and records that were acknowledged are then lost";
+    PAYLOAD_ABOVE_TOPIC = Warning, "payload-above-topic-limit",
+        "a waiting event is larger than the topic's maximum record size; unless compression makes it smaller, Kafka rejects it";
+    TOPIC_ABOVE_RELAY = Warning, "topic-limit-above-relay",
+        "the topic accepts larger records than the relay sends; the relay rejects an event between the two limits, although \
+         Kafka would accept it";
+}
 
 /// In the commands of remedies.
 const BROKER: &str = "--bootstrap-server BROKER";
@@ -200,4 +228,61 @@ fn is_loopback(broker: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn words(
+        replicas: usize,
+        in_sync: usize,
+        settings: Result<(usize, i64), Unknown>,
+        largest_bytes: i64,
+    ) -> Vec<&'static str> {
+        let topic =
+            TopicInUse { topic: "events.order".to_owned(), has_events: true, waiting: 1, largest_bytes };
+        let settings = settings.map(|(min_insync, request_bytes_max)| TopicSettings {
+            min_insync,
+            request_bytes_max,
+            unclean_election: false,
+        });
+        let described = Described { replicas, in_sync, settings };
+        judge(&topic, &described, 1_000_000).iter().map(|finding| finding.code.word).collect()
+    }
+
+    #[test]
+    fn a_topic_should_survive_the_loss_of_one_broker() {
+        assert_eq!(words(3, 3, Ok((2, 1_000)), 10), [""; 0]);
+        assert_eq!(words(1, 1, Ok((1, 1_000)), 10), ["replication-factor"]);
+        assert_eq!(words(3, 3, Ok((1, 1_000)), 10), ["min-insync-too-low"]);
+        assert_eq!(words(2, 2, Ok((1, 1_000)), 10), ["min-insync-too-low"]);
+        assert_eq!(words(3, 3, Ok((3, 1_000)), 10), ["min-insync-too-high"]);
+        assert_eq!(words(2, 2, Ok((2, 1_000)), 10), ["min-insync-too-high"]);
+        assert_eq!(
+            words(1, 1, Ok((2, 1_000)), 10),
+            ["replication-factor", "partition-unavailable", "min-insync-too-high"]
+        );
+        assert_eq!(words(3, 1, Ok((2, 1_000)), 10), ["partition-unavailable"]);
+        assert_eq!(words(3, 0, Ok((2, 1_000)), 10), ["partition-unavailable"]);
+        assert_eq!(words(3, 3, Ok((2, 1_000)), 1_001), ["payload-above-topic-limit"]);
+        assert_eq!(words(3, 3, Ok((2, 1_048_588)), 10), [""; 0], "both defaults");
+        assert_eq!(words(3, 3, Ok((2, 5_242_880)), 10), ["topic-limit-above-relay"]);
+        assert_eq!(words(3, 3, Err(Unknown::Hidden), 10), ["topic-settings-hidden"]);
+        assert_eq!(words(3, 0, Err(Unknown::Hidden), 10), ["topic-settings-hidden", "partition-unavailable"]);
+        assert_eq!(words(3, 3, Err(Unknown::Unsupported), 10), [""; 0]);
+        assert_eq!(
+            words(1, 0, Err(Unknown::Unsupported), 10),
+            ["replication-factor", "partition-unavailable"]
+        );
+    }
+
+    #[test]
+    fn brokers_on_this_machine_are_distinguished_from_others() {
+        for local in
+            ["localhost:9092", "127.0.0.1:9092", "[::1]:9092", "PLAINTEXT://localhost:9092", "localhost"]
+        {
+            assert!(is_loopback(local), "{local}");
+        }
+        for other in ["kafka-1:9092", "10.0.0.1:9092", "[2001:db8::1]:9092", "0.0.0.0:9092"] {
+            assert!(!is_loopback(other), "{other}");
+        }
+    }
+}

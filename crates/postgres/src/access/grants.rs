@@ -1,8 +1,9 @@
-//! The privileges of the relay, the operators and the writers.
+//! The privileges of the relay, the operators and the writers, and those on the optional modules.
 //!
 //! The printed GRANT statements and the checks at start use the same lists, so they cannot differ.
 
 use crate::columns::Column;
+use crate::schema::migrate::Module;
 use crate::table::{TableName, quote_identifier};
 
 /// A privilege on a relation of the outbox.
@@ -233,6 +234,94 @@ const WRITER_PRIVILEGES: &[Privilege] = &[
     privilege("EXECUTE", "{template}"),
 ];
 
+/// The privileges on one module. No role can write its tables.
+pub(super) struct ModulePrivileges {
+    pub(super) table: &'static str,
+    /// The services that use several logins.
+    pub(super) services: &'static str,
+    /// For the reaper and `reap`. They read no id, request or response.
+    pub(super) reap: &'static [Privilege],
+    /// For operators: no request, no response and no data of a phase.
+    pub(super) operator: &'static [Privilege],
+    /// For applications.
+    pub(super) call: &'static [Privilege],
+}
+
+const INBOX: ModulePrivileges = ModulePrivileges {
+    table: "{processed_message}",
+    services: "{inbox_service}",
+    reap: &[
+        on_columns("SELECT", "{processed_message}", &["processed_at"]),
+        privilege("EXECUTE", "{inbox_reap}"),
+    ],
+    operator: &[privilege("SELECT", "{processed_message}"), privilege("SELECT", "{inbox_service}")],
+    call: &[privilege("EXECUTE", "{inbox_receive}"), privilege("EXECUTE", "{inbox_receive_many}")],
+};
+
+const IDEMPOTENCY: ModulePrivileges = ModulePrivileges {
+    table: "{idempotency_key}",
+    services: "{idempotency_service}",
+    reap: &[
+        on_columns(
+            "SELECT",
+            "{idempotency_key}",
+            &["created_at", "finished_at", "recovery_point", "locked_until"],
+        ),
+        privilege("EXECUTE", "{idempotency_reap}"),
+        privilege("EXECUTE", "{idempotency_unfinished}"),
+    ],
+    operator: &[
+        on_columns(
+            "SELECT",
+            "{idempotency_key}",
+            &[
+                "scope",
+                "key",
+                "owner",
+                "created_at",
+                "locked_at",
+                "locked_until",
+                "attempts",
+                "retry_at",
+                "recovery_point",
+                "finished_at",
+                "status",
+            ],
+        ),
+        privilege("SELECT", "{idempotency_service}"),
+    ],
+    call: &[
+        privilege("EXECUTE", "{idempotency_fingerprint}"),
+        privilege("EXECUTE", "{idempotency_begin}"),
+        privilege("EXECUTE", "{idempotency_finish}"),
+        privilege("EXECUTE", "{idempotency_reach}"),
+        privilege("EXECUTE", "{idempotency_extend}"),
+        privilege("EXECUTE", "{idempotency_release}"),
+        privilege("EXECUTE", "{idempotency_abandoned}"),
+    ],
+};
+
+const ONCE: ModulePrivileges = ModulePrivileges {
+    table: "{once_key}",
+    services: "{once_service}",
+    reap: &[on_columns("SELECT", "{once_key}", &["expires_at"]), privilege("EXECUTE", "{once_reap}")],
+    operator: &[privilege("SELECT", "{once_key}"), privilege("SELECT", "{once_service}")],
+    call: &[privilege("EXECUTE", "{once_claim}")],
+};
+
+pub(super) fn privileges_of(module: Module) -> ModulePrivileges {
+    match module {
+        Module::Inbox => INBOX,
+        Module::Idempotency => IDEMPOTENCY,
+        Module::Once => ONCE,
+    }
+}
+
+/// For `reap`, on all modules.
+pub fn reap_privileges() -> Vec<Privilege> {
+    Module::ALL.into_iter().flat_map(|module| privileges_of(module).reap).copied().collect()
+}
+
 impl Privilege {
     /// The GRANT statement for `role`, a name without quotes.
     pub(crate) fn grant(&self, table: &TableName, role: &str) -> String {
@@ -389,5 +478,29 @@ mod tests {
             writer_grants(&table, "shop")
                 .contains("GRANT EXECUTE ON FUNCTION \"app\".\"outbox_enqueue\" TO \"shop\";\n")
         );
+    }
+
+    #[test]
+    fn privileges_name_known_relations_and_functions() {
+        for module in Module::ALL {
+            let privileges = privileges_of(module);
+            let granted = [privileges.reap, privileges.operator, privileges.call].concat();
+            let named = granted.into_iter().map(|privilege| privilege.on);
+            for name in named.chain([privileges.table, privileges.services]) {
+                assert_eq!(unknown_placeholders(name), [""; 0], "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn reaper_and_operators_read_no_request_and_no_response() {
+        for privilege in [IDEMPOTENCY.reap, IDEMPOTENCY.operator].concat() {
+            let of_keys = privilege.on == IDEMPOTENCY.table;
+            let whole = of_keys && privilege.columns.is_empty() && privilege.kind == "SELECT";
+            assert!(!whole, "{privilege:?}");
+            for secret in ["request", "body", "headers", "phases", "fingerprint", "token"] {
+                assert!(!privilege.columns.contains(&secret), "{privilege:?}");
+            }
+        }
     }
 }

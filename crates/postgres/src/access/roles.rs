@@ -1,13 +1,19 @@
-//! The roles of an outbox, as SQL that creates them and grants their privileges.
+//! The roles of an outbox, as SQL that creates them and grants their privileges: printed for an administrator, or run by `init`.
 
+use crate::access::grants::{
+    grants, monitor_grants, operator_grants, privileges_of, relay_grants, writer_grants,
+};
+use crate::connection::errors::ServerError;
+use crate::connection::exec::{FIXED_SEARCH_PATH, open};
+use crate::schema::migrate::Module;
+use crate::sql::sql;
+use crate::table::{TableName, fill, quote_identifier, quote_literal};
+use postgres_protocol::password::scram_sha_256;
+use settings::secret::Secret;
 use std::fmt;
 use std::str::FromStr;
-
-use crate::access::grants::{monitor_grants, operator_grants, relay_grants, writer_grants};
-use crate::access::module_grants::module_grants;
-use crate::connection::exec::FIXED_SEARCH_PATH;
-use crate::schema::series::Module;
-use crate::table::{TableName, fill, quote_identifier, quote_literal};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, GenericClient};
 
 /// PostgreSQL truncates longer names silently, so two names could become the same role.
 const IDENTIFIER_BYTES_MAX: usize = 63;
@@ -93,125 +99,6 @@ impl RelayRole {
     }
 }
 
-const HEADER: &str = "\
--- The roles of the outbox {outbox}, each with exactly the privileges that it needs.
---
--- Apply it after the migrations and after each upgrade, in one transaction, as a superuser or as an owner of the tables
--- who may create roles:  psql -v ON_ERROR_STOP=1 --single-transaction -f this-file.sql
--- You can apply it repeatedly. It revokes all other privileges of these roles on these tables.
---
---   {relay}: `outbox-relay run` connects as this role, which may log in. Set a password with \\password, or
---       configure another method in pg_hba.conf.
---   {operator}: a group for operators, who use status, dead-letters, blocked-keys, replay, verify and
---       reap.
---   {monitor}: a group for monitoring, with read access for status.
---   {writer}: a group for applications, which insert events.
---   {inbox}, {idempotency}, {once}: groups for applications that use an optional module. They exist if it is
---       installed.
---
--- People and applications keep their own roles and become members:  GRANT {writer} TO shop;
---
--- None of these roles can read other tables, unless PUBLIC can. Before PostgreSQL 15, every role may create tables and
--- functions in the schema public, and thereby run code as another role that uses them by chance. To revoke this:  REVOKE CREATE ON SCHEMA public FROM PUBLIC;
-";
-
-const CREATE: &str = "
-DO $$ BEGIN
-    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = {name_literal}) THEN
-        CREATE ROLE {name} {login};
-    END IF;
-END $$;
-";
-
-/// REVOKE on a table also revokes privileges on its columns. In one transaction, no session sees the gap.
-const REVOKE: &str = "
--- Revoke all earlier privileges.
-REVOKE ALL ON SCHEMA {schema} FROM {roles};
-REVOKE ALL ON {outbox}, {lane}, {dead_letter}, {hold}, {blocked_key}, {pause}, {act}, {hold_version}, {setting},
-    {reaper}, {migration} FROM {roles};
-REVOKE ALL ON FUNCTION {enqueue}, {template}, {record_act} FROM {roles};
-
--- By default, every role may connect. Grant it explicitly in case that was revoked.
-DO $$ BEGIN
-    EXECUTE pg_catalog.format('GRANT CONNECT ON DATABASE %I TO %I, %I, %I', pg_catalog.current_database(),
-                              {relay_literal}, {operator_literal}, {monitor_literal});
-END $$;
-";
-
-const RELAY: &str = "
--- The relay reads events, sets sent_at, deletes sent events, and writes dead letters, holds and blocked keys. When it starts,
--- it records its topic template.
-";
-
-const OPERATOR: &str = "
--- Operators can read everything and change dead letters, blocked keys, held topics and old rows. They cannot change events,
--- and cannot write the history: triggers record what they do.
-";
-
-const MONITOR: &str = "
--- Monitoring cannot read payloads or headers.
-";
-
-const WRITER: &str = "
--- Applications can insert events and read their IDs, for INSERT ... RETURNING. They cannot read anything else of an event, or
--- set id, created_at or sent_at. They can read the relay's topic template.
-";
-
-const MODULES: &str = "
--- The installed optional modules. Apply this again after `migrate --with`. Applications call their functions, and use only the
--- rows of their own service. The relay and operators can delete old rows, but not read requests or responses.
-";
-
-/// Only with `--with-stats`. Without it, a role can see only its own sessions. Only superusers and roles with ADMIN OPTION can
-/// grant it.
-const READ_STATS: &str = "
--- Members of pg_read_all_stats can see which relays are connected and what holds vacuum back, but also the statements of
--- all sessions of the server. Without it, `status` shows less.
-DO $$ BEGIN
-    GRANT pg_read_all_stats TO {operator}, {monitor};
-EXCEPTION WHEN insufficient_privilege THEN
-    RAISE NOTICE 'a superuser has to run: GRANT pg_read_all_stats TO %, %;',
-        pg_catalog.quote_ident({operator_literal}), pg_catalog.quote_ident({monitor_literal});
-END $$;
-";
-
-/// The relay and operators can read all columns.
-const TOPIC_COLUMN: &str = "
--- The optional column topic, if it exists.
-DO $$ BEGIN
-    GRANT INSERT ({topic_column}) ON {outbox} TO {operator}, {writer};
-    GRANT SELECT ({topic_column}) ON {outbox} TO {monitor};
-EXCEPTION WHEN undefined_column THEN
-    NULL;
-END $$;
-";
-
-/// An adopted table can have a sequence that writers use themselves.
-const SEQUENCE: &str = "
--- The sequence of the IDs. The checks compare it with the highest ID. Only an identity column needs no privilege to insert.
-DO $$
-DECLARE
-    ids text;
-    is_identity boolean;
-BEGIN
-    SELECT pg_catalog.pg_get_serial_sequence({outbox_literal}, a.attname), a.attidentity <> '' INTO ids, is_identity
-    FROM pg_catalog.pg_attribute AS a
-    WHERE a.attrelid = {outbox_literal}::regclass AND a.attname = {id_literal};
-    IF ids IS NOT NULL THEN
-        EXECUTE pg_catalog.format('GRANT SELECT ON SEQUENCE %s TO %I, %I, %I', ids, {relay_literal}, {operator_literal},
-                                  {monitor_literal});
-        IF NOT is_identity THEN
-            EXECUTE pg_catalog.format('GRANT USAGE ON SEQUENCE %s TO %I, %I', ids, {operator_literal}, {writer_literal});
-        END IF;
-    END IF;
-END $$;
-";
-
-const NO_STATS: &str = "
--- Which relays are connected, and what holds vacuum back, is visible only to members of pg_read_all_stats, who also see the
--- statements of all sessions of the server. Print the script with --with-stats to grant it to operators and monitoring.
-";
-
 /// Whether operators and monitoring see the sessions of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sessions {
@@ -222,58 +109,179 @@ pub enum Sessions {
     All,
 }
 
+/// In place of the statement that lets operators and monitoring see the sessions of the server.
+const NO_SESSIONS: &str = "\
+-- Which relays are connected, and what holds vacuum back, is visible only to members of pg_read_all_stats, who also see the
+-- statements of all sessions of the server. Print the script with --with-stats to grant it to operators and monitoring.";
+
 /// The whole script for psql, without BEGIN and COMMIT.
 pub fn print(table: &TableName, role: &RelayRole, sessions: Sessions) -> String {
     FIXED_SEARCH_PATH.to_owned() + &statements(table, role, sessions)
 }
 
-/// The statements, for a transaction with a fixed search path.
+/// The statements, for a transaction with a fixed search path. REVOKE on a table also revokes privileges on its columns. In
+/// one transaction, no session sees the gap.
 pub(crate) fn statements(table: &TableName, role: &RelayRole, sessions: Sessions) -> String {
     let (operator, monitor, writer) = (role.operator(), role.monitor(), role.writer());
-    let modules = Module::ALL.map(|module| (module.name(), role.module(module)));
-    let names = [
-        ("relay", role.relay()),
-        ("operator", operator.as_str()),
-        ("monitor", monitor.as_str()),
-        ("writer", writer.as_str()),
+    let modules = Module::ALL.map(|module| module_grants(table, role, module).trim_end().to_owned());
+    let mut values = vec![
+        ("relay_grants", relay_grants(table, role.relay())),
+        ("operator_grants", operator_grants(table, &operator)),
+        ("monitor_grants", monitor_grants(table, &monitor)),
+        ("writer_grants", writer_grants(table, &writer)),
+        ("module_grants", modules.join("\n\n")),
+        ("relay", quote_identifier(role.relay())),
+        ("relay_literal", quote_literal(role.relay())),
+        ("operator", quote_identifier(&operator)),
+        ("operator_literal", quote_literal(&operator)),
+        ("monitor", quote_identifier(&monitor)),
+        ("monitor_literal", quote_literal(&monitor)),
+        ("writer", quote_identifier(&writer)),
+        ("writer_literal", quote_literal(&writer)),
     ];
-    let group_of = |placeholder: &str| {
-        let (_, group) = modules.iter().find(|(module, _)| *module == placeholder)?;
-        Some(quote_identifier(group))
+    values.extend(Module::ALL.map(|module| (module.name(), quote_identifier(&role.module(module)))));
+    let sessions = match sessions {
+        Sessions::Own => NO_SESSIONS.to_owned(),
+        // Without it, a role sees only its own sessions. Only superusers and roles with ADMIN OPTION can grant it.
+        Sessions::All => render(sql!("grants/sessions"), table, &values),
     };
-    let value_of = |placeholder: &str| match placeholder {
-        "roles" => Some(names.map(|(_, name)| quote_identifier(name)).join(", ")),
-        _ => names
-            .iter()
-            .find_map(|(word, name)| match placeholder.strip_prefix(word)? {
-                "" => Some(quote_identifier(name)),
-                "_literal" => Some(quote_literal(name)),
-                _ => None,
-            })
-            .or_else(|| group_of(placeholder))
-            .or_else(|| table.value_of(placeholder)),
-    };
-    let mut sql = fill(HEADER, value_of);
-    for (word, name) in names {
-        sql += &fill(CREATE, |placeholder| match placeholder {
-            "name" => Some(quote_identifier(name)),
-            "name_literal" => Some(quote_literal(name)),
-            "login" => Some(if word == "relay" { "LOGIN" } else { "NOLOGIN" }.to_owned()),
-            _ => None,
-        });
+    values.push(("sessions", sessions));
+    render(sql!("grants/roles"), table, &values)
+}
+
+/// A file with names in braces, like those of migrations, because psql replaces no variable in a DO block.
+fn render(text: &str, table: &TableName, values: &[(&str, String)]) -> String {
+    fill(text, |placeholder| {
+        let value = values.iter().find(|(name, _)| *name == placeholder);
+        value.map(|(_, value)| value.trim_end().to_owned()).or_else(|| table.value_of(placeholder))
+    })
+}
+
+/// A block that creates the group of a module, revokes all earlier privileges of the roles and grants the current ones. It skips
+/// a module that is not installed, or whose migrations are pending. In earlier versions, all writers could use the modules: they
+/// keep that.
+fn module_grants(table: &TableName, role: &RelayRole, module: Module) -> String {
+    let privileges = privileges_of(module);
+    let (relay, operator, writer, group) =
+        (role.relay().to_owned(), role.operator(), role.writer(), role.module(module));
+    let grants = grants(table, &relay, &[privileges.reap])
+        + &grants(table, &operator, &[privileges.operator, privileges.reap])
+        + &grants(table, &group, &[privileges.call]);
+    let called = [privileges.reap, privileges.call].concat();
+    let functions: Vec<String> = called
+        .iter()
+        .filter(|privilege| privilege.kind == "EXECUTE")
+        .map(|privilege| table.render(privilege.on))
+        .collect();
+    let first_call = privileges.call.first().map_or("", |privilege| privilege.on);
+    let roles = [&relay, &operator, &role.monitor(), &writer, &group].map(|role| quote_identifier(role));
+    let values = [
+        ("services_literal", quote_literal(&table.render(privileges.services))),
+        ("services", table.render(privileges.services)),
+        ("table", table.render(privileges.table)),
+        ("group", quote_identifier(&group)),
+        ("group_literal", quote_literal(&group)),
+        ("writer_literal", quote_literal(&writer)),
+        ("call_literal", quote_literal(&table.render(first_call))),
+        ("functions", functions.join(", ")),
+        ("roles", roles.join(", ")),
+        ("grants", grants.trim_end().replace('\n', "\n    ")),
+    ];
+    render(sql!("grants/module"), table, &values)
+}
+
+/// A role or table of this outbox may be locked by another session.
+const SETTINGS: &str = "SET LOCAL lock_timeout = '5s'";
+
+const EXISTING: &str = "
+SELECT rolname::text FROM pg_catalog.pg_roles WHERE rolname = ANY($1) ORDER BY rolname";
+
+const SELF: &str = "
+SELECT current_user::text, rolsuper OR rolcreaterole FROM pg_catalog.pg_roles WHERE rolname = current_user";
+
+/// In place of the verifier, in a text that a person reads.
+const NOT_SHOWN: &str = "SCRAM-SHA-256 verifier, not shown";
+
+/// The role that is connected.
+pub struct Creator {
+    pub(crate) name: String,
+    pub(crate) may_create_roles: bool,
+}
+
+impl Creator {
+    pub async fn read(client: &impl GenericClient) -> Result<Creator, ServerError> {
+        let row = client.query_typed_one(SELF, &[]).await?;
+        Ok(Creator { name: row.get(0), may_create_roles: row.get(1) })
     }
-    sql += &fill(REVOKE, value_of);
-    sql += &(RELAY.to_owned() + &relay_grants(table, role.relay()));
-    sql += &(OPERATOR.to_owned() + &operator_grants(table, &operator));
-    sql += &(MONITOR.to_owned() + &monitor_grants(table, &monitor));
-    sql += &(WRITER.to_owned() + &writer_grants(table, &writer));
-    sql += &fill(TOPIC_COLUMN, value_of);
-    sql += &fill(SEQUENCE, value_of);
-    sql += &(MODULES.to_owned() + &module_grants(table, role));
-    sql + &match sessions {
-        Sessions::Own => NO_STATS.to_owned(),
-        Sessions::All => fill(READ_STATS, value_of),
+
+    /// The statement that gives it the privilege that it probably lacks.
+    pub fn missing_grant(&self, table: &TableName) -> String {
+        let role = quote_identifier(&self.name);
+        if self.may_create_roles {
+            format!("GRANT <the role that owns {}> TO {role}; (or connect as that role)", table.quoted())
+        } else {
+            format!("ALTER ROLE {role} CREATEROLE; (or connect as a role that may create roles)")
+        }
     }
+}
+
+/// Which of the roles of an outbox exist.
+pub async fn existing(client: &impl GenericClient, role: &RelayRole) -> Result<Vec<String>, ServerError> {
+    let names = vec![role.relay().to_owned(), role.operator(), role.monitor(), role.writer()];
+    let rows = client.query_typed(EXISTING, &[(&names, Type::TEXT_ARRAY)]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// The SQL that creates the missing roles and grants their privileges, without BEGIN and COMMIT.
+pub struct NewRoles {
+    /// The whole SQL. Has a verifier in place of the password, so that neither the connection nor the log of the server
+    /// shows it.
+    sql: String,
+    /// The SQL for a person.
+    shown: String,
+}
+
+impl NewRoles {
+    /// With a password, the relay's role is created first. This fails if another session has created it meanwhile, so
+    /// that no password is ever replaced.
+    pub fn new(
+        table: &TableName,
+        role: &RelayRole,
+        password: Option<&Secret>,
+        sessions: Sessions,
+    ) -> NewRoles {
+        let with = |verifier: &str| {
+            let (name, verifier) = (quote_identifier(role.relay()), quote_literal(verifier));
+            let create = format!("CREATE ROLE {name} LOGIN PASSWORD {verifier};\n\n");
+            password.map(|_| create).unwrap_or_default() + &statements(table, role, sessions)
+        };
+        let verifier = password.map(|password| scram_sha_256(password.expose().as_bytes()));
+        NewRoles { sql: with(&verifier.unwrap_or_default()), shown: with(NOT_SHOWN) }
+    }
+
+    pub fn sql(&self) -> &str {
+        &self.sql
+    }
+
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Runs the SQL in one transaction.
+    pub async fn create(&self, client: &mut Client) -> Result<(), ServerError> {
+        let transaction = open(client, false, SETTINGS).await?;
+        transaction.batch_execute(&self.sql).await?;
+        Ok(transaction.commit().await?)
+    }
+}
+
+/// A command that inserts an event, for a person who tries the outbox.
+pub fn example_insert(table: &TableName, aggregate_type: &str) -> String {
+    let aggregate_type = quote_literal(aggregate_type);
+    format!(
+        "INSERT INTO {table} (aggregate_type, aggregate_id, event_type, payload) VALUES ({aggregate_type}, '42', \
+         'Tried', '{{}}')"
+    )
 }
 
 #[cfg(test)]
@@ -297,5 +305,19 @@ mod tests {
         }
         let longest: RelayRole = long[..51].parse().unwrap();
         assert_eq!(longest.module(Module::Idempotency).len(), 63);
+    }
+
+    #[test]
+    fn the_password_is_neither_in_the_sql_nor_in_the_shown_text() {
+        let (table, role) = ("app.outbox".parse().unwrap(), "the relay".parse().unwrap());
+        let roles = NewRoles::new(&table, &role, Some(&Secret::new("hunter2")), Sessions::Own);
+        assert!(roles.sql().starts_with("CREATE ROLE \"the relay\" LOGIN PASSWORD 'SCRAM-SHA-256$4096:"));
+        assert!(
+            roles.shown().starts_with("CREATE ROLE \"the relay\" LOGIN PASSWORD 'SCRAM-SHA-256 verifier, ")
+        );
+        assert!(!roles.sql().contains("hunter2") && !roles.shown().contains("hunter2"));
+        let kept = NewRoles::new(&table, &role, None, Sessions::All);
+        assert_eq!(kept.sql(), statements(&table, &role, Sessions::All));
+        assert_eq!(kept.shown(), kept.sql());
     }
 }

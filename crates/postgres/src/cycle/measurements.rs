@@ -5,7 +5,7 @@ use crate::connection::errors::fault;
 use crate::connection::exec::{Params, ShortTransaction};
 use crate::connection::pool::Database;
 use crate::cycle::statements::Statements;
-use crate::diagnose::holders::HOLDERS;
+use crate::diagnose::status::vacuum_holders_sql;
 use crate::sql::{bare, sql};
 use crate::table::TableName;
 use relay::Relay;
@@ -153,7 +153,7 @@ impl<P> Measurements<'_, P> {
             stats.table_bytes.at([&self.table.name_of(name)]).set(bytes);
         }
         stats.transaction_id_age.set(age);
-        let holders = self.table.render(HOLDERS);
+        let holders = vacuum_holders_sql(&self.table);
         let rows = self.transaction.query(DOING, &holders, &[(&1_i64, Type::INT8)]).await?;
         let held: i32 =
             rows.first().map_or(Ok(0), |row| row.try_get(4)).map_err(|error| fault(DOING, error))?;

@@ -3,38 +3,16 @@
 
 use crate::connection::exec::{Params, ShortTransaction};
 use crate::connection::pool::Database;
+use crate::sql::{Script, sql};
 use crate::table::TableName;
 use relay::failure::Fault;
 use settings::text::in_line;
 use std::time::SystemTime;
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 
-/// Inserts nothing if the same pause exists.
-const PAUSE: &str = "
-WITH begun AS (
-    INSERT INTO {pause} (topic, aggregate_type, aggregate_id, reason)
-    SELECT $1::text, $2::text, $3::text, $4::text
-    WHERE NOT EXISTS (SELECT FROM {pause} p WHERE {same})
-    RETURNING id
-)
-SELECT count(*) FROM begun";
-
-const RESUME: &str = "
-WITH ended AS (
-    DELETE FROM {pause} p WHERE $4::boolean OR {same} RETURNING id
-)
-SELECT count(*) FROM ended";
-
-const SAME: &str =
-    "(p.topic, p.aggregate_type, p.aggregate_id) IS NOT DISTINCT FROM ($1::text, $2::text, $3::text)";
-
-/// The oldest pauses, at most $1.
-pub(crate) const LIST: &str = "
-SELECT id, topic, aggregate_type, aggregate_id, reason, role, paused_at
-FROM {pause}
-ORDER BY id
-LIMIT $1::bigint";
+/// Lists the oldest pauses, at most $1.
+pub(crate) const LIST: &str = sql!("operate/pauses/list");
 
 /// The events that a pause applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +34,17 @@ pub struct PausedScope {
     pub since: SystemTime,
 }
 
+impl From<&Row> for PausedScope {
+    fn from(row: &Row) -> PausedScope {
+        let scope = match (row.get(1), row.get(2), row.get(3)) {
+            (Some(topic), _, _) => Scope::Topic(topic),
+            (None, Some(aggregate_type), Some(aggregate_id)) => Scope::Key { aggregate_type, aggregate_id },
+            _ => Scope::Everything,
+        };
+        PausedScope { id: row.get(0), scope, reason: row.get(4), role: row.get(5), since: row.get(6) }
+    }
+}
+
 /// The pauses of one outbox.
 pub struct PostgresPauses {
     reading: ShortTransaction,
@@ -73,13 +62,13 @@ impl PostgresPauses {
     /// Pauses a scope. Returns false if it was paused already. If the future is dropped, the outcome is unknown.
     pub async fn pause(&self, scope: &Scope, reason: Option<&str>) -> Result<bool, Fault> {
         let [topic, aggregate_type, aggregate_id] = scope.columns();
-        let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        let params: Params<'_> = &[
             (&topic, Type::TEXT),
             (&aggregate_type, Type::TEXT),
             (&aggregate_id, Type::TEXT),
             (&reason, Type::TEXT),
         ];
-        Ok(self.act("pausing", PAUSE, &params).await? > 0)
+        Ok(self.act("pausing", sql!("operate/pauses/pause"), params).await? > 0)
     }
 
     /// Ends the pause of exactly this scope. Returns false if there was none. If the future is dropped, the outcome is
@@ -95,24 +84,24 @@ impl PostgresPauses {
 
     async fn end(&self, columns: [Option<&str>; 3], all: bool) -> Result<u64, Fault> {
         let [topic, aggregate_type, aggregate_id] = columns;
-        let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        let params: Params<'_> = &[
             (&topic, Type::TEXT),
             (&aggregate_type, Type::TEXT),
             (&aggregate_id, Type::TEXT),
             (&all, Type::BOOL),
         ];
-        self.act("resuming", RESUME, &params).await
+        self.act("resuming", sql!("operate/pauses/resume"), params).await
     }
 
     /// The oldest pauses, at most `rows`.
     pub async fn list(&self, rows: i64) -> Result<Vec<PausedScope>, Fault> {
-        let params: [(&(dyn ToSql + Sync), Type); 1] = [(&rows, Type::INT8)];
-        let rows = self.reading.query("reading the pauses", &self.table.render(LIST), &params).await?;
-        Ok(rows.iter().map(paused).collect())
+        let sql = Script::new(LIST, &self.table).render();
+        let rows = self.reading.query("reading the pauses", &sql, &[(&rows, Type::INT8)]).await?;
+        Ok(rows.iter().map(PausedScope::from).collect())
     }
 
-    async fn act(&self, doing: &'static str, sql: &str, params: Params<'_>) -> Result<u64, Fault> {
-        let sql = self.table.render(&sql.replace("{same}", SAME));
+    async fn act(&self, doing: &'static str, text: &'static str, params: Params<'_>) -> Result<u64, Fault> {
+        let sql = Script::new(text, &self.table).render();
         let rows = self.operating.query(doing, &sql, params).await?;
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
     }
@@ -138,14 +127,4 @@ impl Scope {
             Scope::Key { aggregate_type, aggregate_id } => [None, Some(aggregate_type), Some(aggregate_id)],
         }
     }
-}
-
-/// A row of [`LIST`].
-pub(crate) fn paused(row: &Row) -> PausedScope {
-    let scope = match (row.get(1), row.get(2), row.get(3)) {
-        (Some(topic), _, _) => Scope::Topic(topic),
-        (None, Some(aggregate_type), Some(aggregate_id)) => Scope::Key { aggregate_type, aggregate_id },
-        _ => Scope::Everything,
-    };
-    PausedScope { id: row.get(0), scope, reason: row.get(4), role: row.get(5), since: row.get(6) }
 }

@@ -1,94 +1,71 @@
-//! Finds unsent events that can never be sent, and lists the topics of the others.
+//! Unsent events that can never be sent, the topics of the others, and the recorded topic template.
 
 use super::Context;
-use super::schema::Schema;
+use super::table::Schema;
+use crate::access::grants::{RECORD_PRIVILEGES, SETTING_COLUMNS};
 use crate::connection::exec::Params;
 use crate::cycle::statements::topic_sql;
-use crate::table::fill;
+use crate::schema::setting;
+use crate::sql::{Script, sql};
 use pg_outbox::topic::check_topic;
 use relay::failure::Fault;
 use relay::lane::Lane;
 use relay::reason::{RECORD_TOO_LARGE, remedy};
 use relay::topic::TopicRules;
-use settings::doctor::codes::{
-    EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVENT_TOPIC_NOT_ALLOWED, EVENTS_REJECTED,
-};
+use settings::codes;
 use settings::doctor::{Code, Finding, TopicInUse};
 use settings::text::counted;
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+codes! {
+    EVENTS_REJECTED = Warning, "events-rejected",
+        "events were rejected within the last hour and not requeued; if their writer or their topic is at fault, later events \
+         are rejected too, until the relay holds the topic";
+    EVENT_TOPIC_NOT_ALLOWED = Error, "event-topic-not-allowed",
+        "the event names a topic that `topic_allow` does not contain, so it can never be sent; a relay moves it to the dead \
+         letters or blocks its key";
+    EVENT_TOPIC_NAME = Error, "event-topic-name",
+        "the topic name is invalid, so the event can never be sent; a relay moves it to the dead letters or blocks its key";
+    EVENT_TOO_LARGE = Error, "event-too-large",
+        "the event is larger than the producer's maximum record size, so it can never be sent; a relay moves it to the dead \
+         letters or blocks its key";
+    EVENT_HEADERS = Error, "event-headers",
+        "the headers are not a flat JSON object of strings and base64 values, or contain a reserved name, so the event can \
+         never be sent; a relay moves it to the dead letters or blocks its key";
+    TOPIC_TEMPLATE_DIFFERS = Warning, "topic-template-differs",
+        "another relay, or this one until it is restarted with the changed configuration, publishes to other topics; \
+         applications that check their outbox compare their template with the recorded one";
+    TOPIC_TEMPLATE_UNRECORDED = Warning, "topic-template-unrecorded",
+        "the relay cannot record its topic template and its clusters, so applications that check their outbox cannot compare \
+         theirs, and a relay of a copy of the database is not stopped";
+}
+
 const DOING: &str = "checking waiting events";
 /// The number of unsent rows to check per lane, and the number of latest rows.
 const ROWS_PER_LANE: i64 = 100;
 const LATEST_ROWS: i64 = 1_000;
+const DEAD_LETTERS_MAX: i64 = 10_000;
 const TOPICS_MAX: i64 = 200;
 /// The maximum number of rows that a finding names.
 const IDS_NAMED: usize = 5;
+/// The place of findings about the topic template.
+const PLACE: &str = "[outbox] topic";
 
-/// The first unsent rows of each lane, by topic. Names are cut to a length that is still too long for a topic. Rows of more
-/// than $3 bytes do not fit into a record. Large headers are not checked.
-const WAITING: &str = "
-SELECT left(p.topic, 300), count(*), max(p.bytes)::bigint,
-       (array_agg(p.id ORDER BY p.id))[1:5],
-       count(*) FILTER (WHERE p.bytes > $3::bigint),
-       (array_agg(p.id ORDER BY p.id) FILTER (WHERE p.bytes > $3::bigint))[1:5],
-       count(*) FILTER (WHERE p.bad_headers),
-       (array_agg(p.id ORDER BY p.id) FILTER (WHERE p.bad_headers))[1:5],
-       p.is_named
-FROM unnest($1::smallint[]) AS l(lane)
-CROSS JOIN LATERAL (
-    SELECT o.id, {topic} AS topic, {is_named} AS is_named,
-           coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type) AS bytes,
-           CASE WHEN pg_column_size(o.headers) <= 2000 AND pg_column_compression(o.headers) IS NULL
-                THEN CASE WHEN jsonb_typeof(o.headers) NOT IN ('object', 'null') THEN true
-                          ELSE o.headers @? $6::text::jsonpath
-                               OR o.headers ?| $5::text[] END
-                ELSE false END AS bad_headers
-    FROM {rows_with_topic} o
-    WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL
-    ORDER BY (hashtext(o.aggregate_id) & 63), o.id
-    LIMIT $2::bigint
-) AS p
-GROUP BY 1, p.is_named
-ORDER BY 2 DESC
-LIMIT $4::bigint";
-
-/// Finds a header that is neither a string nor base64, in which white space is ignored.
+/// A JSON path that finds a header that is neither a string nor base64, in which white space is ignored.
 const BAD_HEADER: &str = r#"$.* ? (@.type() <> "string" && !(@.type() == "object" && @.base64.type() == "string"
     && @.base64 like_regex "^\\s*(([A-Za-z0-9+/]\\s*){4})*(([A-Za-z0-9+/]\\s*){2}(=\\s*){2}|([A-Za-z0-9+/]\\s*){3}=\\s*)?$"
     && !exists(@.keyvalue() ? (@.key <> "base64"))))"#;
 
-/// The topics of the latest rows, which are in use even if no event waits.
-const LATEST: &str = "
-SELECT DISTINCT left({topic}, 300)
-FROM (SELECT {columns} FROM {rows_with_topic} AS latest ORDER BY id DESC LIMIT $1::bigint) AS o
-LIMIT $2::bigint";
-
-/// The latest dead letters that were not requeued, by topic and reason. Only some columns are needed, because the relay may not read
-/// the others.
-const REJECTED: &str = "
-SELECT left(d.topic, 300), d.reason, count(*) FILTER (WHERE d.rejected_at > now() - interval '1 hour')
-FROM (
-    SELECT topic, reason, rejected_at FROM {dead_letter} WHERE requeued_at IS NULL ORDER BY id DESC LIMIT $1::bigint
-) AS d
-GROUP BY 1, 2
-ORDER BY 3 DESC
-LIMIT $2::bigint";
-
-/// How many dead letters are read.
-const DEAD_LETTERS_MAX: i64 = 10_000;
-
 pub(super) async fn examine(
     context: &Context<'_>,
     schema: &Schema,
-    record_bytes_max: usize,
 ) -> Result<(Vec<Finding>, Vec<TopicInUse>), Fault> {
-    let topics = &schema.topics;
+    let (topics, record_bytes_max) = (&schema.topics, context.settings.record_bytes_max);
     let mut findings = Vec::new();
     let mut found: BTreeMap<String, TopicInUse> = BTreeMap::new();
-    for row in waiting(context, schema, record_bytes_max).await? {
+    for row in waiting(context, schema).await? {
         let topic: String = row.get(0);
         findings.extend(unsendable(context, &row, record_bytes_max));
         if let Some(finding) = without_topic(context, topics, &row, &topic) {
@@ -106,7 +83,8 @@ pub(super) async fn examine(
             in_use(&mut found, topic);
         }
     }
-    for row in rejected(context).await? {
+    let limits: Params<'_> = &[(&DEAD_LETTERS_MAX, Type::INT8), (&TOPICS_MAX, Type::INT8)];
+    for row in context.rows(DOING, sql!("doctor/rejected_events"), limits).await? {
         let (topic, reason, recent): (String, String, i64) = (row.get(0), row.get(1), row.get(2));
         if recent > 0 {
             findings.push(wave(context, &topic, &reason, recent));
@@ -123,47 +101,32 @@ pub(super) async fn examine(
     Ok((findings, found.into_values().collect()))
 }
 
-async fn waiting(
-    context: &Context<'_>,
-    Schema { payload, topics, .. }: &Schema,
-    record_bytes_max: usize,
-) -> Result<Vec<Row>, Fault> {
+async fn waiting(context: &Context<'_>, Schema { payload, topics, .. }: &Schema) -> Result<Vec<Row>, Fault> {
     let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
-    let most = record_bytes_max as i64;
-    let sql = WAITING
-        .replace("{length}", &payload.length_sql("o.payload"))
-        .replace("{is_named}", if topics.column { "o.topic IS NOT NULL" } else { "false" });
-    let sql = render(context, topics, &sql);
-    let reserved = &context.settings.reserved_headers;
+    let most = context.settings.record_bytes_max as i64;
+    let script = of_topics(sql!("doctor/waiting_events"), context, topics);
+    let script = script.set("payload_length", payload.length_sql("o.payload"));
     let params: Params<'_> = &[
         (&lanes, Type::INT2_ARRAY),
         (&ROWS_PER_LANE, Type::INT8),
         (&most, Type::INT8),
         (&TOPICS_MAX, Type::INT8),
-        (reserved, Type::TEXT_ARRAY),
+        (&context.settings.reserved_headers, Type::TEXT_ARRAY),
         (&BAD_HEADER, Type::TEXT),
     ];
-    context.transaction.query(DOING, &sql, params).await
-}
-
-fn render(context: &Context<'_>, topics: &TopicRules, template: &str) -> String {
-    fill(template, |placeholder| match placeholder {
-        "rows_with_topic" => Some(context.table.rows(topics.column)),
-        "topic" => Some(topic_sql(topics)),
-        _ => context.table.value_of(placeholder),
-    })
+    context.transaction.query(DOING, &script.render(), params).await
 }
 
 async fn latest(context: &Context<'_>, topics: &TopicRules) -> Result<Vec<Row>, Fault> {
-    let columns =
-        if topics.column { "aggregate_type, event_type, topic" } else { "aggregate_type, event_type" };
-    let sql = render(context, topics, &LATEST.replace("{columns}", columns));
-    let params: Params<'_> = &[(&LATEST_ROWS, Type::INT8), (&TOPICS_MAX, Type::INT8)];
-    context.transaction.query(DOING, &sql, params).await
+    let sql = of_topics(sql!("doctor/latest_topics"), context, topics).render();
+    context.transaction.query(DOING, &sql, &[(&LATEST_ROWS, Type::INT8), (&TOPICS_MAX, Type::INT8)]).await
 }
 
-async fn rejected(context: &Context<'_>) -> Result<Vec<Row>, Fault> {
-    context.rows(DOING, REJECTED, &[(&DEAD_LETTERS_MAX, Type::INT8), (&TOPICS_MAX, Type::INT8)]).await
+fn of_topics<'a>(text: &'static str, context: &'a Context<'_>, topics: &TopicRules) -> Script<'a> {
+    Script::new(text, context.table)
+        .set("rows_with_topic", context.table.rows(topics.column))
+        .set("topic", topic_sql(topics))
+        .when("has_topic", topics.column)
 }
 
 fn wave(context: &Context<'_>, topic: &str, reason: &str, recent: i64) -> Finding {
@@ -228,4 +191,47 @@ fn about(
     let rows = if ids.len() == 1 { "row" } else { "rows" };
     let place = format!("{}, {rows} {}{more}", context.table, ids.join(", "));
     code.found(place, problem, remedy(reason))
+}
+
+/// Compares the recorded topic template with the configuration.
+pub(super) async fn topic_template(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+    let (schema, relation) = (context.table.schema(), context.table.name_of("{setting}"));
+    let rows = context
+        .rows(
+            "reading the privileges on the recorded settings",
+            sql!("doctor/recording_privileges"),
+            &[(&schema, Type::TEXT), (&relation, Type::TEXT), (&SETTING_COLUMNS, Type::TEXT_ARRAY)],
+        )
+        .await?;
+    let Some(row) = rows.first() else {
+        let remedy = "recreate it with its statements from `outbox-relay migrate --print --config FILE`";
+        let problem = format!("the table {} is missing", context.table.render("{setting}"));
+        return Ok(vec![TOPIC_TEMPLATE_UNRECORDED.found(PLACE, problem, remedy)]);
+    };
+    let (may_read, may_record): (bool, bool) = (row.get(0), row.get(1));
+    let mut findings = Vec::new();
+    if !(may_read && may_record) {
+        let role = &context.role.name;
+        let grants: Vec<String> =
+            RECORD_PRIVILEGES.iter().map(|privilege| privilege.grant(context.table, role)).collect();
+        let problem = format!("role {role} lacks a privilege on {}", context.table.render("{setting}"));
+        findings.push(TOPIC_TEMPLATE_UNRECORDED.found(PLACE, problem, grants.join(" ")));
+    }
+    if may_read {
+        findings.extend(difference(context).await?);
+    }
+    Ok(findings)
+}
+
+/// Nothing is recorded before the first relay starts.
+async fn difference(context: &Context<'_>) -> Result<Option<Finding>, Fault> {
+    let recorded = setting::read(&context.transaction, context.table).await?;
+    let configured = context.settings.topics.template.to_string();
+    let different = recorded.filter(|recorded| recorded.topic_template != configured);
+    Ok(different.map(|recorded| {
+        let problem = format!("the configured template is {configured}. The database has {recorded}");
+        let remedy = "use the same [outbox] topic for every relay of this table, and restart them: each relay records \
+                      its template when it starts";
+        TOPIC_TEMPLATE_DIFFERS.found(PLACE, problem, remedy)
+    }))
 }

@@ -1,30 +1,22 @@
 //! The database checks of `outbox-relay doctor`. Every transaction is READ ONLY.
 
-mod clock;
-mod events;
-mod indexes;
-mod plan;
-mod privileges;
-mod schema;
-mod timeouts;
-mod tls;
-mod topic_template;
-mod triggers;
-mod vacuum;
+pub mod connection;
+pub mod events;
+pub mod privileges;
+pub mod table;
 
 use crate::connection::exec::{Params, ShortTransaction};
 use crate::connection::pool::Database;
-use crate::connection::pooler;
 use crate::options::{OnSent, Postgres};
 use crate::schema::errors::SchemaFaultKind;
+use crate::sql::Script;
 use crate::table::TableName;
 use relay::failure::{Fault, FaultKind};
 use relay::topic::TopicRules;
-use settings::doctor::codes::{CHECK_SKIPPED, POOLER, POOLER_PREPARED_STATEMENTS};
-use settings::doctor::{Finding, TopicInUse};
+use settings::doctor::{CHECK_SKIPPED, Finding, TopicInUse};
 use std::time::Duration;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 /// The findings, and the topics to check in Kafka.
 #[derive(Debug, Default)]
@@ -39,7 +31,6 @@ pub struct Examined {
 pub struct Settings<'a> {
     /// `[postgres]`.
     pub postgres: &'a Postgres,
-    /// The outbox.
     pub table: &'a TableName,
     /// The configured topics.
     pub topics: TopicRules,
@@ -55,6 +46,26 @@ pub struct Settings<'a> {
     pub record_bytes_max: usize,
 }
 
+/// A check of one query. Checks that need more are functions.
+struct Check {
+    /// What is not checked if the query fails.
+    what: &'static str,
+    /// For the error.
+    doing: &'static str,
+    needs: fn(&Context<'_>) -> bool,
+    query: &'static str,
+    params: fn(&Context<'_>) -> Vec<Value>,
+    /// Returns findings with their remedies.
+    judge: fn(&Context<'_>, &[Row]) -> Vec<Finding>,
+}
+
+/// A parameter of a query.
+enum Value {
+    Text(String),
+    Texts(Vec<String>),
+    Number(i64),
+}
+
 /// What the checks need.
 struct Context<'a> {
     settings: &'a Settings<'a>,
@@ -62,6 +73,8 @@ struct Context<'a> {
     transaction: ShortTransaction,
     table: &'a TableName,
     role: Role,
+    /// The faults that the checks at start have found.
+    faults: Vec<SchemaFaultKind>,
 }
 
 /// The role that the relay connects as.
@@ -83,36 +96,32 @@ WHERE rolname = current_user";
 /// If the server is unavailable. A query that the server refuses is a finding.
 pub async fn examine(settings: &Settings<'_>, database: &Database) -> Result<Examined, Fault> {
     let mut examined = Examined::default();
-    let (table, record_bytes_max) = (settings.table, settings.record_bytes_max);
     let transaction = ShortTransaction::reading(database.clone());
     let role = role(&transaction).await?;
-    let context = Context { settings, database, transaction, table, role };
+    let faults = Vec::new();
+    let mut context = Context { settings, database, transaction, table: settings.table, role, faults };
     let found = &mut examined.findings;
 
-    add(found, "the clock", clock::findings(&context).await)?;
-    add(found, "TLS", tls::findings(&context).await)?;
-    add(found, "the pooler", pooled(&context).await)?;
-    add(found, "timeouts", timeouts::findings(&context).await)?;
+    add(found, "the clock", connection::clock(&context).await)?;
+    run(&context, &[connection::TLS], found).await?;
+    add(found, "the pooler", connection::pooler(&context).await)?;
+    run(&context, &connection::TIMEOUTS, found).await?;
 
-    let schema = schema::read(&context).await?;
+    let schema = table::schema(&mut context).await?;
     found.extend(schema.findings.iter().cloned());
     // Without the right table, the other checks would only repeat these findings.
-    let has = |kind| schema.faults.contains(&kind);
+    let has = |kind| context.faults.contains(&kind);
     if has(SchemaFaultKind::Version) || has(SchemaFaultKind::Migration) || has(SchemaFaultKind::Relation) {
         return Ok(examined);
     }
-    add(found, "rights", privileges::findings(&context).await)?;
-    add(found, "the recorded topic template", topic_template::findings(&context).await)?;
-    add(found, "indexes", indexes::findings(&context, has(SchemaFaultKind::Index)).await)?;
-    add(found, "triggers", triggers::findings(&context).await)?;
-    add(found, "constraints", triggers::constraints(&context).await)?;
-    add(found, "autovacuum", vacuum::autovacuum(&context).await)?;
-    add(found, "what holds vacuum back", vacuum::holders(&context).await)?;
+    run(&context, &privileges::CHECKS, found).await?;
+    add(found, "the recorded topic template", events::topic_template(&context).await)?;
+    run(&context, &table::CHECKS, found).await?;
     if !has(SchemaFaultKind::Column) {
         if !has(SchemaFaultKind::Index) {
-            add(found, "the claim's plan", plan::findings(&context, &schema, record_bytes_max).await)?;
+            add(found, "the claim's plan", table::plan(&context, &schema).await)?;
         }
-        match events::examine(&context, &schema, record_bytes_max).await {
+        match events::examine(&context, &schema).await {
             Ok((findings, topics)) => {
                 found.extend(findings);
                 examined.topics = topics;
@@ -121,6 +130,18 @@ pub async fn examine(settings: &Settings<'_>, database: &Database) -> Result<Exa
         }
     }
     Ok(examined)
+}
+
+async fn run(context: &Context<'_>, checks: &[Check], found: &mut Vec<Finding>) -> Result<(), Fault> {
+    for check in checks {
+        if (check.needs)(context) {
+            let values = (check.params)(context);
+            let params: Vec<_> = values.iter().map(Value::parameter).collect();
+            let rows = context.rows(check.doing, check.query, &params).await;
+            add(found, check.what, rows.map(|rows| (check.judge)(context, &rows)))?;
+        }
+    }
+    Ok(())
 }
 
 /// Adds the findings of one check. A fault is a finding too, unless the server is unavailable.
@@ -143,39 +164,33 @@ async fn role(transaction: &ShortTransaction) -> Result<Role, Fault> {
     Ok(Role { name: row.get(0), database: row.get(1), is_superuser: row.get(2) })
 }
 
-impl Context<'_> {
-    async fn rows(&self, doing: &'static str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Fault> {
-        self.transaction.query(doing, &self.table.render(sql), params).await
-    }
-
-    /// The row of a statement whose parameter $1 is the outbox table.
-    async fn of_table(&self, doing: &'static str, sql: &str) -> Result<Option<Row>, Fault> {
-        let rows = self.rows(doing, sql, &[(&self.table.quoted(), Type::TEXT)]).await?;
-        Ok(rows.into_iter().next())
+impl Value {
+    fn parameter(&self) -> (&(dyn ToSql + Sync), Type) {
+        match self {
+            Value::Text(text) => (text, Type::TEXT),
+            Value::Texts(texts) => (texts, Type::TEXT_ARRAY),
+            Value::Number(number) => (number, Type::INT8),
+        }
     }
 }
 
-async fn pooled(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
-    // A second connection may not be available. If the server is unavailable, the next check reports that.
-    let refused = |fault: Fault| Fault { kind: FaultKind::Refused, ..fault };
-    if !pooler::is_in_transaction_mode(context.database).await.map_err(refused)? {
-        return Ok(Vec::new());
+impl Context<'_> {
+    async fn rows(
+        &self,
+        doing: &'static str,
+        text: &'static str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Fault> {
+        self.transaction.query(doing, &Script::new(text, self.table).render(), params).await
     }
-    let timeout = humantime::format_duration(context.settings.publish_timeout);
-    let remedy = format!(
-        "in PgBouncer's configuration, set idle_transaction_timeout, query_timeout and transaction_timeout to 0, or \
-         to more than [relay] publish_timeout = {timeout}"
-    );
-    let problem = "transactions use different server connections";
-    let mut findings = vec![POOLER.found("[postgres] url", problem, remedy)];
-    if context.settings.postgres.prepared_statements
-        && !pooler::keeps_prepared_statements(context.database).await.map_err(refused)?
-    {
-        findings.push(POOLER_PREPARED_STATEMENTS.found(
-            "[postgres] prepared_statements",
-            "a prepared statement does not exist in the next transaction",
-            "set [postgres] prepared_statements = false, or set max_prepared_statements in PgBouncer 1.21 or later",
-        ));
+
+    /// The place of findings about the outbox.
+    fn outbox(&self) -> String {
+        self.table.to_string()
     }
-    Ok(findings)
+
+    /// The outbox for SQL text, as a parameter.
+    fn quoted(&self) -> Value {
+        Value::Text(self.table.quoted())
+    }
 }

@@ -1,5 +1,0 @@
-//! The queries of `status` and `doctor`.
-
-pub mod doctor;
-pub(crate) mod holders;
-pub mod status;

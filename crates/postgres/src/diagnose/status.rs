@@ -1,0 +1,547 @@
+//! The state of an outbox and its relays, from the database alone. Every statement reads a bounded number of rows.
+
+use crate::connection::exec::{Params, ShortTransaction};
+use crate::connection::pool::Database;
+use crate::cycle::statements::{WaitConditions, backlog_sql, oldest_sql};
+use crate::operate::pauses::{self, PausedScope};
+use crate::options::OnSent;
+use crate::sql::{Script, sql};
+use crate::table::TableName;
+use relay::failure::Fault;
+use relay::lane::{LANES, Lane};
+use relay::topic::TopicRules;
+use std::time::{Duration, SystemTime};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+/// The maximum number of dead letters that are counted.
+pub const DEAD_LETTERS_COUNTED_MAX: i64 = 100_000;
+/// The maximum number of blocked keys that are counted.
+pub const BLOCKED_KEYS_COUNTED_MAX: i64 = 10_000;
+/// Above this, the backlog is an estimate.
+pub const BACKLOG_COUNTED_MAX: i64 = 10_000;
+/// The maximum number of pauses that are listed.
+pub const PAUSES_LISTED_MAX: i64 = 100;
+/// The number of unsent rows per lane that [`FirstUnsent`] and [`LaneStatus`] cover.
+pub const FIRST_ROWS_A_LANE: i64 = 100;
+
+/// The maximum number of rows that are read at either end of the table.
+pub const SENT_ROWS_READ_MAX: i64 = 1_000;
+
+/// The state of an outbox.
+#[derive(Clone, Debug)]
+pub struct OutboxStatus {
+    pub versions: Versions,
+    /// Unsent rows; an estimate above [`BACKLOG_COUNTED_MAX`].
+    pub backlog_rows: i64,
+    /// The age of the oldest unsent row, whether or not it can be sent now.
+    pub oldest: Option<Duration>,
+    pub first: FirstUnsent,
+    /// The number of held topics.
+    pub held_topics: i64,
+    /// The longest held first, at most 100.
+    pub held: Vec<HeldTopic>,
+    /// The number of dead letters that were not requeued, by reason, among the latest [`DEAD_LETTERS_COUNTED_MAX`].
+    pub dead_letters: Vec<RejectedEvents>,
+    /// The number of blocked keys, counted up to [`BLOCKED_KEYS_COUNTED_MAX`].
+    pub blocked_keys: i64,
+    /// The oldest blocks, at most 5.
+    pub blocked: Vec<KeyBlock>,
+    /// The oldest pauses, at most [`PAUSES_LISTED_MAX`].
+    pub paused: Vec<PausedScope>,
+    /// At most 200.
+    pub relays: Vec<RelayConnection>,
+    /// `None` with `on_sent = "delete"`.
+    pub sent: Option<Sent>,
+    pub reaping: Reaping,
+    /// The oldest holder, if there is one.
+    pub vacuum: Option<VacuumHolder>,
+    pub size: Size,
+}
+
+/// The versions of the server and the schema.
+#[derive(Clone, Debug)]
+pub struct Versions {
+    /// As the server reports it, such as `18.1`.
+    pub server: String,
+    /// The latest migration, its number and name.
+    pub migration: Option<String>,
+}
+
+impl From<&Row> for Versions {
+    fn from(row: &Row) -> Versions {
+        Versions { server: row.get(0), migration: row.get(1) }
+    }
+}
+
+/// The first unsent rows of each lane, by the reason why they wait.
+#[derive(Clone, Debug, Default)]
+pub struct FirstUnsent {
+    /// How many rows were read.
+    pub rows: i64,
+    /// Paused rows.
+    pub paused: i64,
+    /// Rows of held topics that are not paused.
+    pub held: i64,
+    /// Rows of blocked keys that are neither paused nor held.
+    pub blocked: i64,
+    /// The lowest id of the rows that a relay can send now.
+    pub id: Option<i64>,
+    /// The age of the oldest row that a relay can send now.
+    pub age: Option<Duration>,
+}
+
+impl From<&Row> for FirstUnsent {
+    fn from(row: &Row) -> FirstUnsent {
+        FirstUnsent {
+            rows: row.get(0),
+            paused: row.get(5),
+            held: row.get(1),
+            blocked: row.get(2),
+            id: row.get(3),
+            age: seconds(row.get(4)),
+        }
+    }
+}
+
+/// A lane with unsent rows.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneStatus {
+    pub lane: i16,
+    /// The number of unsent rows, counted up to [`FIRST_ROWS_A_LANE`].
+    pub rows: i64,
+    /// The age of the oldest of them.
+    pub oldest: Option<Duration>,
+}
+
+impl From<&Row> for LaneStatus {
+    fn from(row: &Row) -> LaneStatus {
+        LaneStatus { lane: row.get(0), rows: row.get(1), oldest: seconds(row.get(2)) }
+    }
+}
+
+/// A held topic.
+#[derive(Clone, Debug)]
+pub struct HeldTopic {
+    pub topic: String,
+    /// A keyword to filter by.
+    pub reason: String,
+    /// The full error message.
+    pub error: String,
+    pub since: SystemTime,
+    pub next_probe: SystemTime,
+    /// How many times the topic was probed.
+    pub probes: i32,
+}
+
+impl From<&Row> for HeldTopic {
+    fn from(row: &Row) -> HeldTopic {
+        HeldTopic {
+            topic: row.get(0),
+            reason: row.get(1),
+            error: row.get(2),
+            since: row.get(3),
+            next_probe: row.get(4),
+            probes: row.get(5),
+        }
+    }
+}
+
+/// Dead letters that were rejected for one reason and not requeued.
+#[derive(Clone, Debug)]
+pub struct RejectedEvents {
+    pub reason: String,
+    pub rows: i64,
+    /// Those of the last 10 minutes.
+    pub recent: i64,
+}
+
+impl From<&Row> for RejectedEvents {
+    fn from(row: &Row) -> RejectedEvents {
+        RejectedEvents { reason: row.get(0), rows: row.get(1), recent: row.get(2) }
+    }
+}
+
+/// A blocked key.
+#[derive(Clone, Debug)]
+pub struct KeyBlock {
+    pub topic: String,
+    pub key: String,
+    /// The rejected row.
+    pub outbox_id: i64,
+    /// A keyword to filter by.
+    pub reason: String,
+    pub since: SystemTime,
+}
+
+impl From<&Row> for KeyBlock {
+    fn from(row: &Row) -> KeyBlock {
+        KeyBlock {
+            topic: row.get(0),
+            key: row.get(1),
+            outbox_id: row.get(2),
+            reason: row.get(3),
+            since: row.get(4),
+        }
+    }
+}
+
+/// What a relay's connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doing {
+    /// It has locked lanes: it reads, waits for Kafka, or settles.
+    Publishing,
+    /// It waits for another session's lock.
+    WaitingForALock,
+    /// It runs a statement of the scout, the reaper or a probe.
+    Working,
+    Idle,
+    /// It belongs to another role, and this role cannot see what it does.
+    Hidden,
+}
+
+impl Doing {
+    pub fn word(self) -> &'static str {
+        match self {
+            Doing::Publishing => "publishing",
+            Doing::WaitingForALock => "waiting-for-a-lock",
+            Doing::Working => "working",
+            Doing::Idle => "idle",
+            Doing::Hidden => "hidden",
+        }
+    }
+}
+
+/// A relay's connection, or the pooler's if there is one.
+#[derive(Clone, Debug)]
+pub struct RelayConnection {
+    /// The server process.
+    pub pid: i32,
+    pub application: String,
+    /// `None` for a Unix socket, or if it is hidden.
+    pub address: Option<String>,
+    pub doing: Doing,
+    pub doing_for: Option<Duration>,
+}
+
+impl From<&Row> for RelayConnection {
+    fn from(row: &Row) -> RelayConnection {
+        let (state, wait, claims): (Option<&str>, Option<&str>, bool) = (row.get(3), row.get(4), row.get(5));
+        let doing = doing(state, wait, claims);
+        // A claim is as old as its transaction.
+        let since = if doing == Doing::Publishing { row.get(7) } else { row.get(6) };
+        RelayConnection {
+            pid: row.get(0),
+            application: row.get(1),
+            address: row.get(2),
+            doing,
+            doing_for: seconds(since),
+        }
+    }
+}
+
+fn doing(state: Option<&str>, wait: Option<&str>, claims: bool) -> Doing {
+    match state {
+        _ if wait == Some("Lock") => Doing::WaitingForALock,
+        _ if claims => Doing::Publishing,
+        None => Doing::Hidden,
+        Some("idle") => Doing::Idle,
+        Some(_) => Doing::Working,
+    }
+}
+
+/// The latest sent rows.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// How many there are, at most [`SENT_ROWS_READ_MAX`].
+    pub rows: i64,
+    /// `None` if there are no rows.
+    pub latency: Option<Latency>,
+    /// The time since the latest row was sent.
+    pub latest_age: Option<Duration>,
+}
+
+/// The time from the start of the writer's transaction to the settlement.
+#[derive(Clone, Copy, Debug)]
+pub struct Latency {
+    pub p50: Duration,
+    pub p95: Duration,
+    pub p99: Duration,
+    pub max: Duration,
+}
+
+impl From<&Row> for Sent {
+    fn from(row: &Row) -> Sent {
+        let at = |column: usize| seconds(row.get(column));
+        let latency = match (at(1), at(2), at(3), at(4)) {
+            (Some(p50), Some(p95), Some(p99), Some(max)) => Some(Latency { p50, p95, p99, max }),
+            _ => None,
+        };
+        Sent { rows: row.get(0), latency, latest_age: at(5) }
+    }
+}
+
+/// How far the reaper is, judged by the first rows of the table.
+#[derive(Clone, Debug)]
+pub struct Reaping {
+    /// The time since the oldest sent row was sent; `None` if all of them are unsent.
+    pub oldest_sent: Option<Duration>,
+}
+
+impl From<&Row> for Reaping {
+    fn from(row: &Row) -> Reaping {
+        Reaping { oldest_sent: seconds(row.get(0)) }
+    }
+}
+
+/// Changes of the table's rows since its statistics began.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counters {
+    /// Includes inserts that were rolled back.
+    pub inserted: i64,
+    /// Marked as sent, unless something else updates rows.
+    pub updated: i64,
+    /// By the reaper, as dead letters, or with `on_sent = "delete"`.
+    pub deleted: i64,
+    /// The server's time, in seconds.
+    pub at: f64,
+}
+
+impl From<&Row> for Counters {
+    fn from(row: &Row) -> Counters {
+        Counters { inserted: row.get(0), updated: row.get(1), deleted: row.get(2), at: row.get(3) }
+    }
+}
+
+/// A transaction or slot that keeps vacuum from removing dead rows.
+#[derive(Clone, Debug)]
+pub struct VacuumHolder {
+    /// `transaction`, `prepared transaction` or `replication slot`.
+    pub what: String,
+    /// For a transaction, its process, application, role and state, and whether it has written to the outbox.
+    pub name: String,
+    /// The server process, if there is one.
+    pub pid: Option<i32>,
+    pub application: Option<String>,
+    /// How many transactions have begun since.
+    pub transactions: i32,
+    /// `None` if the role cannot see it.
+    pub age: Option<Duration>,
+    /// False for a slot that is not in use.
+    pub active: bool,
+}
+
+impl From<&Row> for VacuumHolder {
+    fn from(row: &Row) -> VacuumHolder {
+        VacuumHolder {
+            what: row.get(0),
+            name: row.get(1),
+            pid: row.get(2),
+            application: row.get(3),
+            transactions: row.get(4),
+            age: seconds(row.get(5)),
+            active: row.get(6),
+        }
+    }
+}
+
+/// The statement for the oldest [`VacuumHolder`]s, at most $1.
+pub(crate) fn vacuum_holders_sql(table: &TableName) -> String {
+    Script::new(sql!("status/vacuum_holders"), table).render()
+}
+
+/// The size of the outbox table.
+#[derive(Clone, Debug)]
+pub struct Size {
+    pub table_bytes: i64,
+    pub index_bytes: i64,
+    /// The latest estimate of vacuum or analyze.
+    pub rows: i64,
+    /// The latest estimate.
+    pub dead_rows: i64,
+    pub vacuumed_at: Option<SystemTime>,
+}
+
+impl From<&Row> for Size {
+    fn from(row: &Row) -> Size {
+        Size {
+            table_bytes: row.get(0),
+            index_bytes: row.get(1),
+            rows: row.get(2),
+            dead_rows: row.get(3),
+            vacuumed_at: row.get(4),
+        }
+    }
+}
+
+const VERSIONS: &str = "
+SELECT current_setting('server_version'),
+       (SELECT number::text || ' ' || name FROM :migration ORDER BY number DESC LIMIT 1)";
+
+/// From the first rows of the table by id.
+const REAPED: &str = "
+SELECT (extract(epoch FROM clock_timestamp()) - extract(epoch FROM min(sent_at)))::float8
+FROM (SELECT sent_at FROM :named_rows ORDER BY id LIMIT $1::bigint) AS first";
+
+/// Cumulative statistics. A server process updates them at most once per second, at the end of a transaction.
+const COUNTERS: &str = "
+SELECT n_tup_ins, n_tup_upd, n_tup_del, extract(epoch FROM clock_timestamp())::float8
+FROM pg_stat_user_tables
+WHERE relid = $1::text::regclass";
+
+/// Reads the state of one outbox.
+pub struct PostgresStatus {
+    transaction: ShortTransaction,
+    table: TableName,
+    /// The statement for [`FirstUnsent`], which depends on the topic template.
+    first: String,
+    /// The statement for the oldest unsent row.
+    oldest: String,
+    on_sent: OnSent,
+}
+
+impl PostgresStatus {
+    /// For this outbox. Connects on first use. The server may work on each statement for `statement_timeout`, or as long as
+    /// on other statements.
+    pub fn new(
+        database: Database,
+        table: &TableName,
+        topics: &TopicRules,
+        on_sent: OnSent,
+        statement_timeout: Option<Duration>,
+    ) -> PostgresStatus {
+        let transaction = match statement_timeout {
+            Some(limit) => ShortTransaction::reading_within(database, limit),
+            None => ShortTransaction::reading(database),
+        };
+        PostgresStatus {
+            transaction,
+            table: table.clone(),
+            first: first_sql(table, topics),
+            oldest: oldest_sql(table, topics),
+            on_sent,
+        }
+    }
+
+    /// Sets how topics are determined, once it is known whether the outbox has the column `topic`.
+    pub fn set_topics(&mut self, topics: &TopicRules) {
+        self.first = first_sql(&self.table, topics);
+    }
+
+    /// Reads everything. Relays are identified by their application name, or by the lanes that they have locked.
+    pub async fn read(&self, relay_name: &str) -> Result<OutboxStatus, Fault> {
+        let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
+        let lows = vec![i64::MIN; LANES];
+        let backlog = self
+            .only(&backlog_sql(&self.table), &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)])
+            .await?;
+        // A basis that no table has, so that no mark applies.
+        let marks: Params<'_> =
+            &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&-1_i64, Type::INT8)];
+        let oldest = self.only(&self.oldest, marks).await?;
+        let rows = FIRST_ROWS_A_LANE;
+        let first = self.only(&self.first, &[(&lanes, Type::INT2_ARRAY), (&rows, Type::INT8)]).await?;
+        let first = FirstUnsent::from(&first);
+        let held = self.all(sql!("status/held_topics"), &[]).await?;
+        let dead = self.all(sql!("status/dead_letters"), &[(&DEAD_LETTERS_COUNTED_MAX, Type::INT8)]).await?;
+        let blocked =
+            self.all(sql!("status/blocked_keys"), &[(&BLOCKED_KEYS_COUNTED_MAX, Type::INT8)]).await?;
+        let paused = self.all(pauses::LIST, &[(&PAUSES_LISTED_MAX, Type::INT8)]).await?;
+        let lane = self.table.lane();
+        let relays =
+            self.all(sql!("status/relays"), &[(&relay_name, Type::TEXT), (&lane, Type::TEXT)]).await?;
+        let sent = self.sent(first.id).await?;
+        let reaping = self.one(REAPED, &[(&SENT_ROWS_READ_MAX, Type::INT8)]).await?;
+        let vacuum = self.all(sql!("status/vacuum_holders"), &[(&1_i64, Type::INT8)]).await?;
+        let size = self.one(sql!("status/size"), &[(&self.table.quoted(), Type::TEXT)]).await?;
+        let versions = self.one(VERSIONS, &[]).await?;
+        Ok(OutboxStatus {
+            versions: Versions::from(&versions),
+            backlog_rows: backlog.get(0),
+            oldest: seconds(oldest.get(0)),
+            first,
+            held_topics: held.first().map_or(0, |row| row.get(6)),
+            held: held.iter().map(HeldTopic::from).collect(),
+            dead_letters: dead.iter().map(RejectedEvents::from).collect(),
+            blocked_keys: blocked.first().map_or(0, |row| row.get(5)),
+            blocked: blocked.iter().map(KeyBlock::from).collect(),
+            paused: paused.iter().map(PausedScope::from).collect(),
+            relays: relays.iter().map(RelayConnection::from).collect(),
+            sent,
+            reaping: Reaping::from(&reaping),
+            vacuum: vacuum.first().map(VacuumHolder::from),
+            size: Size::from(&size),
+        })
+    }
+
+    /// Reads the lanes with unsent rows, by number.
+    pub async fn lanes(&self) -> Result<Vec<LaneStatus>, Fault> {
+        let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
+        let rows = FIRST_ROWS_A_LANE;
+        let rows = self.all(sql!("status/lanes"), &[(&lanes, Type::INT2_ARRAY), (&rows, Type::INT8)]).await?;
+        Ok(rows.iter().map(LaneStatus::from).collect())
+    }
+
+    /// Reads the latest sent rows. With a backlog, these are before the first row that can be sent now.
+    async fn sent(&self, first_unsent: Option<i64>) -> Result<Option<Sent>, Fault> {
+        if self.on_sent == OnSent::Delete {
+            return Ok(None);
+        }
+        let row = self
+            .one(sql!("status/sent"), &[(&SENT_ROWS_READ_MAX, Type::INT8), (&first_unsent, Type::INT8)])
+            .await?;
+        Ok(Some(Sent::from(&row)))
+    }
+
+    /// Reads how many rows were inserted, marked and deleted since statistics began. Two calls give a rate.
+    pub async fn counters(&self) -> Result<Counters, Fault> {
+        let row = self.one(COUNTERS, &[(&self.table.quoted(), Type::TEXT)]).await?;
+        Ok(Counters::from(&row))
+    }
+
+    async fn all(&self, text: &'static str, params: Params<'_>) -> Result<Vec<Row>, Fault> {
+        let sql = Script::new(text, &self.table).render();
+        self.transaction.query("reading the status", &sql, params).await
+    }
+
+    async fn one(&self, text: &'static str, params: Params<'_>) -> Result<Row, Fault> {
+        self.only(&Script::new(text, &self.table).render(), params).await
+    }
+
+    /// The only row of a complete statement.
+    async fn only(&self, sql: &str, params: Params<'_>) -> Result<Row, Fault> {
+        let rows = self.transaction.query("reading the status", sql, params).await?;
+        let Some(row) = rows.into_iter().next() else {
+            unreachable!("each of these statements gives one row")
+        };
+        Ok(row)
+    }
+}
+
+/// `None` for infinite and negative ages, which a writer can cause.
+fn seconds(seconds: Option<f64>) -> Option<Duration> {
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+}
+
+/// The statement for [`FirstUnsent`].
+fn first_sql(table: &TableName, topics: &TopicRules) -> String {
+    let WaitConditions { held, blocked, paused } = WaitConditions::new(table, topics);
+    let script =
+        Script::new(sql!("status/first_unsent"), table).set("rows_with_topic", table.rows(topics.column));
+    script.set("held", held).set("blocked", blocked).set("paused", paused).render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_publishing_even_if_its_state_is_hidden() {
+        assert_eq!(doing(Some("idle in transaction"), Some("Client"), true), Doing::Publishing);
+        assert_eq!(doing(None, None, true), Doing::Publishing);
+        assert_eq!(doing(Some("active"), Some("Lock"), true), Doing::WaitingForALock);
+        assert_eq!(doing(Some("active"), None, false), Doing::Working);
+        assert_eq!(doing(Some("idle"), Some("Client"), false), Doing::Idle);
+        assert_eq!(doing(None, None, false), Doing::Hidden);
+    }
+}

@@ -1,0 +1,14 @@
+-- Counts the oldest selected blocked keys: those with and without an unsent event, and the highest id.
+-- $1 to $7: the selection, see operate/selected.sql
+-- $8: the highest id
+-- $9: the maximum number of rows
+SELECT count(*) FILTER (WHERE unsent), count(*) FILTER (WHERE NOT unsent), max(outbox_id)
+FROM (
+    SELECT s.outbox_id,
+           EXISTS (
+               SELECT FROM :rows o WHERE o.id = s.outbox_id AND o.event_id = s.event_id AND o.sent_at IS NULL) AS unsent
+    FROM :blocked_key s
+    WHERE :selected AND s.outbox_id <= $8::bigint
+    ORDER BY s.outbox_id
+    LIMIT $9::bigint
+) AS fitting;

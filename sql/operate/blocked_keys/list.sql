@@ -1,0 +1,17 @@
+-- Lists blocked keys, the newest or the oldest first, and whether their event is in the outbox and unsent. An operator may have
+-- marked or deleted it. After a failover, another event can have its id.
+-- $1 to $7: the selection, see operate/selected.sql
+-- $8: the lowest id of the previous page, or the highest id
+-- $9: the maximum number of rows
+SELECT s.outbox_id, s.event_id, s.aggregate_type, s.aggregate_id, s.topic, s.reason, s.error, s.blocked_at,
+       EXISTS (
+           SELECT FROM :rows o WHERE o.id = s.outbox_id AND o.event_id = s.event_id AND o.sent_at IS NULL)
+FROM :blocked_key s
+\if :newest_first
+WHERE :selected AND s.outbox_id < $8::bigint
+ORDER BY s.outbox_id DESC
+\else
+WHERE :selected AND s.outbox_id <= $8::bigint
+ORDER BY s.outbox_id ASC
+\endif
+LIMIT $9::bigint;

@@ -1,0 +1,7 @@
+-- Lists the oldest blocked keys, and counts all.
+-- $1: the maximum to count
+SELECT topic, left(aggregate_id, 300), outbox_id, reason, blocked_at,
+       (SELECT count(*) FROM (SELECT FROM :blocked_key LIMIT $1) AS b)
+FROM :blocked_key
+ORDER BY outbox_id
+LIMIT 5;

@@ -1,0 +1,20 @@
+-- Counts the first unsent rows of each lane by the reason why they wait. If there are several, a pause counts, then a hold, then a
+-- block.
+-- $1: the lanes
+-- $2: the number of rows per lane
+SELECT count(*), count(*) FILTER (WHERE held AND NOT paused), count(*) FILTER (WHERE blocked AND NOT held AND NOT paused),
+       min(id) FILTER (WHERE NOT held AND NOT blocked AND NOT paused),
+       max(greatest(extract(epoch FROM clock_timestamp()) - extract(epoch FROM created_at), 0))
+           FILTER (WHERE NOT held AND NOT blocked AND NOT paused)::float8,
+       count(*) FILTER (WHERE paused)
+FROM (
+    SELECT p.*
+    FROM unnest($1::smallint[]) AS l(lane)
+    CROSS JOIN LATERAL (
+        SELECT o.id, o.created_at, :held AS held, :blocked AS blocked, :paused AS paused
+        FROM :rows_with_topic o
+        WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL
+        ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+        LIMIT $2::bigint
+    ) AS p
+) AS first;
