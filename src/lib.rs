@@ -11,7 +11,6 @@ pub mod cli;
 pub mod config;
 pub(crate) mod status;
 pub mod supervisor;
-pub(crate) mod verify;
 
 pub use ::settings::doctor;
 pub use {::kafka, ::postgres, ::relay};

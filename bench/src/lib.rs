@@ -11,7 +11,7 @@
 //! The library has two other users: `benchmarks/`, which compares the relay with Debezium, and `demo/`, which uses the
 //! [`checking::checker`] and the [consumer](kafka::consume).
 //!
-//! Everything runs on one thread, in a [`tokio::task::LocalSet`], as in [`outbox_relay::cli::block_on`]. Dropping a
+//! Everything runs on one thread, in a [`tokio::task::LocalSet`], as in [`outbox_relay::cli::frame::block_on`]. Dropping a
 //! future cancels the measurement. The [`place::Place`] remains and must be removed.
 
 pub mod advice;

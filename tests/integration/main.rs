@@ -4,6 +4,7 @@
 
 mod delivery;
 mod failures;
+mod golden;
 mod operating;
 mod project;
 mod rows;

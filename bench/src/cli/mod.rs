@@ -13,10 +13,9 @@ use crate::{BYTES_LEAST, BenchError, Shape};
 use anyhow::anyhow;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use clap_complete::Shell;
-use outbox_relay::cli::exit::Failed;
+use outbox_relay::cli::frame::{self, Failed, block_on};
 use outbox_relay::cli::run::Signals;
-use outbox_relay::cli::terminal::output;
-use outbox_relay::cli::{self, block_on, completions, panic, version};
+use outbox_relay::cli::{completions, log, long_version, output};
 use outbox_relay::relay::failure::{FailureKind, FaultKind};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -116,8 +115,8 @@ pub fn command() -> clap::Command {
 
 /// Runs the program, and returns its exit code.
 pub fn main() -> ExitCode {
-    panic::abort_on_panic();
-    let matches = command().long_version(version::long()).get_matches();
+    log::abort_on_panic();
+    let matches = command().long_version(long_version()).get_matches();
     let bench = Bench::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match bench.run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -128,11 +127,11 @@ pub fn main() -> ExitCode {
 impl Bench {
     fn run(self) -> Result<(), Failed> {
         if let Some(shell) = self.completions {
-            let script = completions::script(shell, &mut command(), NAME);
+            let script = completions(shell, &mut command(), NAME);
             return output::print(script.as_bytes()).map(|_| ());
         }
-        let file = self.config.as_deref().and_then(cli::named);
-        cli::load(file.as_deref())?;
+        let file = self.config.as_deref().and_then(frame::named);
+        frame::load(file.as_deref())?;
         let settings = Settings::new(program::find(self.relay.as_deref())?, file);
         let report = block_on(bench(settings, &self.plan()))??;
         let text = if self.json { output::json(&report)? + "\n" } else { table::render(&report) };

@@ -7,7 +7,7 @@ use crate::measurements::steady::Steady;
 use crate::postgres::statements::StatementCost;
 use crate::processes::usage::Usage;
 use crate::report::{MeasuredFlow, Report, Share};
-use outbox_relay::cli::terminal::output::thousands;
+use outbox_relay::cli::output::thousands;
 use std::fmt::Write as _;
 
 const MIB: f64 = (1 << 20) as f64;

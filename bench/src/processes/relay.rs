@@ -6,7 +6,7 @@ use crate::place::{Place, Route};
 use crate::processes::usage::Party;
 use crate::settings::Settings;
 use crate::subject::Subject;
-use outbox_relay::cli::CONFIG_VARIABLE;
+use outbox_relay::cli::frame::CONFIG_VARIABLE;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};

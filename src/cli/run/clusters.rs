@@ -1,7 +1,7 @@
 //! Compares the PostgreSQL cluster and the Kafka cluster with the recorded ones. The relay publishes nothing before that, and
 //! stops if one of them is another one.
 
-use crate::cli::exit::Failed;
+use crate::cli::frame::Failed;
 use crate::config::Config;
 use futures_util::FutureExt;
 use kafka::cluster::KafkaCluster;

@@ -4,10 +4,10 @@ pub(in crate::cli) mod local_relay;
 mod screen;
 mod watch;
 
-use super::exit::Failed;
-use super::one_shot;
-use super::terminal::output;
-use super::{ConfigFile, block_on};
+use super::frame;
+use super::frame::Failed;
+use super::frame::{ConfigFile, block_on};
+use super::output;
 use crate::status::monitor::{Limits, Monitor, MonitorError};
 use crate::status::report::Report;
 use clap::Args;
@@ -78,15 +78,15 @@ impl Status {
 async fn report(monitor: &mut Monitor, sample: Option<Duration>) -> Result<Report, Failed> {
     let here = local_relay::request(monitor.config().admin.listen);
     let report = monitor.report(sample, here).await.map_err(failed)?;
-    one_shot::warn_of(monitor.take_difference().as_deref());
+    frame::warn_of(monitor.take_difference().as_deref());
     Ok(report)
 }
 
 fn failed(error: MonitorError) -> Failed {
     match error {
         MonitorError::Settings(error) => Failed::Unavailable(anyhow::Error::new(error)),
-        MonitorError::Check(error) => one_shot::failed_check(error),
-        MonitorError::Read(fault) => one_shot::fault(fault),
+        MonitorError::Check(error) => error.into(),
+        MonitorError::Read(fault) => fault.into(),
     }
 }
 

@@ -1,13 +1,13 @@
 //! `status --watch`: refreshes the screen until Ctrl-C.
 
 use super::report;
-use crate::cli::exit::Failed;
+use crate::cli::frame::Failed;
+use crate::cli::output::{self, Reader};
 use crate::cli::run::Signals;
-use crate::cli::terminal::output::{self, Reader};
 use crate::status::monitor::Monitor;
 use crate::status::report::Report;
 use humantime::format_rfc3339_seconds;
-use settings::text::span;
+use settings::text::{printable, span};
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant, SystemTime};
@@ -85,7 +85,7 @@ impl Screen {
     }
 
     fn draw(&mut self, text: &str) -> Result<Reader, Failed> {
-        let text = &*output::printable(text);
+        let text = &*printable(text);
         let first = !std::mem::replace(&mut self.drawn, true);
         let drawn = match self.is_terminal {
             true => over(text, first, rows()),

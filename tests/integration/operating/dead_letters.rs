@@ -9,7 +9,7 @@ use crate::support::database::run;
 
 mod header_changes;
 mod requeue;
-mod terminal;
+pub(crate) mod terminal;
 
 const EVENT: &str = "00000000-0000-0000-0000-00000000000";
 

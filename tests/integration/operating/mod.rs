@@ -3,7 +3,7 @@
 mod audit;
 mod blocked_keys;
 pub(crate) mod commands;
-mod dead_letters;
+pub(crate) mod dead_letters;
 pub(crate) mod doctor;
 mod init;
 mod newcomer;

@@ -5,7 +5,7 @@ mod docs;
 mod error_codes_page;
 mod fuzzing;
 mod man_pages;
-mod monitoring;
+pub(crate) mod monitoring;
 mod promises;
 mod prose;
 mod third_party;

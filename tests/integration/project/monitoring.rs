@@ -5,7 +5,7 @@ mod names;
 mod picture;
 mod prometheus;
 mod runbook;
-mod scrape;
+pub(crate) mod scrape;
 
 use std::process::Command;
 

@@ -6,4 +6,4 @@ mod interruptions;
 mod plans;
 mod publishing;
 mod refusals;
-mod world;
+pub(crate) mod world;

@@ -1,6 +1,6 @@
 //! The tables, their checks and migrations, and the roles.
 
-mod adopting;
+pub(crate) mod adopting;
 mod check;
 pub(crate) mod migrate;
 mod modules;

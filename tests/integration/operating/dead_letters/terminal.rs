@@ -19,7 +19,7 @@ fn assert_harmless(ended: &Ended) {
 }
 
 /// Runs the command on a terminal, on which this is typed.
-fn on_terminal(command: &Command, typed: &str) -> Ended {
+pub(crate) fn on_terminal(command: &Command, typed: &str) -> Ended {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let line: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
     let mut script = Command::new("script");

@@ -10,7 +10,7 @@ use crate::support::wait::{STALLED, wait_until};
 use outbox_relay::admin::metrics::{CATALOGUE, Metric};
 
 /// The values of the samples of this name, with any labels.
-fn values(text: &str, name: &str) -> Vec<f64> {
+pub(crate) fn values(text: &str, name: &str) -> Vec<f64> {
     let samples = text.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
         let value = match rest.strip_prefix('{') {
@@ -22,7 +22,7 @@ fn values(text: &str, name: &str) -> Vec<f64> {
     samples.collect()
 }
 
-async fn scrape(relay: &RelayProcess) -> String {
+pub(crate) async fn scrape(relay: &RelayProcess) -> String {
     let (status, text) = relay.get("/metrics").await.unwrap();
     assert_eq!(status, 200);
     text
@@ -37,7 +37,7 @@ async fn replace_producer(outbox: &mut Outbox, kind: &str, request_bytes: usize)
 
 /// A relay that has values for all metrics with labels: a missing topic, an event that no topic accepts, a replaced
 /// producer, and 1,000 published events.
-async fn busy(test: &str) -> (Outbox, RelayProcess) {
+pub(crate) async fn busy(test: &str) -> (Outbox, RelayProcess) {
     let mut outbox = Outbox::create(test, 3).await;
     let relay = outbox.relay().set("admin", "listen", "127.0.0.1:0");
     let mut relay = relay.set_kafka_property("statistics.interval.ms", "200").start().await;

@@ -1,0 +1,37 @@
+//! The metrics of a relay: names, types, help texts and labels.
+
+use super::difference;
+use crate::project::monitoring::scrape::{busy, scrape, values};
+use crate::support::wait::{STALLED, wait_until};
+use outbox_relay::admin::metrics::{CATALOGUE, Metric};
+
+/// A sample with the names of its labels, and the bounds of buckets.
+fn without_values(line: &str) -> String {
+    let Some((name, rest)) = line.split_once('{').filter(|_| !line.starts_with('#')) else {
+        return match line.starts_with('#') {
+            true => line.to_owned(),
+            false => line.split(' ').next().unwrap_or_default().to_owned(),
+        };
+    };
+    let labels = rest.rsplit_once('}').map_or(rest, |(labels, _)| labels).split("\",");
+    let shown = |label: &str| match label.split_once('=') {
+        Some((name, bound)) if name == "le" => format!("le={}\"", bound.trim_end_matches('"')),
+        Some((name, _)) => name.to_owned(),
+        None => label.to_owned(),
+    };
+    format!("{name}{{{}}}", labels.map(shown).collect::<Vec<_>>().join(","))
+}
+
+#[tokio::test]
+async fn metrics_are_unchanged() {
+    let (outbox, relay) = busy("golden_metrics").await;
+    for sample in CATALOGUE.iter().flat_map(Metric::samples) {
+        let what = format!("{sample} has a value");
+        wait_until(&what, STALLED, async || !values(&scrape(&relay).await, &sample).is_empty()).await;
+    }
+    let mut lines: Vec<String> = scrape(&relay).await.lines().map(without_values).collect();
+    lines.dedup();
+    assert_eq!(difference("metrics", &(lines.join("\n") + "\n")), None);
+    drop(relay);
+    outbox.drop().await;
+}
