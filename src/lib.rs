@@ -12,6 +12,5 @@ pub mod config;
 pub mod doctor;
 pub(crate) mod status;
 pub mod supervisor;
-pub(crate) mod verify;
 
 pub use {::kafka, ::postgres, ::relay};

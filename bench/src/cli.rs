@@ -10,10 +10,9 @@ use crate::{BenchError, table};
 use anyhow::anyhow;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use clap_complete::Shell;
-use outbox_relay::cli::exit::Failed;
+use outbox_relay::cli::frame::{self, Failed, block_on};
 use outbox_relay::cli::run::Signals;
-use outbox_relay::cli::terminal::output;
-use outbox_relay::cli::{self, block_on, completions, panic, version};
+use outbox_relay::cli::{completions, log, long_version, output};
 use outbox_relay::relay::failure::{FailureKind, FaultKind};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -62,7 +61,7 @@ unreachable, 78 invalid configuration, missing privilege, or outbox-relay not fo
 struct Bench {
     /// Configuration file. Environment variables named OUTBOX_RELAY__SECTION__KEY override its settings. Without a
     /// file, they must provide all required settings.
-    #[arg(short, long, value_name = "FILE", env = cli::CONFIG_VARIABLE, hide_env_values = true)]
+    #[arg(short, long, value_name = "FILE", env = frame::CONFIG_VARIABLE, hide_env_values = true)]
     config: Option<OsString>,
     /// Run only these parts, separated by commas (default: all).
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
@@ -100,8 +99,8 @@ pub fn command() -> clap::Command {
 
 /// Runs the program, and returns its exit code.
 pub fn main() -> ExitCode {
-    panic::abort_on_panic();
-    let matches = command().long_version(version::long()).get_matches();
+    log::abort_on_panic();
+    let matches = command().long_version(long_version()).get_matches();
     let bench = Bench::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match bench.run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -112,11 +111,11 @@ pub fn main() -> ExitCode {
 impl Bench {
     fn run(self) -> Result<(), Failed> {
         if let Some(shell) = self.completions {
-            let script = completions::script(shell, &mut command(), NAME);
+            let script = completions(shell, &mut command(), NAME);
             return output::print(script.as_bytes()).map(|_| ());
         }
-        let file = self.config.as_deref().and_then(cli::named);
-        cli::load(file.as_deref())?;
+        let file = self.config.as_deref().and_then(frame::named);
+        frame::load(file.as_deref())?;
         let settings = Settings::new(settings::find(self.relay.as_deref())?, file);
         let report = block_on(bench(settings, &self.plan()))??;
         let text = if self.json { output::json(&report)? + "\n" } else { table::render(&report) };

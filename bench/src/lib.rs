@@ -12,7 +12,7 @@
 //! `instructions` and the benchmark `per_row` measure the cost of one row without servers ([`per_row`]). The demo uses the
 //! [`checker`] and the [consumer](consume).
 //!
-//! Everything runs on one thread, in a [`tokio::task::LocalSet`], as in [`outbox_relay::cli::block_on`]. Dropping a
+//! Everything runs on one thread, in a [`tokio::task::LocalSet`], as in [`outbox_relay::cli::frame::block_on`]. Dropping a
 //! future cancels the measurement. The [`place::Place`] remains and must be removed.
 
 mod advice;

@@ -6,7 +6,7 @@ use crate::load::Shape;
 use crate::place::{Place, Route};
 use crate::settings::Settings;
 use crate::usage::Party;
-use outbox_relay::cli::CONFIG_VARIABLE;
+use outbox_relay::cli::frame::CONFIG_VARIABLE;
 use outbox_relay::kafka::record::EVENT_ID;
 use serde::Serialize;
 use std::io::{self, BufRead, BufReader};

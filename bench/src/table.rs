@@ -5,7 +5,7 @@ use crate::report::{MeasuredFlow, Report, Share};
 use crate::server::StatementCost;
 use crate::steady::Steady;
 use crate::usage::Usage;
-use outbox_relay::cli::terminal::output::thousands;
+use outbox_relay::cli::output::thousands;
 use std::fmt::Write as _;
 
 const MIB: f64 = (1 << 20) as f64;

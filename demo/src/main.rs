@@ -18,9 +18,10 @@ use crate::broker::MockBroker;
 use anyhow::anyhow;
 use clap::Parser;
 use outbox_relay::admin::Listening;
-use outbox_relay::cli::exit::Failed;
+use outbox_relay::cli::frame::Failed;
+use outbox_relay::cli::frame::block_on;
+use outbox_relay::cli::log;
 use outbox_relay::cli::run::Signals;
-use outbox_relay::cli::{block_on, log, panic};
 use outbox_relay::config::{self, Config};
 use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::relay::health::stats::Stats;
@@ -60,7 +61,7 @@ struct Demo {
 }
 
 fn main() -> ExitCode {
-    panic::abort_on_panic();
+    log::abort_on_panic();
     match Demo::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failed) => failed.report(),

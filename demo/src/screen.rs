@@ -1,7 +1,7 @@
 //! The terminal: a panel that is redrawn in place. If stdout is not a terminal, one line per second.
 
 use super::ledger::Figures;
-use outbox_relay::cli::terminal::output::thousands;
+use outbox_relay::cli::output::thousands;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};

@@ -5,7 +5,7 @@ use super::schema::SCHEMA;
 use super::screen::{Screen, milliseconds};
 use super::shop::WRITERS;
 use outbox_bench::checker::Verdict;
-use outbox_relay::cli::terminal::output::thousands;
+use outbox_relay::cli::output::thousands;
 use std::net::SocketAddr;
 use std::time::Duration;
 

@@ -1,10 +1,8 @@
 //! `outbox-relay check-config`: validates the configuration before a deployment.
 
 use super::doctor::{self, Diagnosis};
-use super::exit::Failed;
-use super::one_shot;
-use super::terminal::output;
-use super::{ConfigFile, block_on};
+use super::frame::{ConfigFile, Failed, block_on, database};
+use super::output;
 use crate::config::Config;
 use crate::supervisor::{self, StartError};
 use clap::Args;
@@ -13,29 +11,13 @@ use postgres::connection::tls;
 use postgres::diagnose::doctor::events::{
     EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVENT_TOPIC_NOT_ALLOWED,
 };
-use relay::failure::Failure;
 use relay::publisher::Publisher;
 use relay::reason::{fix, remedy};
 use settings::doctor::{Finding, Severity};
+use settings::text::commands;
 
-/// Validate the configuration.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Checks every setting, the secret and certificate files, and the librdkafka properties. Reports all problems at \
-once, with their line numbers. Without --connect, it opens no connections.
-
-With --connect, it also checks that PostgreSQL and Kafka are reachable, and runs the checks of `doctor`: schema, \
-grants, TLS, query plan and topics. It changes nothing, so it cannot test whether the Kafka user may write to a \
-topic. Problems that stop the relay or block a topic are errors. An event that can never be sent is only a warning, \
-because other \
-events continue.
-
-Examples:
-  outbox-relay check-config --config config.toml
-  outbox-relay check-config --config config.toml --connect && systemctl restart outbox-relay
-
-Exit codes: 0 valid, 2 usage error, 69 PostgreSQL or Kafka unreachable, 78 invalid configuration, schema or topic, \
-or missing privileges.")]
+#[command(after_help = include_str!("help/check-config.txt").trim_ascii_end())]
 pub(crate) struct CheckConfig {
     #[command(flatten)]
     config: ConfigFile,
@@ -47,19 +29,16 @@ pub(crate) struct CheckConfig {
 impl CheckConfig {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
-        check(&config, &self.source(), self.connect, &[])
-    }
-
-    /// Where the configuration comes from.
-    fn source(&self) -> String {
-        self.config.path().map_or_else(|| "the environment".to_owned(), |path| path.display().to_string())
+        let source =
+            self.config.path().map_or("the environment".to_owned(), |path| path.display().to_string());
+        check(&config, &source, self.connect, &[])
     }
 }
 
 /// Checks the configuration. With `connects`, checks the servers too, and these topics in addition to those of events.
 pub(super) fn check(config: &Config, source: &str, connects: bool, topics: &[String]) -> Result<(), Failed> {
-    let cluster = config.cluster().map_err(|failure| unusable(&failure))?;
-    cluster.check_settings().map_err(|failure| unusable(&failure))?;
+    let cluster = config.cluster()?;
+    cluster.check_settings()?;
     check_tls_files(config)?;
     print("configuration", &format!("{source} is valid"));
     if !connects {
@@ -67,30 +46,23 @@ pub(super) fn check(config: &Config, source: &str, connects: bool, topics: &[Str
     }
     match block_on(connect(config, &cluster, topics))?.worst {
         None => Ok(()),
-        Some(Cause::Unavailable) => {
-            Err(Failed::Unavailable(anyhow::anyhow!("Cannot connect to PostgreSQL or Kafka.")))
-        }
-        Some(Cause::Invalid) => Err(Failed::Configuration(anyhow::anyhow!(
-            "The checks found errors, so the relay or some of its topics would not work. Fix each error and run \
-             the command again."
-        ))),
+        Some(Cause::Unavailable) => Err(Failed::unavailable("Cannot connect to PostgreSQL or Kafka.")),
+        Some(Cause::Invalid) => Err(Failed::configuration(
+            "The checks found errors, so the relay or some of its topics would not work. Fix each error and run the \
+             command again.",
+        )),
     }
-}
-
-fn unusable(failure: &Failure) -> Failed {
-    Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error))
 }
 
 /// Parses the certificates and the key for PostgreSQL, which are read again for each connection.
 fn check_tls_files(config: &Config) -> Result<(), Failed> {
     let invalid = |cause: String| {
-        Failed::Configuration(anyhow::anyhow!("The [postgres] connection settings are invalid: {cause}"))
+        Failed::configuration(format!("The [postgres] connection settings are invalid: {cause}"))
     };
     let connection = config.postgres.connection().map_err(|error| invalid(error.to_string()))?;
     tls::connector(&connection.tls).map(|_| ()).map_err(|error| invalid(error.to_string()))
 }
 
-/// Why the relay cannot run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
     Unavailable,
@@ -110,19 +82,18 @@ impl Problems {
     }
 
     fn add_failed(&mut self, what: &str, failed: Failed) {
-        match failed {
-            Failed::Unavailable(error) => self.add(what, Cause::Unavailable, &format!("{error:#}")),
-            Failed::Failure(error) | Failed::Configuration(error) => {
-                self.add(what, Cause::Invalid, &format!("{error:#}"));
-            }
-            Failed::Usage(text) => self.add(what, Cause::Invalid, &text),
-        }
+        let (cause, text) = match failed {
+            Failed::Unavailable(error) => (Cause::Unavailable, format!("{error:#}")),
+            Failed::Failure(error) | Failed::Configuration(error) => (Cause::Invalid, format!("{error:#}")),
+            Failed::Usage(text) => (Cause::Invalid, text),
+        };
+        self.add(what, cause, &text);
     }
 }
 
 /// Reports a failed write on stderr and continues, because the exit code must reflect the check.
 fn print(what: &str, text: &str) {
-    if let Err(failed) = output::line(&format!("{what:<14} {}", output::commands(text))) {
+    if let Err(failed) = output::line(&format!("{what:<14} {}", commands(text))) {
         _ = failed.report();
     }
 }
@@ -152,7 +123,7 @@ async fn connect(config: &Config, cluster: &KafkaCluster, topics: &[String]) -> 
 }
 
 async fn check_postgres(config: &Config, problems: &mut Problems) {
-    let database = match one_shot::database(config) {
+    let database = match database(config) {
         Ok(database) => database,
         Err(failed) => return problems.add_failed("postgres", failed),
     };
@@ -161,8 +132,7 @@ async fn check_postgres(config: &Config, problems: &mut Problems) {
         Err(StartError::Unavailable(text)) => return problems.add("postgres", Cause::Unavailable, &text),
         Err(StartError::Unfit(text)) => return problems.add("schema", Cause::Invalid, &text),
         Err(StartError::Older(text)) => {
-            let text =
-                format!("{text}\n  Until then, the relay waits. It starts by itself after the migration");
+            let text = text + "\n  Until then, the relay waits. It starts by itself after the migration";
             return problems.add("schema", Cause::Invalid, &text);
         }
     };
@@ -198,10 +168,8 @@ fn print_findings(diagnosis: &Diagnosis, problems: &mut Problems) {
     match (errors, warnings) {
         (0, 0) => print("doctor", "no problems found"),
         _ => {
-            print(
-                "doctor",
-                &format!("errors: {errors}, warnings: {warnings}. For details, run: outbox-relay doctor"),
-            );
+            let details = "For details, run: outbox-relay doctor";
+            print("doctor", &format!("errors: {errors}, warnings: {warnings}. {details}"));
         }
     }
 }

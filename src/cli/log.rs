@@ -1,9 +1,12 @@
-//! Logs: text on a terminal, the journal under systemd, or JSON. They go to stderr or the journal, never to stdout.
+//! Logs: text on a terminal, the journal under systemd, or JSON. They go to stderr or the journal, never to stdout. A panic is
+//! logged too.
 
-use super::exit::Failed;
+use super::frame::Failed;
 use crate::config::{Log, LogFormat};
 use settings::text::{commands, printable};
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal, Write};
+use std::panic::PanicHookInfo;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt;
@@ -25,10 +28,9 @@ impl Filter {
     }
 }
 
-/// Starts logging.
 pub fn init(log: &Log) -> Result<Filter, Failed> {
     let filter = filter(&log.level)
-        .map_err(|error| Failed::Configuration(anyhow::anyhow!("[log] level = {:?}: {error}", log.level)))?;
+        .map_err(|error| Failed::configuration(format!("[log] level = {:?}: {error}", log.level)))?;
     let under_systemd = std::env::var_os("JOURNAL_STREAM").is_some() && !io::stderr().is_terminal();
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
         LogFormat::Json => fmt::layer().json().with_writer(|| Printable { is_json: true }).boxed(),
@@ -96,11 +98,35 @@ fn text() -> Box<dyn Layer<Registry> + Send + Sync> {
 
 fn journald() -> Result<Box<dyn Layer<Registry> + Send + Sync>, Failed> {
     let layer = tracing_journald::layer().map_err(|error| {
-        Failed::Configuration(anyhow::anyhow!(
+        Failed::configuration(format!(
             "[log] format = \"journald\": cannot open the journal: {error}. Set it to \"auto\" or \"text\""
         ))
     })?;
     Ok(layer.with_field_prefix(Some("OUTBOX_RELAY".to_owned())).boxed())
+}
+
+/// Makes every panic log its message and abort the process, because a relay with a dead task must not look healthy. Rows in
+/// flight are claimed again after the restart.
+pub fn abort_on_panic() {
+    let unlogged = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if tracing::dispatcher::has_been_set() {
+            log_panic(panic);
+        } else {
+            unlogged(panic);
+        }
+        std::process::abort();
+    }));
+}
+
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let message = panic.payload_as_str().unwrap_or("no message");
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    tracing::error!(code = "internal_error", place, "internal error, aborting: {message}");
+    let backtrace = Backtrace::capture();
+    if backtrace.status() == BacktraceStatus::Captured {
+        tracing::error!("{backtrace}");
+    }
 }
 
 #[cfg(test)]

@@ -1,38 +1,36 @@
-//! The command line, with one file per subcommand. Only this folder prints or ends the process.
+//! The command line. A command is one file or folder here; `frame` is what they share. Only this folder prints or ends the
+//! process.
 
 mod arguments;
-pub(crate) mod blocked_keys;
-pub(crate) mod check_config;
-pub mod completions;
-pub(crate) mod confirm;
-pub(crate) mod dead_letters;
-pub(crate) mod doctor;
-pub mod exit;
-pub(crate) mod init;
+mod blocked_keys;
+mod check_config;
+mod confirm;
+mod dead_letters;
+mod doctor;
+pub mod frame;
+mod history;
+mod init;
 pub mod log;
-pub mod memory;
-pub(crate) mod migrate;
-mod one_shot;
-mod operator;
-pub mod panic;
-pub(crate) mod pauses;
-pub(crate) mod reap;
-pub(crate) mod replay;
+mod migrate;
+pub mod output;
+mod pauses;
+mod reap;
+mod rejected;
+mod replay;
 pub mod run;
 pub(crate) mod status;
-pub mod terminal;
-pub(crate) mod verify;
-pub mod version;
+mod verify;
 
-use crate::config::{self, Config, DEFAULT_FILE, Findings};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use exit::Failed;
-use kafka::client::keep_openssl;
+use clap_complete::{Shell, generate};
+use frame::ConfigFile;
+use kafka::client;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use settings::text;
-use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::env;
+use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::LazyLock;
 
 /// Publish PostgreSQL outbox events to Apache Kafka.
 #[derive(Debug, Parser)]
@@ -73,116 +71,14 @@ enum Command {
     /// Confirm that the outbox has moved to another cluster.
     Confirm(confirm::Confirm),
     /// Print a shell completion script.
-    Completions(completions::Completions),
-}
-
-/// Names the configuration file. If it is empty, only the environment is used.
-pub const CONFIG_VARIABLE: &str = "OUTBOX_RELAY_CONFIG";
-
-// The configuration file. Not a doc comment, which would replace the description of `outbox-relay`.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ConfigFile {
-    /// Configuration file [default: /etc/outbox-relay/config.toml, if it exists]. Environment variables named
-    /// OUTBOX_RELAY__SECTION__KEY override its settings. Without a file, they must provide all required settings.
-    #[arg(
-        short,
-        long,
-        global = true,
-        value_name = "FILE",
-        env = CONFIG_VARIABLE,
-        hide_env_values = true
-    )]
-    config: Option<OsString>,
-}
-
-impl ConfigFile {
-    /// The path, if there is a file.
-    pub(crate) fn path(&self) -> Option<PathBuf> {
-        match &self.config {
-            Some(file) => named(file),
-            None => existing(Path::new(DEFAULT_FILE)),
-        }
-    }
-
-    /// The path of the file that `init` writes.
-    fn target(&self) -> Result<PathBuf, Failed> {
-        match &self.config {
-            None => Ok(PathBuf::from(DEFAULT_FILE)),
-            Some(file) => named(file).ok_or_else(|| {
-                Failed::Usage(format!("{CONFIG_VARIABLE} is empty. Name a file with --config, or unset it"))
-            }),
-        }
-    }
-
-    /// The path. If the user did not name the file, prints it on stderr, because other files may belong to other relays.
-    fn announced(&self) -> Option<PathBuf> {
-        let path = self.path();
-        if let (None, Some(file)) = (&self.config, &path) {
-            eprintln!("using {}", file.display());
-        }
-        path
-    }
-
-    /// Reads the configuration and prints its warnings.
-    pub(crate) fn load(&self) -> Result<Config, Failed> {
-        load(self.announced().as_deref())
-    }
-
-    /// Like [`ConfigFile::load`], for a command that does not use Kafka. Its user may not be allowed to read the Kafka secrets.
-    pub(crate) fn load_for_database(&self) -> Result<Config, Failed> {
-        let file = self.announced();
-        loaded(file.as_deref(), config::load_for_database(file.as_deref(), config::environment()))
-    }
-}
-
-/// The file with this name. Without a name, only the environment is used.
-pub fn named(file: &OsStr) -> Option<PathBuf> {
-    (!file.is_empty()).then(|| file.into())
-}
-
-/// A file that cannot be accessed counts as existing, because reading it then fails with the reason.
-fn existing(file: &Path) -> Option<PathBuf> {
-    (!matches!(file.try_exists(), Ok(false))).then(|| file.to_owned())
-}
-
-/// Reads this configuration file, if any, and the environment. Prints the warnings.
-pub fn load(file: Option<&Path>) -> Result<Config, Failed> {
-    loaded(file, config::load(file, config::environment()))
-}
-
-fn loaded(file: Option<&Path>, loaded: Result<Config, Findings>) -> Result<Config, Failed> {
-    let config = loaded.map_err(|findings| {
-        let hint =
-            if file.is_none() { "\nTo write a configuration file, run `outbox-relay init`." } else { "" };
-        Failed::Configuration(anyhow::anyhow!("The configuration is invalid.\n{findings}{hint}"))
-    })?;
-    if !config.warnings.is_empty() {
-        terminal::output::note(&config.warnings.to_string());
-    }
-    Ok(config)
-}
-
-/// The command line, from which man pages and completions are generated. `--config` is accepted before the subcommand too.
-pub fn command() -> clap::Command {
-    ConfigFile::augment_args(Cli::command())
-}
-
-/// Parses the arguments. Ends the process for errors, help and version.
-fn arguments() -> Cli {
-    let matches = command().long_version(version::long()).get_matches();
-    let deepest = std::iter::successors(Some(&matches), |matches| Some(matches.subcommand()?.1)).last();
-    let file = deepest.and_then(|matches| matches.try_get_one::<OsString>("config").ok().flatten());
-    if let Some(file) = file.filter(|file| !file.is_empty()) {
-        text::note_config(&file.to_string_lossy());
-    }
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    Completions(Completions),
 }
 
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
-    panic::abort_on_panic();
-    memory::hide();
-    keep_openssl();
+    log::abort_on_panic();
+    hide_memory();
+    client::keep_openssl();
     let done = match arguments().command {
         Command::Run(run) => run.run(),
         Command::Init(init) => init.run(),
@@ -198,7 +94,9 @@ pub fn main() -> ExitCode {
         Command::Replay(replay) => replay.run(),
         Command::Verify(verify) => verify.run(),
         Command::Confirm(confirm) => confirm.run(),
-        Command::Completions(completions) => completions.run(),
+        Command::Completions(Completions { shell }) => {
+            output::unchanged(completions(shell, &mut command(), "outbox-relay"))
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -206,30 +104,89 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs on a runtime with one thread, because the relay's state is shared without locks.
-pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failed> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failed::Failure(anyhow::Error::new(error).context("starting the runtime")))?;
-    let done = runtime.block_on(tokio::task::LocalSet::new().run_until(work));
-    // Give threads that wait for librdkafka a moment to end.
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    Ok(done)
+/// The command line, from which man pages and completions are generated. `--config` is accepted before the subcommand too.
+pub fn command() -> clap::Command {
+    ConfigFile::augment_args(Cli::command())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::existing;
+/// Parses the arguments. Ends the process for errors, help and version.
+fn arguments() -> Cli {
+    let matches = command().long_version(long_version()).get_matches();
+    let deepest = std::iter::successors(Some(&matches), |matches| Some(matches.subcommand()?.1)).last();
+    let file = deepest.and_then(|matches| matches.try_get_one::<OsString>("config").ok().flatten());
+    if let Some(file) = file.filter(|file| !file.is_empty()) {
+        text::note_config(&file.to_string_lossy());
+    }
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
 
-    #[test]
-    fn default_file_is_read_if_it_exists_or_cannot_be_accessed() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("config.toml");
-        assert_eq!(existing(&file), None);
-        std::fs::write(&file, "").unwrap();
-        assert_eq!(existing(&file), Some(file.clone()));
-        // Below a file, nothing can be accessed.
-        assert_eq!(existing(&file.join("below")), Some(file.join("below")));
+/// Set to `1` to allow core dumps and debuggers.
+const CORE_VARIABLE: &str = "OUTBOX_RELAY_ALLOW_CORE_DUMPS";
+
+/// Makes the process, whose memory contains secrets and payloads, not dumpable: the kernel writes no core dump, and other
+/// processes of the same user can neither attach a debugger nor read `/proc/PID/mem` and `/proc/PID/environ`. A program that it
+/// starts is dumpable again.
+fn hide_memory() {
+    if env::var_os(CORE_VARIABLE).is_some_and(|value| value == "1") {
+        return;
+    }
+    // It fails only if a filter of system calls forbids it. The limit of the service, LimitCORE=0, remains.
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        eprintln!("warning: cannot disable core dumps, which contain secrets: {error}");
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = include_str!("help/completions.txt").trim_ascii_end())]
+pub(crate) struct Completions {
+    /// Shell to generate the script for.
+    shell: Shell,
+}
+
+/// The completion script of a program with this command line and name.
+pub fn completions(shell: Shell, command: &mut clap::Command, name: &str) -> String {
+    let mut script = Vec::new();
+    generate(shell, command, name, &mut script);
+    // Works around clap_complete 4.6.11, which writes the hyphen of the name in two ways, so that bash finds no subcommand.
+    let (written, correct) = (name.replace('-', "__subcmd__"), name.replace('-', "__"));
+    String::from_utf8_lossy(&script).replace(&written, &correct)
+}
+
+const COMPRESSIONS: [&str; 4] = ["gzip", "snappy", "lz4", "zstd"];
+
+/// The output of `--version`, for bug reports: the version, then one line each about the build and the libraries.
+pub fn long_version() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let features = client::features();
+        let compressions = features.iter().filter(|feature| COMPRESSIONS.contains(&feature.as_str()));
+        let has_tls = features.iter().any(|feature| feature == "ssl");
+        let (compiler, target) = (env!("OUTBOX_RELAY_BUILT_BY"), env!("OUTBOX_RELAY_BUILT_FOR"));
+        let mut text = env!("CARGO_PKG_VERSION").to_owned();
+        for (name, value) in [
+            ("commit", option_env!("OUTBOX_RELAY_BUILT_FROM").unwrap_or("unknown")),
+            ("built", &format!("by {compiler} for {target}")),
+            ("librdkafka", &client::version()),
+            ("TLS", if has_tls { openssl::version::version() } else { "none" }),
+            ("SASL", &words(features.iter().filter_map(|feature| mechanism(feature)))),
+            ("AWS IAM", if cfg!(feature = "aws") { "built in" } else { "not built in" }),
+            ("compression", &words(compressions.cloned())),
+        ] {
+            text += &format!("\n{name:<12}{value}");
+        }
+        text + if cfg!(feature = "fail-points") { "\nfor tests   fail points" } else { "" }
+    });
+    &TEXT
+}
+
+fn words(words: impl Iterator<Item = String>) -> String {
+    let words: Vec<_> = words.collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+}
+
+/// The SASL mechanisms of a feature, as values of `sasl.mechanism`.
+fn mechanism(feature: &str) -> Option<String> {
+    match feature.strip_prefix("sasl_")? {
+        "scram" => Some("SCRAM-SHA-256, SCRAM-SHA-512".to_owned()),
+        other => Some(other.to_uppercase()),
     }
 }

@@ -1,8 +1,7 @@
 //! `outbox-relay reap`: deletes old rows on request.
 
-use super::exit::Failed;
-use super::terminal::output;
-use super::{ConfigFile, block_on, one_shot};
+use super::frame::{ConfigFile, Failed, on_outbox};
+use super::output::{self, counted};
 use crate::config::Config;
 use clap::Args;
 use postgres::access::grants::{REAP_PRIVILEGES, reap_privileges};
@@ -19,21 +18,8 @@ use tokio::time::{Instant, sleep};
 const TURN_WITHIN: Duration = Duration::from_secs(30);
 const TURN_AGAIN: Duration = Duration::from_millis(50);
 
-/// Delete sent rows past retention.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-A running relay does this by itself, unless [reaper] enabled = false. This command deletes the sent rows that are \
-past retention, once, in batches of [reaper] batch_size. Each batch has its own transaction and skips locked rows. \
-Unsent \
-rows are never deleted. The command also deletes old rows of the inbox, idempotency and once modules. Unfinished \
-requests of the idempotency module that have a committed phase, or are younger than 30 days, are kept and reported. You can interrupt the command safely.
-
-Examples:
-  outbox-relay reap --config config.toml --dry-run
-  OUTBOX_RELAY__REAPER__RETENTION=1h outbox-relay reap --config config.toml
-
-Exit codes: 0 success, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration or schema, or missing \
-privileges.")]
+#[command(after_help = include_str!("help/reap.txt").trim_ascii_end())]
 pub(crate) struct Reap {
     #[command(flatten)]
     config: ConfigFile,
@@ -45,27 +31,23 @@ pub(crate) struct Reap {
 impl Reap {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
-        let lines = block_on(async {
-            let database = one_shot::database(&config)?;
-            let privileges = [REAP_PRIVILEGES, &reap_privileges()].concat();
-            one_shot::allowed(&config, &database, &privileges).await?;
-            let reaper = PostgresReaper::new(
-                database.clone(),
-                config.outbox.table.clone(),
-                config.reaper.retention,
-                config.reaper.batch_size,
-            );
+        let privileges = [REAP_PRIVILEGES, &reap_privileges()].concat();
+        let lines = on_outbox(&config, &privileges, async |outbox| {
+            let (table, settings) = (outbox.table(), &config.reaper);
+            let database = outbox.database.clone();
+            let reaper =
+                PostgresReaper::new(database, table.clone(), settings.retention, settings.batch_size);
             let rows = if self.dry_run { count(reaper).await } else { reap(reaper).await }?;
-            let modules = ModulesReaper::new(
-                database,
-                config.outbox.table.clone(),
-                config.pace(),
-                Arc::new(Stats::new()),
+            let sent = format!(
+                "{table}: {} {}, sent more than {} ago",
+                counted(rows, "row"),
+                self.verb(),
+                span(settings.retention)
             );
-            let of_modules = self.of_modules(&config, modules).await.map_err(one_shot::fault)?;
-            Ok::<_, Failed>([vec![self.describe(&config, rows)], of_modules].concat())
-        })??;
-        output::print(format!("{}\n", lines.join("\n")).as_bytes()).map(|_| ())
+            let modules = ModulesReaper::new(outbox.database, table, config.pace(), Arc::new(Stats::new()));
+            Ok([vec![sent], self.of_modules(&config, modules).await?].concat())
+        })?;
+        output::text(lines.join("\n") + "\n")
     }
 
     /// One line for each installed module.
@@ -80,25 +62,19 @@ impl Reap {
                 "idempotency_key" => format!("finished {}", ago(config.reaper.idempotency_retention)),
                 _ => "expired".to_owned(),
             };
-            lines.push(format!("{name}: {} {}, {old}", output::counted(rows, "row"), self.verb()));
+            lines.push(format!("{name}: {} {}, {old}", counted(rows, "row"), self.verb()));
             if table == "idempotency_key" {
                 let Unfinished { requests, .. } = modules.unfinished().await?;
                 if requests > 0 {
                     lines.push(format!(
                         "{name}: kept {} that began {}. Complete them in the application.",
-                        output::counted(requests.unsigned_abs(), "unfinished request"),
+                        counted(requests.unsigned_abs(), "unfinished request"),
                         ago(config.reaper.idempotency_retention)
                     ));
                 }
             }
         }
         Ok(lines)
-    }
-
-    fn describe(&self, config: &Config, rows: u64) -> String {
-        let (table, retention) = (&config.outbox.table, span(config.reaper.retention));
-        let rows = output::counted(rows, "row");
-        format!("{table}: {rows} {}, sent more than {retention} ago", self.verb())
     }
 
     fn verb(&self) -> &'static str {
@@ -109,7 +85,7 @@ impl Reap {
 async fn count(mut reaper: PostgresReaper) -> Result<u64, Failed> {
     let mut rows = 0;
     loop {
-        let step = reaper.count_step().await.map_err(one_shot::fault)?;
+        let step = reaper.count_step().await?;
         rows += step.rows;
         if !step.more {
             return Ok(rows);
@@ -121,7 +97,7 @@ async fn reap(mut reaper: PostgresReaper) -> Result<u64, Failed> {
     let mut rows = 0;
     let mut turn_by = Instant::now() + TURN_WITHIN;
     loop {
-        let step = reaper.reap_step().await.map_err(one_shot::fault)?;
+        let step = reaper.reap_step().await?;
         rows += step.rows;
         if step.ours && !step.more {
             return Ok(rows);
@@ -131,10 +107,9 @@ async fn reap(mut reaper: PostgresReaper) -> Result<u64, Failed> {
         } else if Instant::now() < turn_by {
             sleep(TURN_AGAIN).await;
         } else {
-            let rows = output::counted(rows, "row");
-            return Err(Failed::Failure(anyhow::anyhow!(
-                "A relay is deleting old rows. This command deleted {rows}. Try again later, or leave \
-                 the rest to the relay."
+            return Err(Failed::failure(format!(
+                "A relay is deleting old rows. This command deleted {}. Try again later, or leave the rest to the relay.",
+                counted(rows, "row")
             )));
         }
     }

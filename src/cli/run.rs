@@ -5,9 +5,9 @@ pub(crate) mod recorded;
 pub(crate) mod reload;
 pub(crate) mod systemd;
 
-use super::exit::Failed;
-use super::terminal::output::counted;
-use super::{ConfigFile, block_on, log};
+use super::frame::{ConfigFile, Failed, block_on};
+use super::log;
+use super::output::counted;
 use crate::admin::{Listening, Observed};
 use crate::config::Config;
 use crate::supervisor::{self, End, Ready, StartError, Until};

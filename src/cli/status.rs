@@ -1,11 +1,9 @@
 //! `outbox-relay status`: the state of an outbox, from the database and from a relay on this host, if one answers. Prints the
 //! report as a screen or as JSON, once or repeatedly.
 
-use super::exit::Failed;
-use super::one_shot;
+use super::frame::{self, ConfigFile, Failed, block_on};
+use super::output::{self, Reader};
 use super::run::Signals;
-use super::terminal::output::{self, Reader};
-use super::{ConfigFile, block_on};
 use crate::status::report::{LocalRelay, Report};
 use crate::status::{Monitor, MonitorError};
 use askama::Template;
@@ -94,15 +92,15 @@ impl Status {
 async fn report(monitor: &mut Monitor, sample: Option<Duration>) -> Result<Report, Failed> {
     let here = local_relay(monitor.config().admin.listen);
     let report = monitor.report(sample, here).await.map_err(failed)?;
-    one_shot::warn_of(monitor.take_difference().as_deref());
+    frame::warn_of(monitor.take_difference().as_deref());
     Ok(report)
 }
 
 fn failed(error: MonitorError) -> Failed {
     match error {
         MonitorError::Settings(error) => Failed::Unavailable(anyhow::Error::new(error)),
-        MonitorError::Check(error) => one_shot::failed_check(error),
-        MonitorError::Read(fault) => one_shot::fault(fault),
+        MonitorError::Check(error) => error.into(),
+        MonitorError::Read(fault) => fault.into(),
     }
 }
 
@@ -192,7 +190,7 @@ impl Screen {
     }
 
     fn draw(&mut self, text: &str) -> Result<Reader, Failed> {
-        let text = &*output::printable(text);
+        let text = &*settings::text::printable(text);
         let first = !std::mem::replace(&mut self.drawn, true);
         let drawn = match self.is_terminal {
             true => over(text, first, rows()),

@@ -21,7 +21,7 @@ use self::world::{Size, World, now, variable};
 use crate::place::Place;
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
-use outbox_relay::cli::block_on;
+use outbox_relay::cli::frame::block_on;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitCode;

@@ -1,12 +1,10 @@
 //! Finds out what exists, and every fault that can be found before the first change. Changes nothing.
 
-use super::files::{self, ConfigFileState};
-use super::plan::{Password, Plan};
+use super::plan::{self, ConfigFileState, PASSWORD_FILE, Password, Plan, SECRET_MODE};
 use super::{Wanted, unusable};
-use crate::cli::exit::Failed;
-use crate::cli::migrate::failed;
-use crate::cli::one_shot;
+use crate::cli::frame::{Failed, database};
 use crate::config::{self, Config, Draft, DraftPassword, Secret, environment};
+use anyhow::Error;
 use deadpool_postgres::Object;
 use kafka::operate::topics::{Mode, Topics};
 use postgres::access::roles::{self, Creator, NewRoles};
@@ -23,7 +21,6 @@ use tokio_postgres::Client;
 /// More than enough for a random password.
 const PASSWORD_BYTES: usize = 24;
 
-/// The connections to both servers.
 pub(super) struct Servers {
     pub(super) connection: Object,
     /// If topics are wanted.
@@ -32,10 +29,10 @@ pub(super) struct Servers {
 
 pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Failed> {
     let Wanted { file, table, role, .. } = wanted;
-    files::check_writable(files::folder(file))?;
-    let config = files::config_state(file)?;
-    let password_file = files::password_file(file);
-    let password = files::existing_password(&password_file)?;
+    plan::check_writable(plan::folder(file))?;
+    let config = plan::config_state(file)?;
+    let password_file = plan::password_file(file);
+    let password = plan::existing_password(&password_file)?;
     let relay_url = wanted.owner.of_role(role.relay());
     let of_relay = settings(wanted, &relay_url, DraftPassword::None)?;
     match config {
@@ -49,7 +46,7 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
     let transaction = open(&mut connection, true, &check_settings()).await;
     let transaction = transaction.map_err(|error| server(error.into()))?;
     check_server(transaction.client()).await?;
-    let migrations = migrate::read_status(&transaction, table).await.map_err(|error| failed(&error))?;
+    let migrations = migrate::read_status(&transaction, table).await?;
     let creator = Creator::read(&transaction).await.map_err(server)?;
     let existing_roles = roles::existing(&transaction, role).await.map_err(server)?;
     transaction.rollback().await.map_err(|error| server(error.into()))?;
@@ -57,7 +54,7 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
     let password = decide(wanted, config, password, role_exists)?;
     let secret = password.secret().filter(|_| !role_exists);
     let roles = NewRoles::new(table, role, secret, wanted.sessions);
-    let draft = draft(wanted, &relay_url, DraftPassword::File(files::PASSWORD_FILE));
+    let draft = draft(wanted, &relay_url, DraftPassword::File(PASSWORD_FILE));
     let mut plan = Plan {
         wanted,
         config,
@@ -71,8 +68,7 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
     };
     if plan.grants() {
         let grant = || creator.missing_grant(table);
-        let rehearsed = migrate::dry_run_with(&mut connection, table, plan.roles.sql(), grant).await;
-        rehearsed.map_err(|error| failed(&error))?;
+        migrate::dry_run_with(&mut connection, table, plan.roles.sql(), grant).await?;
     }
     let topics = inspect_topics(wanted, &of_owner, &mut plan).await?;
     Ok((plan, Servers { connection, topics }))
@@ -107,7 +103,7 @@ fn variables() -> impl Iterator<Item = (String, String)> {
 /// Checks that an existing configuration is for the same outbox, so that it can be kept. Returns it.
 fn compare(file: &Path, wanted: &Config) -> Result<Config, Failed> {
     let existing = config::load(Some(file), variables()).map_err(|findings| {
-        Failed::Configuration(anyhow::anyhow!(
+        Failed::configuration(format!(
             "{} exists, but is invalid. `init` does not overwrite it, and nothing was changed. Fix: correct it, or name \
              another file with --config.\n{findings}",
             file.display()
@@ -163,7 +159,7 @@ fn check_topics(config: &Config, topics: &[String]) -> Result<(), Failed> {
 }
 
 async fn connect(wanted: &Wanted, config: &Config) -> Result<Object, Failed> {
-    let connected = one_shot::database(config)?.get().await;
+    let connected = database(config)?.get().await;
     connected.map_err(|fault| {
         let text = fault.to_string();
         let what = text.split(". Fix: ").next().unwrap_or_default();
@@ -177,7 +173,7 @@ async fn connect(wanted: &Wanted, config: &Config) -> Result<Object, Failed> {
             }
             _ => text,
         };
-        Failed::Unavailable(anyhow::anyhow!("{text}. Nothing was changed."))
+        Failed::unavailable(format!("{text}. Nothing was changed."))
     })
 }
 
@@ -190,8 +186,7 @@ async fn check_server(connection: &Client) -> Result<(), Failed> {
 }
 
 fn server(error: ServerError) -> Failed {
-    let failed = anyhow::Error::new(error).context("Cannot examine the database, so nothing was changed");
-    Failed::Failure(failed)
+    Failed::Failure(Error::new(error).context("Cannot examine the database, so nothing was changed"))
 }
 
 /// The password that the relay will use. An existing role keeps its password, which must then be known.
@@ -201,7 +196,7 @@ fn decide(
     found: Option<Secret>,
     role_exists: bool,
 ) -> Result<Password, Failed> {
-    let (role, file) = (&wanted.role, files::password_file(&wanted.file));
+    let (role, file) = (&wanted.role, plan::password_file(&wanted.file));
     match (found, role_exists, config) {
         (Some(password), ..) => Ok(Password::Kept(password)),
         (None, true, ConfigFileState::Existing) => Ok(Password::Unknown),
@@ -209,7 +204,7 @@ fn decide(
             "The role {role} exists, but {} does not, and `init` does not change the password of an existing role. \
              Fix: write its password to that file, with mode {:o}, or create another role with --role NAME",
             file.display(),
-            files::SECRET_MODE
+            SECRET_MODE
         ))),
         (None, false, ConfigFileState::Existing) => Err(unusable(&format!(
             "{} exists, but neither the role {role} nor {} does. Fix: rename the configuration file, so that `init` \
@@ -224,7 +219,7 @@ fn decide(
 fn generate() -> Result<Secret, Failed> {
     let mut bytes = [0; PASSWORD_BYTES];
     openssl::rand::rand_bytes(&mut bytes)
-        .map_err(|error| Failed::Failure(anyhow::Error::new(error).context("generating a password")))?;
+        .map_err(|error| Failed::Failure(Error::new(error).context("generating a password")))?;
     Ok(Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
 }
 
@@ -234,21 +229,17 @@ async fn inspect_topics(
     config: &Config,
     plan: &mut Plan<'_>,
 ) -> Result<Option<Topics>, Failed> {
-    let kafka = |failure| one_shot::kafka(&failure);
-    let cluster = config.cluster().map_err(kafka)?;
-    cluster.check_settings().map_err(kafka)?;
-    cluster.probe().await.map_err(kafka)?;
+    let cluster = config.cluster()?;
+    cluster.check_settings()?;
+    cluster.probe().await?;
     if wanted.topics.is_empty() {
         return Ok(None);
     }
-    let topics = Topics::new(&config.kafka, &cluster).await.map_err(kafka)?;
+    let topics = Topics::new(&config.kafka, &cluster).await?;
     for topic in &wanted.topics {
-        let exists = topics.has(topic).await.map_err(kafka)?;
+        let exists = topics.has(topic).await?;
         if !exists {
-            topics
-                .create(topic, wanted.shape, Mode::Validate)
-                .await
-                .map_err(|failure| topic_failed(&failure))?;
+            topics.create(topic, wanted.shape, Mode::Validate).await.map_err(topic_failed)?;
         }
         plan.topics.push((topic.clone(), exists));
     }
@@ -256,13 +247,145 @@ async fn inspect_topics(
 }
 
 /// A topic that the brokers do not create is not an outage, unless the whole cluster is unavailable.
-pub(super) fn topic_failed(failure: &Failure) -> Failed {
+pub(super) fn topic_failed(failure: Failure) -> Failed {
     match failure.kind {
-        FailureKind::Cluster => one_shot::kafka(failure),
-        _ => Failed::Configuration(anyhow::anyhow!(
-            "Kafka refused a topic: {failure}. Fix: choose another value for --partitions or --replication-factor, \
-             or create \
-             the topic with kafka-topics.sh and omit it from --topic"
+        FailureKind::Cluster => failure.into(),
+        _ => Failed::configuration(format!(
+            "Kafka refused a topic: {failure}. Fix: choose another value for --partitions or --replication-factor, or create the \
+             topic with kafka-topics.sh and omit it from --topic"
         )),
+    }
+}
+
+/// A URL such as `postgres://postgres@localhost/app`, without a password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OwnerUrl {
+    /// As given.
+    text: String,
+    scheme: &'static str,
+    /// The role, percent-encoded as given; `None` for the name of the system user.
+    user: Option<String>,
+    /// Everything after the role.
+    rest: String,
+}
+
+const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
+
+/// Parameters of the owner that the relay's URL must not contain, or that the relay's URL sets elsewhere.
+const REFUSED: [(&str, &str); 6] = [
+    ("user", "write the role before the host, as in postgres://ROLE@HOST/DATABASE"),
+    ("password", PASSWORD),
+    ("dbname", "write the database after the host, as in postgres://ROLE@HOST/DATABASE"),
+    ("sslcert", CERTIFICATE),
+    ("sslkey", CERTIFICATE),
+    ("sslpassword", CERTIFICATE),
+];
+const PASSWORD: &str = "remove the password, and set the environment variable PGPASSWORD. Other users can see the \
+                        arguments of a command";
+const CERTIFICATE: &str = "create the tables and roles with `outbox-relay migrate`, because the relay needs a client \
+                           certificate of its own";
+
+impl OwnerUrl {
+    /// Parses what `init` needs to know. The configuration checks everything else.
+    ///
+    /// # Errors
+    ///
+    /// The problem and a remedy, as two sentences. The text is not quoted.
+    pub(super) fn parse(text: &str) -> Result<OwnerUrl, String> {
+        let scheme = SCHEMES.into_iter().find(|scheme| text.starts_with(scheme)).ok_or(
+            "The database URL does not start with postgres://. Fix: write it as postgres://ROLE@HOST/DATABASE",
+        )?;
+        let after = &text[scheme.len()..];
+        let (authority, path) = after.split_at(after.find(['/', '?', '#']).unwrap_or(after.len()));
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, authority),
+        };
+        if user.is_some_and(|user| user.contains(':')) {
+            return Err(format!("The database URL contains a password. Fix: {PASSWORD}"));
+        }
+        let (name, parameters) = path.split_once('?').unwrap_or((path, ""));
+        if name.trim_start_matches('/').is_empty() {
+            return Err("The database URL names no database. Fix: write it as postgres://ROLE@HOST/DATABASE"
+                .to_owned());
+        }
+        for key in parameters.split('&').map(|parameter| parameter.split('=').next().unwrap_or_default()) {
+            if let Some((key, fix)) = REFUSED.iter().find(|(refused, _)| *refused == key) {
+                return Err(format!("The database URL contains the parameter {key}. Fix: {fix}"));
+            }
+        }
+        let user = user.filter(|user| !user.is_empty()).map(str::to_owned);
+        Ok(OwnerUrl { text: text.to_owned(), scheme, user, rest: format!("{host}{path}") })
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn of_role(&self, role: &str) -> String {
+        let OwnerUrl { scheme, rest, .. } = self;
+        format!("{scheme}{}@{rest}", percent_encode(role))
+    }
+
+    /// Whether this is the URL of that role.
+    pub(super) fn is_of(&self, role: &str) -> bool {
+        self.user.as_ref().is_some_and(|user| *user == percent_encode(role))
+    }
+}
+
+fn percent_encode(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte.into()),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_of_the_relay_differs_only_in_the_role() {
+        for (owner, relay) in [
+            ("postgres://postgres@localhost/app", "postgres://the%20relay@localhost/app"),
+            (
+                "postgresql://h1:5432,h2/app?sslmode=require",
+                "postgresql://the%20relay@h1:5432,h2/app?sslmode=require",
+            ),
+            (
+                "postgres://alice@/app?host=/run/postgresql",
+                "postgres://the%20relay@/app?host=/run/postgresql",
+            ),
+            ("postgres:///app?host=/run/postgresql", "postgres://the%20relay@/app?host=/run/postgresql"),
+        ] {
+            let url = OwnerUrl::parse(owner).unwrap();
+            assert_eq!((url.text(), url.of_role("the relay").as_str()), (owner, relay));
+        }
+        assert!(OwnerUrl::parse("postgres://a%20b@h/app").unwrap().is_of("a b"));
+        assert!(!OwnerUrl::parse("postgres://h/app").unwrap().is_of("h"));
+    }
+
+    #[test]
+    fn a_url_that_cannot_be_used_is_refused_without_quoting_it() {
+        for (url, reason) in [
+            ("host=localhost password=hunter2", "does not start with postgres://"),
+            ("", "does not start with postgres://"),
+            ("postgres://postgres:hunter2@localhost/app", "contains a password. Fix: remove the password"),
+            ("postgres://localhost/app?password=hunter2", "parameter password. Fix: remove the password"),
+            ("postgres://localhost/app?user=hunter2", "parameter user."),
+            ("postgres://localhost/app?a=b&sslkey=hunter2", "parameter sslkey."),
+            ("postgres://hunter2@localhost", "names no database"),
+            ("postgres://hunter2@localhost/?host=x", "names no database"),
+        ] {
+            let error = OwnerUrl::parse(url).unwrap_err();
+            assert!(
+                error.contains(reason) && error.contains(" Fix: ") && !error.contains("hunter2"),
+                "{error}"
+            );
+        }
     }
 }

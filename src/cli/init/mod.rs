@@ -4,58 +4,33 @@
 //! that it rolls back, and asks the brokers whether they would create the topics. If a later step fails, the next run keeps
 //! what exists and continues. The configuration is written last, so a file that exists belongs to a complete outbox.
 
-mod apply;
-mod files;
 mod inspect;
-mod next;
-mod owner;
 mod plan;
 
-use super::exit::Failed;
-use super::terminal::{ask, output};
-use super::{ConfigFile, block_on, check_config, load};
+use super::frame::{ConfigFile, Failed, block_on, load};
+use super::{check_config, output};
 use crate::config::properties::is_secret;
-use crate::config::{Secret, TableName};
+use crate::config::{Config, DEFAULT_FILE, Secret, TableName};
 use clap::Args;
+use inspect::OwnerUrl;
 use kafka::operate::topics::Shape;
-use owner::OwnerUrl;
-use pg_outbox::topic::check_topic;
-use postgres::access::roles::{RelayRole, Sessions};
-use std::path::PathBuf;
+use pg_outbox::topic::{TopicTemplate, check_topic};
+use postgres::access::roles::{RelayRole, Sessions, example_insert};
+use settings::text::shell;
+use std::path::{Path, PathBuf};
 
 const DATABASE: &str = "postgres://postgres@localhost/app";
 const BROKERS: &str = "localhost:9092";
 /// The answer that means no topics.
 const NONE: &str = "none";
+/// The aggregate type of the example event, unless the topics are for others.
+const AGGREGATE_TYPE: &str = "order";
+/// systemd documents this as the test for a running systemd.
+const SYSTEMD: &str = "/run/systemd/system";
 
-/// Create the tables, roles and configuration of a new outbox.
 #[derive(Debug, Args)]
 #[command(mut_arg("config", |config| config.help("Configuration file to write [default: /etc/outbox-relay/config.toml]")))]
-#[command(after_help = "\
-Shows the SQL, the files and the plan first, then asks for confirmation. With --yes, it shows only the plan. Also asks for the URL, the brokers and the topics, \
-if they are not given. Checks the database, the privileges, the brokers and the files before the first change.
-
-Creates the tables (see `migrate`), the roles (see `migrate --print-roles`), the topics and the configuration. \
-Generates a password for the relay, and writes it to the file postgres-password next to the configuration. Only the \
-owner of the file can read it. Then runs \
-`check-config --connect`, and prints the next commands.
-
-An existing table, role, topic or file is kept and reported. Only the configuration file of the package is replaced, \
-and only if it is unchanged. You can run the command again, even after an interruption.
-
-The password of the --database role is read from PGPASSWORD or the terminal. The generated password is never shown, \
-and PostgreSQL \
-receives only its SCRAM-SHA-256 verifier.
-
-Examples:
-  outbox-relay init
-  outbox-relay init --config config.toml --database postgres://postgres@localhost/app \\
-      --brokers localhost:9092 --dry-run
-  outbox-relay init --yes --config config.toml --database postgres://postgres@localhost/app \\
-      --brokers localhost:9092 --topic events.order
-
-Exit codes: 0 success, 1 failure, 2 usage error, 69 PostgreSQL or Kafka unreachable, 78 a setting, a file or the database \
-cannot be used, or privileges are missing.")]
+#[command(after_help = include_str!("../help/init.txt").trim_ascii_end())]
 pub(crate) struct Init {
     #[command(flatten)]
     config: ConfigFile,
@@ -97,7 +72,6 @@ pub(crate) struct Init {
 
 /// What the user wants.
 struct Wanted {
-    /// The configuration file.
     file: PathBuf,
     owner: OwnerUrl,
     owner_password: Option<Secret>,
@@ -121,88 +95,80 @@ impl Init {
         }
         let config = load(Some(&wanted.file))?;
         check_config::check(&config, &wanted.file.display().to_string(), true, &wanted.topics)?;
-        output::print(next::commands(&wanted, &config).as_bytes()).map(|_| ())
+        output::text(next_commands(&wanted, &config))
     }
 
     /// The arguments, and answers for those that are missing.
     fn wanted(self) -> Result<Wanted, Failed> {
-        let asks = !self.yes && ask::can_ask();
+        let asks = !self.yes && output::can_ask();
         if !asks && !self.yes && !self.dry_run {
             let text = "stdin is not a terminal, so the command cannot ask for confirmation. Pass --yes, or --dry-run";
             return Err(Failed::Usage(text.to_owned()));
         }
         let or_ask = |given: Option<String>, option: &str, question: &str, example: &str| match given {
             Some(given) => Ok(given),
-            None if asks => ask::ask(question, Some(example)),
+            None if asks => output::ask(question, example),
             None => Err(Failed::Usage(format!("{option} is missing, for example {option} {example}"))),
         };
         let file = self.config.target()?;
         // Not a clap parser, because its errors would quote a secret.
         let properties: Result<_, _> = self.properties.iter().map(|text| property(text)).collect();
         let properties = properties.map_err(|error| Failed::Usage(format!("--kafka-property: {error}")))?;
-        let url = or_ask(
-            self.database,
-            "--database",
-            "Database URL of a role that may create tables and roles",
-            DATABASE,
-        )?;
+        let question = "Database URL of a role that may create tables and roles";
+        let url = or_ask(self.database, "--database", question, DATABASE)?;
         let owner = OwnerUrl::parse(&url).map_err(|problem| unusable(&problem))?;
         if owner.is_of(self.role.relay()) {
             return Err(unusable(&format!(
-                "{} is the relay's own role, which must not own the tables. Fix: use the URL of a role that may \
-                 create \
-                 tables and roles",
+                "{} is the relay's own role, which must not own the tables. Fix: use the URL of a role that may create tables \
+                 and roles",
                 self.role
             )));
         }
-        let owner_password = match owner::password_of_environment() {
-            None if asks => ask::password("Password of that role (empty for none)")?,
-            given => given,
+        // The variable that psql reads too.
+        let owner_password = match std::env::var("PGPASSWORD").ok().filter(|password| !password.is_empty()) {
+            None if asks => output::ask_password("Password of that role (empty for none)")?,
+            given => given.map(Secret::new),
         };
         let brokers = or_ask(self.brokers, "--brokers", "Kafka brokers", BROKERS)?;
         let topics = if self.topics.is_empty() && asks {
-            asked_topics(&ask::ask("Topics to create, such as events.order", Some(NONE))?)?
+            asked_topics(&output::ask("Topics to create, such as events.order", NONE)?)?
         } else {
             self.topics
         };
-        let template = template(&topics);
-        let shape = Shape { partitions: self.partitions, replicas: self.replication_factor };
-        let sessions = if self.with_stats { Sessions::All } else { Sessions::Own };
-        let Init { table, role, .. } = self;
         Ok(Wanted {
             file,
             owner,
             owner_password,
             brokers,
             properties,
-            table,
-            role,
-            sessions,
+            table: self.table,
+            role: self.role,
+            sessions: if self.with_stats { Sessions::All } else { Sessions::Own },
+            template: template(&topics),
             topics,
-            template,
-            shape,
+            shape: Shape { partitions: self.partitions, replicas: self.replication_factor },
         })
     }
 }
 
-/// Shows the plan and carries it out. Returns false if nothing was to be changed.
+/// Shows the plan and carries it out. Returns false for a dry run.
 async fn prepare(wanted: &Wanted, yes: bool, dry_run: bool) -> Result<bool, Failed> {
     let (plan, mut servers) = inspect::inspect(wanted).await?;
-    let shown = if yes && !dry_run { plan.summary() } else { plan.to_string() };
-    output::print(shown.as_bytes())?;
+    let details = if yes && !dry_run { String::new() } else { plan.details() };
+    output::text(details + &plan.summary())?;
     if dry_run {
         return Ok(false);
     }
-    if !yes && plan.changes_something() && !ask::confirm("Continue?")? {
-        return Err(Failed::Failure(anyhow::anyhow!("Canceled. Nothing was changed.")));
+    if !yes && plan.changes_something() {
+        output::confirm("Continue?")?;
     }
-    apply::apply(&plan, &mut servers).await?;
+    plan.apply(&mut servers).await?;
     Ok(true)
 }
 
 fn unusable(text: &str) -> Failed {
     let stop = if text.ends_with('?') { "" } else { "." };
-    Failed::Configuration(anyhow::anyhow!("{text}{stop} Nothing was changed."))
+    Failed::configuration(format!("{text}{stop} Nothing was changed."))
 }
 
 fn asked_topics(answer: &str) -> Result<Vec<String>, Failed> {
@@ -234,6 +200,33 @@ fn property(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.to_owned())),
         _ => Err("write it as NAME=VALUE".to_owned()),
     }
+}
+
+/// The next commands, for a user who has run `init`.
+fn next_commands(wanted: &Wanted, config: &Config) -> String {
+    let file = wanted.file.display().to_string();
+    let of_service = file == DEFAULT_FILE;
+    let run = if of_service && Path::new(SYSTEMD).exists() {
+        "sudo systemctl enable --now outbox-relay".to_owned()
+    } else if of_service {
+        "outbox-relay run".to_owned()
+    } else {
+        format!("outbox-relay run --config {}", shell(&file))
+    };
+    let psql = |sql: &str| format!("psql {} -c {}", shell(wanted.owner.text()), shell(sql));
+    let grant = psql(&wanted.role.operator_grant("alice"));
+    let insert = psql(&example_insert(&wanted.table, aggregate_type(&config.outbox.topic, &wanted.topics)));
+    format!(
+        "\nTo let alice use the commands of operators, such as `dead-letters` (docs/operating.md):\n  {grant}\n\
+         \nNext, start the relay, and insert an event from another terminal:\n  {run}\n  {insert}\n"
+    )
+}
+
+/// An aggregate type whose events belong to one of these topics, if the topic depends only on the type.
+fn aggregate_type<'a>(template: &TopicTemplate, topics: &'a [String]) -> &'a str {
+    let of = |topic: &'a String| topic.strip_prefix(template.prefix())?.strip_suffix(template.suffix());
+    let is_type = |name: &&str| !name.is_empty() && template.is_by_aggregate_type();
+    topics.iter().filter_map(of).find(is_type).unwrap_or(AGGREGATE_TYPE)
 }
 
 #[cfg(test)]
@@ -268,5 +261,35 @@ mod tests {
         assert_eq!(asked_topics(NONE).unwrap(), [""; 0]);
         assert_eq!(asked_topics("a, b.c").unwrap(), ["a", "b.c"]);
         assert!(asked_topics("a b").is_err());
+    }
+
+    #[test]
+    fn the_example_event_belongs_to_a_created_topic() {
+        let topics = ["other", "events.invoice", "shop.invoice.v1"].map(str::to_owned);
+        for (template, expected) in [
+            ("events.{aggregate_type}", "invoice"),
+            ("shop.{aggregate_type}.v1", "invoice"),
+            ("{aggregate_type}", "other"),
+            ("unused.{aggregate_type}", "order"),
+            ("events.{aggregate_type}.{event_type}", "order"),
+            ("events.{event_type}", "order"),
+            ("other", "order"),
+        ] {
+            assert_eq!(aggregate_type(&template.parse().unwrap(), &topics), expected, "{template}");
+        }
+    }
+
+    #[test]
+    fn words_are_quoted_if_the_shell_would_change_them() {
+        for (text, word) in [
+            ("/etc/a.toml", "/etc/a.toml"),
+            ("postgres://postgres@localhost/app", "postgres://postgres@localhost/app"),
+            ("a?b&c", "\"a?b&c\""),
+            ("VALUES ('x')", "\"VALUES ('x')\""),
+            ("\"a\" 'b'", "'\"a\" '\\''b'\\'''"),
+            ("", "\"\""),
+        ] {
+            assert_eq!(shell(text), word);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! SIGHUP: reads the configuration again and applies the changes that a running relay can apply.
 
-use crate::cli::exit::Failed;
+use crate::cli::frame::Failed;
 use crate::cli::log::Filter;
 use crate::cli::run::systemd;
 use crate::config::{self, Change, Config, Effect, Findings};

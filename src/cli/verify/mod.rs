@@ -1,55 +1,31 @@
 //! `outbox-relay verify`: compares the events of a time range with the records in Kafka.
+//!
+//! Rows and records become entries of a fixed size. They are sorted by event id in temporary files, so memory does not depend
+//! on their number. One pass over the sorted entries finds lost, repeated, altered and unknown records. What it learns about
+//! the order is sorted by key, and a second pass finds reordered events.
 
-mod history;
-mod range;
-mod records;
+mod compare;
+mod entries;
+mod judge;
 mod report;
-mod topics;
 
-use super::arguments::moment::{Moment, moment};
-use super::exit::Failed;
-use super::one_shot;
-use super::terminal::output;
-use super::terminal::progress::Progress;
-use super::{ConfigFile, block_on};
+use super::arguments::{Moment, moment};
+use super::frame::{ConfigFile, Failed, Outbox, keeps_history, on_outbox};
+use super::output::{self, counted};
 use crate::config::{Config, Part};
 use clap::Args;
-use history::Collector;
+use compare::{Task, Topics, compare};
 use kafka::cluster::KafkaCluster;
 use kafka::operate::reader::{ReadError, TopicReader};
 use postgres::access::grants::VERIFY_PRIVILEGES;
-use postgres::operate::sent::PostgresHistory;
 use relay::reason::{fix, remedy};
 use report::Report;
 use std::path::PathBuf;
 use std::sync::Arc;
-use topics::Topics;
+use std::time::SystemTime;
 
-/// Compare the outbox with the records in Kafka.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Reads the events that were created in the range and have been sent, and the records of their topics, starting at \
---since. Reports:
-
-  lost       an event has no record
-  reordered  the first record of an event follows that of a later event of its key
-  altered    a record does not match its event in topic, partition, key, value or headers
-  unknown    a record belongs to no event
-  duplicate  an event has an additional record (allowed after a failure, exit code 0)
-
-The command changes nothing, delays neither inserts nor relays, joins no consumer group and commits no offsets. It \
-reads the \
-whole outbox table, and sorts in temporary files of about 100 bytes per event and record. The Kafka user needs \
-Read and Describe on the topics, and DescribeConfigs if offsets are missing, to find out whether a topic is \
-compacted. docs/verify-and-replay.md describes what cannot be judged, such as expired records.
-
-Examples:
-  outbox-relay verify --config config.toml --since 2h
-  outbox-relay verify --config config.toml --json \\
-      --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z
-
-Exit codes: 0 no problem found, 1 an event is lost, reordered or altered, a record is unknown (unless --allow-unknown) \
-or the command failed, 2 usage error, 69 PostgreSQL or Kafka unreachable, 78 invalid configuration or schema, or missing privileges.")]
+#[command(after_help = include_str!("../help/verify.txt").trim_ascii_end())]
 pub(crate) struct Verify {
     #[command(flatten)]
     config: ConfigFile,
@@ -81,14 +57,15 @@ impl Verify {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
         let id_header = id_header(&config)?;
-        let cluster = config.cluster().map_err(|f| one_shot::kafka(&f))?;
-        cluster.check_settings().map_err(|failure| one_shot::kafka(&failure))?;
-        let report = block_on(self.verify(&config, &cluster, &id_header))??;
-        output::print(if self.json { report.json()? } else { report.to_string() }.as_bytes())?;
+        let cluster = config.cluster()?;
+        cluster.check_settings()?;
+        let report = on_outbox(&config, VERIFY_PRIVILEGES, async |outbox| {
+            self.verify(&outbox, &cluster, &id_header).await
+        })?;
+        output::text(if self.json { output::pretty_json(&report)? } else { report.text() })?;
         match report.broken {
             0 => Ok(()),
-            1 => Err(Failed::Failure(anyhow::anyhow!("1 guarantee violation found"))),
-            broken => Err(Failed::Failure(anyhow::anyhow!("{broken} guarantee violations found"))),
+            broken => Err(Failed::failure(counted(broken, "guarantee violation") + " found")),
         }
     }
 
@@ -106,57 +83,115 @@ impl Verify {
 
     async fn verify(
         &self,
-        config: &Config,
+        outbox: &Outbox<'_>,
         cluster: &KafkaCluster,
         id_header: &str,
     ) -> Result<Report, Failed> {
-        let database = one_shot::database(config)?;
-        let facts = one_shot::allowed(config, &database, VERIFY_PRIVILEGES).await?;
-        let history = PostgresHistory::new(
-            database.clone(),
-            &config.outbox.table,
-            facts.topics(&config.outbox),
-            facts.payload,
-        );
-        let bounds = history.bounds().await.map_err(one_shot::fault)?;
-        let range = range::resolve(self.since, self.until, bounds.now)?;
-        let cluster_id = cluster.id().await.map_err(|failure| one_shot::kafka(&failure))?;
+        let config = outbox.config;
+        let bounds = outbox.history().bounds().await?;
+        let range = Range::new(self.since, self.until, bounds.now)?;
+        let cluster_id = cluster.id().await?;
         if let Some(failure) = cluster.unusable_addresses().await {
             output::note(&format!("warning: {failure}. {}", fix(remedy(failure.reason))));
         }
-        if let Some(problem) = one_shot::other_clusters(config, &database, Some(cluster_id)).await? {
+        if let Some(problem) = outbox.other_clusters(Some(cluster_id)).await? {
             output::note(&format!("warning: {problem}"));
         }
-        let reader =
-            TopicReader::new(&config.kafka, id_header).map_err(|failure| one_shot::kafka(&failure))?;
+        let reader = TopicReader::new(&config.kafka, id_header)?;
         let topics = Topics::new(Arc::new(reader), &self.topic).await?;
-        let folder = self.folder()?;
-        let progress = Progress::new();
-        let rules = facts.topics(&config.outbox);
-        let mut collector = Collector::new(config, rules, cluster.record_bytes_max(), topics, &folder);
-        collector.read_rows(&history, &range, &bounds, &progress).await?;
-        collector.read_other_ids(&history).await?;
-        let compared = records::compare(config, cluster, collector, &range, self.limit, progress).await?;
+        let task = Task { outbox, cluster, range, bounds, folder: self.folder()?, shown_max: self.limit };
+        let compared = compare(&task, topics).await?;
         Ok(Report::new(config, &range, compared, self.allow_unknown))
     }
 }
 
 /// The header that identifies the event of a record.
 fn id_header(config: &Config) -> Result<String, Failed> {
-    one_shot::keeps_history(config)?;
+    keeps_history(config)?;
     let header = config.outbox.headers.iter().find(|header| header.value == [Part::EventId]);
     header.map(|header| header.name.clone()).ok_or_else(|| {
-        Failed::Configuration(anyhow::anyhow!(
-            "Records cannot be matched with events: no header in [outbox.headers] is {{event_id}}. Add event_id = \
-             \"{{event_id}}\"."
-        ))
+        Failed::configuration(
+            "Records cannot be matched with events: no header in [outbox.headers] is {event_id}. Add event_id = \
+             \"{event_id}\".",
+        )
     })
 }
 
-fn read_error(error: ReadError) -> Failed {
-    match error {
-        ReadError::Kafka(failure) => one_shot::kafka(&failure),
-        ReadError::Denied(_) => Failed::Configuration(error.into()),
-        ReadError::Expired(_) | ReadError::Files(_) => Failed::Failure(error.into()),
+impl From<ReadError> for Failed {
+    fn from(error: ReadError) -> Failed {
+        match error {
+            ReadError::Kafka(failure) => failure.into(),
+            ReadError::Denied(_) => Failed::Configuration(error.into()),
+            ReadError::Expired(_) | ReadError::Files(_) => Failed::Failure(error.into()),
+        }
+    }
+}
+
+/// The time range, by the server's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    since: SystemTime,
+    until: SystemTime,
+    /// The server's time when the command began.
+    now: SystemTime,
+}
+
+impl Range {
+    /// The range at this time of the server.
+    fn new(since: Moment, until: Option<Moment>, now: SystemTime) -> Result<Range, Failed> {
+        let (since, until) = (since.at(now)?, until.map_or(Ok(now), |until| until.at(now))?);
+        if since >= now {
+            return Err(Failed::Usage("--since is in the future.".to_owned()));
+        }
+        if since >= until {
+            return Err(Failed::Usage("--since must be before --until.".to_owned()));
+        }
+        Ok(Range { since, until: until.min(now), now })
+    }
+}
+
+/// Microseconds since 1970.
+fn micros(at: SystemTime) -> i64 {
+    match at.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_micros()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_micros()).map_or(i64::MIN, |micros| -micros),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+    fn resolved(since: &str, until: Option<&str>) -> Result<Range, String> {
+        let now = NOW + Duration::from_secs(1_000_000);
+        let until = until.map(|until| moment(until).unwrap());
+        Range::new(moment(since).unwrap(), until, now).map_err(|failed| match failed {
+            Failed::Usage(text) => text,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn durations_and_times_are_accepted() {
+        let since = |seconds| NOW + Duration::from_secs(seconds);
+        let now = since(1_000_000);
+        assert_eq!(resolved("1h", None), Ok(Range { since: since(996_400), until: now, now }));
+        let range = Range { since: since(60), until: since(999_940), now };
+        assert_eq!(resolved("1970-01-01T00:01:00Z", Some("60s")), Ok(range));
+        assert_eq!(resolved("1h", Some("2100-01-01 00:00:00")).unwrap().until, now, "the future is empty");
+    }
+
+    #[test]
+    fn impossible_ranges_are_refused() {
+        assert_eq!(resolved("1h", Some("2h")).unwrap_err(), "--since must be before --until.");
+        assert_eq!(resolved("1h", Some("1h")).unwrap_err(), "--since must be before --until.");
+        assert_eq!(resolved("2100-01-01T00:00:00Z", None).unwrap_err(), "--since is in the future.");
+        assert!(resolved("100years", None).unwrap_err().starts_with("100years before now is before 1970"));
+        for text in ["", "yesterday", "2026-13-01T00:00:00Z", "-1h", "5"] {
+            assert!(moment(text).is_err(), "{text}");
+        }
     }
 }

@@ -1,18 +1,129 @@
-//! The report of `verify`, as text and as the object of `--json`.
+//! What a comparison has found, as text and as the object of `--json`.
 
-use super::range::Range;
-use super::records::Compared;
-use crate::cli::exit::Failed;
-use crate::cli::terminal::output::{counted, thousands, time};
+use super::Range;
+use super::compare::Compared;
+use crate::cli::output::Object;
 use crate::config::Config;
-use crate::verify::findings::{Finding, Findings, Kind};
-use crate::verify::scope::Scope;
 use serde::Serialize;
-use std::fmt;
+use settings::text::{counted, thousands, time};
 use std::time::{Duration, SystemTime};
+use uuid::Uuid;
+
+/// How a record, or its absence, differs from the outbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An event without a record.
+    Lost,
+    /// An event whose first record follows that of a later event of its key.
+    Reordered,
+    /// A record that differs from its event.
+    Altered,
+    /// A record that belongs to no event.
+    Unknown,
+    /// A further record of an event.
+    Duplicate,
+}
+
+impl Kind {
+    /// The worst first.
+    pub(super) const ALL: [Kind; 5] =
+        [Kind::Lost, Kind::Reordered, Kind::Altered, Kind::Unknown, Kind::Duplicate];
+
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Kind::Lost => "lost",
+            Kind::Reordered => "reordered",
+            Kind::Altered => "altered",
+            Kind::Unknown => "unknown",
+            Kind::Duplicate => "duplicate",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub kind: Kind,
+    /// `None` if the record has no readable event id.
+    pub event_id: Option<Uuid>,
+    /// The row; `None` for an unknown record.
+    pub outbox_id: Option<i64>,
+    /// The place in [`super::judge::Scope::topics`].
+    pub topic: u32,
+    pub partition: u32,
+    /// Of the record; `None` if there is none.
+    pub offset: Option<i64>,
+    /// The parts of an altered record that differ.
+    pub parts: Vec<&'static str>,
+}
+
+/// All findings: the counts, and the first of each kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Findings {
+    /// Events whose records were judged.
+    pub events: u64,
+    counts: [u64; Kind::ALL.len()],
+    shown_max: usize,
+    shown: Vec<Finding>,
+    pub unjudged: Unjudged,
+}
+
+/// What could not be judged. docs/verify-and-replay.md explains each field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Unjudged {
+    /// Events of the range that are not sent yet.
+    pub unsent: u64,
+    /// Events of the range that the relay cannot publish with the present configuration.
+    pub unpublishable: u64,
+    /// Events without a record, in partitions whose records have expired.
+    pub expired: u64,
+    /// Events without a record, in partitions that were compacted.
+    pub compacted: u64,
+    /// Events without a record, in partitions that may have been compacted.
+    pub may_be_compacted: u64,
+    /// Events without a record, in topics that do not exist.
+    pub topic_missing: u64,
+    /// Records without a row that may have been reaped.
+    pub reaped: u64,
+    pub dead_letters: u64,
+    /// Further records of events that an operator replayed.
+    pub replayed: u64,
+    /// Copies of events in a topic other than their own.
+    pub copies: u64,
+    /// Events that follow a later event of their key, but whose first record may be gone.
+    pub order: u64,
+}
+
+impl Findings {
+    /// Keeps up to `shown_max` findings of each kind, and counts the others.
+    pub(super) fn new(shown_max: usize, unjudged: Unjudged) -> Findings {
+        Findings { shown_max, unjudged, ..Findings::default() }
+    }
+
+    pub(super) fn add(&mut self, finding: Finding) {
+        let count = &mut self.counts[finding.kind as usize];
+        *count += 1;
+        if *count <= self.shown_max as u64 {
+            self.shown.push(finding);
+        }
+    }
+
+    pub(super) fn count(&self, kind: Kind) -> u64 {
+        self.counts[kind as usize]
+    }
+
+    /// The number of findings that break a guarantee. Duplicates with the same bytes are allowed after a failure.
+    pub(super) fn broken(&self) -> u64 {
+        self.counts.iter().sum::<u64>() - self.count(Kind::Duplicate)
+    }
+
+    /// The first findings of each kind, worst first.
+    pub(super) fn shown(&self) -> impl Iterator<Item = &Finding> {
+        Kind::ALL.iter().flat_map(|kind| self.shown.iter().filter(move |finding| finding.kind == *kind))
+    }
+}
 
 /// The object of `--json`.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 pub(super) struct Report {
     table: String,
     since: String,
@@ -30,41 +141,17 @@ pub(super) struct Report {
     duplicates: u64,
     /// The number of findings that break a guarantee.
     pub(super) broken: u64,
-    not_judged: NotJudged,
-    findings: Vec<FindingJson>,
-}
-
-/// What could not be judged. docs/verify-and-replay.md explains each field.
-#[derive(Debug, Serialize)]
-struct NotJudged {
-    unsent: u64,
-    unpublishable: u64,
-    expired: u64,
-    compacted: u64,
-    may_be_compacted: u64,
-    topic_missing: u64,
-    reaped: u64,
-    dead_letters: u64,
-    replayed: u64,
-    copies: u64,
-    order: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct FindingJson {
-    kind: &'static str,
-    event_id: Option<String>,
-    outbox_id: Option<i64>,
-    topic: String,
-    partition: u32,
-    offset: Option<i64>,
-    parts: Vec<&'static str>,
+    not_judged: Unjudged,
+    findings: Vec<Object>,
+    #[serde(skip)]
+    lines: Vec<String>,
 }
 
 impl Report {
     pub(super) fn new(config: &Config, range: &Range, compared: Compared, allow_unknown: bool) -> Report {
-        let Compared { scope, findings, records, unsent, unpublishable } = compared;
+        let Compared { scope, findings, records } = compared;
         let allowed = if allow_unknown { findings.count(Kind::Unknown) } else { 0 };
+        let topic = |at: u32| scope.topics.get(at as usize).map_or("", |topic| &topic.name);
         Report {
             table: config.outbox.table.to_string(),
             since: time(range.since),
@@ -79,15 +166,32 @@ impl Report {
             unknown: findings.count(Kind::Unknown),
             duplicates: findings.count(Kind::Duplicate),
             broken: findings.broken() - allowed,
-            not_judged: NotJudged::new(&findings, unsent, unpublishable),
-            findings: findings.shown().map(|finding| FindingJson::new(finding, &scope)).collect(),
+            not_judged: findings.unjudged,
+            findings: findings.shown().map(|finding| finding_json(finding, topic(finding.topic))).collect(),
+            lines: findings.shown().map(|finding| finding_text(finding, topic(finding.topic))).collect(),
         }
     }
 
-    pub(super) fn json(&self) -> Result<String, Failed> {
-        let json = serde_json::to_string_pretty(self)
-            .map_err(|error| Failed::Failure(anyhow::Error::new(error).context("writing JSON")))?;
-        Ok(json + "\n")
+    pub(super) fn text(&self) -> String {
+        let number = |number: u64| thousands(number as usize);
+        let topics = counted(self.topics.len() as u64, "topic");
+        let mut text = format!("{}: events created from {} to {}\n", self.table, self.since, self.until);
+        text += &format!("  {:<10} {:>12}\n", "events", number(self.events));
+        text += &format!("  {:<10} {:>12}  in {topics}\n", "records", number(self.records));
+        for (name, count) in [
+            ("lost", self.lost),
+            ("reordered", self.reordered),
+            ("altered", self.altered),
+            ("unknown", self.unknown),
+            ("duplicates", self.duplicates),
+        ] {
+            text += &format!("  {name:<10} {:>12}\n", number(count));
+        }
+        text += &self.lines.concat();
+        for (count, what, why) in self.not_judged.lines().iter().filter(|(count, ..)| *count > 0) {
+            text += &format!("not judged: {}: {why}\n", counted(*count, what));
+        }
+        text
     }
 }
 
@@ -95,24 +199,7 @@ fn at(micros: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(micros.max(0).unsigned_abs())
 }
 
-impl NotJudged {
-    fn new(findings: &Findings, unsent: u64, unpublishable: u64) -> NotJudged {
-        let found = findings.unjudged;
-        NotJudged {
-            unsent,
-            unpublishable,
-            expired: found.expired,
-            compacted: found.compacted,
-            may_be_compacted: found.may_be_compacted,
-            topic_missing: found.topic_missing,
-            reaped: found.reaped,
-            dead_letters: found.dead_letters,
-            replayed: found.replayed,
-            copies: found.copies,
-            order: found.order,
-        }
-    }
-
+impl Unjudged {
     /// The counts, each with what was counted and why it is not judged.
     fn lines(&self) -> [(u64, &'static str, &'static str); 11] {
         [
@@ -135,57 +222,24 @@ impl NotJudged {
     }
 }
 
-impl FindingJson {
-    fn new(finding: &Finding, scope: &Scope) -> FindingJson {
-        let Finding { kind, event_id, outbox_id, topic, partition, offset, parts } = finding;
-        FindingJson {
-            kind: kind.word(),
-            event_id: event_id.map(|id| id.to_string()),
-            outbox_id: *outbox_id,
-            topic: scope.topics.get(*topic as usize).map(|topic| topic.name.clone()).unwrap_or_default(),
-            partition: *partition,
-            offset: *offset,
-            parts: parts.clone(),
-        }
-    }
+fn finding_json(finding: &Finding, topic: &str) -> Object {
+    let Finding { kind, event_id, outbox_id, partition, offset, parts, .. } = finding;
+    Object(vec![
+        ("kind", kind.word().into()),
+        ("event_id", event_id.map(|id| id.to_string()).into()),
+        ("outbox_id", (*outbox_id).into()),
+        ("topic", topic.into()),
+        ("partition", (*partition).into()),
+        ("offset", (*offset).into()),
+        ("parts", parts.clone().into()),
+    ])
 }
 
-impl fmt::Display for FindingJson {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FindingJson { kind, event_id, outbox_id, topic, partition, offset, parts } = self;
-        write!(f, "{kind:<10} {topic}, partition {partition}")?;
-        offset.map_or(Ok(()), |offset| write!(f, ", offset {offset}"))?;
-        match event_id {
-            Some(event_id) => write!(f, ": event {event_id}")?,
-            None => write!(f, ": no event ID")?,
-        }
-        outbox_id.map_or(Ok(()), |id| write!(f, ", outbox row {id}"))?;
-        if parts.is_empty() { Ok(()) } else { write!(f, ", differs in {}", parts.join(", ")) }
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: events created from {} to {}", self.table, self.since, self.until)?;
-        let topics = counted(self.topics.len() as u64, "topic");
-        let number = |number: u64| thousands(number as usize);
-        writeln!(f, "  {:<10} {:>12}", "events", number(self.events))?;
-        writeln!(f, "  {:<10} {:>12}  in {topics}", "records", number(self.records))?;
-        for (name, count) in [
-            ("lost", self.lost),
-            ("reordered", self.reordered),
-            ("altered", self.altered),
-            ("unknown", self.unknown),
-            ("duplicates", self.duplicates),
-        ] {
-            writeln!(f, "  {name:<10} {:>12}", number(count))?;
-        }
-        for finding in &self.findings {
-            writeln!(f, "{finding}")?;
-        }
-        for (count, what, why) in self.not_judged.lines().iter().filter(|(count, ..)| *count > 0) {
-            writeln!(f, "not judged: {}: {why}", counted(*count, what))?;
-        }
-        Ok(())
-    }
+fn finding_text(finding: &Finding, topic: &str) -> String {
+    let Finding { kind, event_id, outbox_id, partition, offset, parts, .. } = finding;
+    let offset = offset.map_or(String::new(), |offset| format!(", offset {offset}"));
+    let event = event_id.map_or("no event ID".to_owned(), |event_id| format!("event {event_id}"));
+    let row = outbox_id.map_or(String::new(), |id| format!(", outbox row {id}"));
+    let parts = if parts.is_empty() { String::new() } else { format!(", differs in {}", parts.join(", ")) };
+    format!("{:<10} {topic}, partition {partition}{offset}: {event}{row}{parts}\n", kind.word())
 }

@@ -1,4 +1,0 @@
-//! Arguments that several commands have.
-
-pub(crate) mod moment;
-pub(crate) mod selection;

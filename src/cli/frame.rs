@@ -1,0 +1,316 @@
+//! The frame of the commands. A command is its arguments, its work, and what it prints. The frame does the rest:
+//! [`ConfigFile`] reads the settings, [`on_outbox`] connects, checks the schema and the privileges, and runs the work, and
+//! [`Failed`] is the exit code with the error. `output` prints the result as text or JSON.
+
+use super::output;
+use super::run::recorded::explained;
+use crate::config::{self, Config, DEFAULT_FILE, Findings, OnSent};
+use crate::supervisor::{self, StartError};
+use anyhow::Error;
+use clap::Args;
+use postgres::access::grants::Privilege;
+use postgres::connection::exec::ShortTransaction;
+use postgres::connection::pool::{Database, monitoring_settings};
+use postgres::operate::sent::PostgresHistory;
+use postgres::schema::check::Facts;
+use postgres::schema::identity::{self, Identity};
+use postgres::table::TableName;
+use relay::failure::{Failure, FailureKind, Fault, FaultKind};
+use relay::health::stats::Stats;
+use relay::reason::{CONFIGURATION, fix, remedy};
+use relay::topic::TopicRules;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why a command failed. Uses the codes of `sysexits.h` where there is one.
+#[derive(Debug)]
+pub enum Failed {
+    /// The command failed, or a check found errors.
+    Failure(Error),
+    /// The command line is invalid.
+    Usage(String),
+    /// Postgres or Kafka is unreachable.
+    Unavailable(Error),
+    /// The configuration or the schema is invalid.
+    Configuration(Error),
+}
+
+impl Failed {
+    pub(crate) fn failure(text: impl fmt::Display) -> Failed {
+        Failed::Failure(Error::msg(text.to_string()))
+    }
+
+    pub(crate) fn unavailable(text: impl fmt::Display) -> Failed {
+        Failed::Unavailable(Error::msg(text.to_string()))
+    }
+
+    pub(crate) fn configuration(text: impl fmt::Display) -> Failed {
+        Failed::Configuration(Error::msg(text.to_string()))
+    }
+
+    /// Adds to the error, for example what was done before. An invalid command line stays as it is.
+    pub(crate) fn map(self, change: impl FnOnce(Error) -> Error) -> Failed {
+        match self {
+            Failed::Failure(error) => Failed::Failure(change(error)),
+            Failed::Unavailable(error) => Failed::Unavailable(change(error)),
+            Failed::Configuration(error) => Failed::Configuration(change(error)),
+            usage @ Failed::Usage(_) => usage,
+        }
+    }
+
+    /// Prints the error on stderr and returns the exit code.
+    pub fn report(self) -> ExitCode {
+        let (code, text) = match self {
+            Failed::Failure(error) => (1, format!("{error:#}")),
+            Failed::Usage(text) => (2, text),
+            Failed::Unavailable(error) => (69, format!("{error:#}")),
+            Failed::Configuration(error) => (78, format!("{error:#}")),
+        };
+        output::note(&format!("error: {text}"));
+        ExitCode::from(code)
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::Failure(error)
+    }
+}
+
+impl From<Fault> for Failed {
+    fn from(fault: Fault) -> Failed {
+        match fault.kind {
+            FaultKind::Unavailable => Failed::Unavailable(fault.into()),
+            _ => Failed::Failure(fault.into()),
+        }
+    }
+}
+
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Failed {
+        if failure.reason == CONFIGURATION.word {
+            return Failed::configuration(format!("[kafka.properties] is invalid: {}", failure.error));
+        }
+        let error = format!("Kafka failed: {failure}. {}", fix(remedy(failure.reason)));
+        match failure.kind {
+            FailureKind::Cluster | FailureKind::Unknown => Failed::unavailable(error),
+            FailureKind::Row | FailureKind::Topic | FailureKind::Session => Failed::failure(error),
+        }
+    }
+}
+
+impl From<StartError> for Failed {
+    fn from(error: StartError) -> Failed {
+        match error {
+            StartError::Unavailable(text) => Failed::unavailable(text),
+            StartError::Older(text) | StartError::Unfit(text) => Failed::configuration(text),
+        }
+    }
+}
+
+/// Names the configuration file. If it is empty, only the environment is used.
+pub const CONFIG_VARIABLE: &str = "OUTBOX_RELAY_CONFIG";
+
+// The configuration file. Not a doc comment, which would replace the description of `outbox-relay`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ConfigFile {
+    /// Configuration file [default: /etc/outbox-relay/config.toml, if it exists]. Environment variables named
+    /// OUTBOX_RELAY__SECTION__KEY override its settings. Without a file, they must provide all required settings.
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "FILE",
+        env = CONFIG_VARIABLE,
+        hide_env_values = true
+    )]
+    pub(super) config: Option<OsString>,
+}
+
+impl ConfigFile {
+    /// The path, if there is a file.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        match &self.config {
+            Some(file) => named(file),
+            None => existing(Path::new(DEFAULT_FILE)),
+        }
+    }
+
+    /// The path of the file that `init` writes.
+    pub(super) fn target(&self) -> Result<PathBuf, Failed> {
+        match &self.config {
+            None => Ok(PathBuf::from(DEFAULT_FILE)),
+            Some(file) => named(file).ok_or_else(|| {
+                Failed::Usage(format!("{CONFIG_VARIABLE} is empty. Name a file with --config, or unset it"))
+            }),
+        }
+    }
+
+    /// The path. If the user did not name the file, prints it on stderr, because other files may belong to other relays.
+    fn announced(&self) -> Option<PathBuf> {
+        let path = self.path();
+        if let (None, Some(file)) = (&self.config, &path) {
+            eprintln!("using {}", file.display());
+        }
+        path
+    }
+
+    /// Reads the configuration and prints its warnings.
+    pub(crate) fn load(&self) -> Result<Config, Failed> {
+        load(self.announced().as_deref())
+    }
+
+    /// Like [`ConfigFile::load`], for a command that does not use Kafka. Its user may not be allowed to read the Kafka secrets.
+    pub(crate) fn load_for_database(&self) -> Result<Config, Failed> {
+        let file = self.announced();
+        loaded(file.as_deref(), config::load_for_database(file.as_deref(), config::environment()))
+    }
+}
+
+/// The file with this name. Without a name, only the environment is used.
+pub fn named(file: &OsStr) -> Option<PathBuf> {
+    (!file.is_empty()).then(|| file.into())
+}
+
+/// A file that cannot be accessed counts as existing, because reading it then fails with the reason.
+fn existing(file: &Path) -> Option<PathBuf> {
+    (!matches!(file.try_exists(), Ok(false))).then(|| file.to_owned())
+}
+
+/// Reads this configuration file, if any, and the environment. Prints the warnings.
+pub fn load(file: Option<&Path>) -> Result<Config, Failed> {
+    loaded(file, config::load(file, config::environment()))
+}
+
+fn loaded(file: Option<&Path>, loaded: Result<Config, Findings>) -> Result<Config, Failed> {
+    let config = loaded.map_err(|findings| {
+        let hint =
+            if file.is_none() { "\nTo write a configuration file, run `outbox-relay init`." } else { "" };
+        Failed::configuration(format!("The configuration is invalid.\n{findings}{hint}"))
+    })?;
+    if !config.warnings.is_empty() {
+        output::note(&config.warnings.to_string());
+    }
+    Ok(config)
+}
+
+/// Runs on a runtime with one thread, because the relay's state is shared without locks.
+pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failed> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failed::Failure(Error::new(error).context("starting the runtime")))?;
+    let done = runtime.block_on(tokio::task::LocalSet::new().run_until(work));
+    // Give threads that wait for librdkafka a moment to end.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(done)
+}
+
+/// A pool with one connection.
+pub(crate) fn database(config: &Config) -> Result<Database, Failed> {
+    Ok(Database::new(&config.postgres, 1, Arc::new(Stats::new()))?)
+}
+
+/// For a command that only examines the database: a pool of two connections under a name other than the relay's.
+pub(crate) fn monitoring_database(config: &Config, command: &str) -> Result<Database, Failed> {
+    let settings = monitoring_settings(&config.postgres, command);
+    let (_, settings) = settings.map_err(|error| Failed::Unavailable(Error::new(error)))?;
+    Ok(Database::new(&settings, 2, Arc::new(Stats::new()))?)
+}
+
+/// Prints how the schema differs from that of this version.
+pub(crate) fn warn_of(difference: Option<&str>) {
+    if let Some(difference) = difference {
+        eprintln!("warning: {difference}");
+    }
+}
+
+/// The outbox of a command, connected and checked.
+pub(crate) struct Outbox<'a> {
+    pub config: &'a Config,
+    pub database: Database,
+    pub facts: Facts,
+}
+
+/// Runs the work of a command on the configured outbox. Before that, runs the checks of a relay at start for a command that
+/// needs these privileges instead of the relay's: the error has a GRANT statement for each missing one. On a schema of another
+/// version, prints a warning.
+pub(crate) fn on_outbox<T>(
+    config: &Config,
+    privileges: &[Privilege],
+    work: impl AsyncFnOnce(Outbox<'_>) -> Result<T, Failed>,
+) -> Result<T, Failed> {
+    block_on(async {
+        let database = database(config)?;
+        let facts = supervisor::check_schema_for(config, &database, privileges).await?;
+        warn_of(facts.difference.as_deref());
+        work(Outbox { config, database, facts }).await
+    })?
+}
+
+impl Outbox<'_> {
+    pub(crate) fn table(&self) -> TableName {
+        self.config.outbox.table.clone()
+    }
+
+    pub(crate) fn topics(&self) -> TopicRules {
+        self.facts.topics(&self.config.outbox)
+    }
+
+    pub(crate) fn history(&self) -> PostgresHistory {
+        let table = &self.config.outbox.table;
+        PostgresHistory::new(self.database.clone(), table, self.topics(), self.facts.payload)
+    }
+
+    /// What differs if the database, or the Kafka cluster with this ID, is not the one that the outbox belongs to. Nothing is
+    /// known without the privilege to read what is recorded.
+    pub(crate) async fn other_clusters(&self, kafka: Option<String>) -> Result<Option<String>, Failed> {
+        let transaction = ShortTransaction::reading(self.database.clone());
+        let recorded = match identity::recorded(&transaction, &self.config.outbox.table).await {
+            Err(refused) if refused.kind == FaultKind::Refused => return Ok(None),
+            recorded => recorded?,
+        };
+        let mismatches =
+            recorded.mismatches(&Identity { system: identity::system(&self.database).await?, kafka });
+        Ok((!mismatches.is_empty()).then(|| explained(&mismatches)))
+    }
+
+    /// Fails if the outbox belongs to other clusters, because no relay would publish it here.
+    pub(crate) async fn check_clusters(&self, kafka: Option<String>) -> Result<(), Failed> {
+        match self.other_clusters(kafka).await? {
+            Some(problem) => Err(Failed::configuration(problem)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// For a command that needs sent events.
+pub(crate) fn keeps_history(config: &Config) -> Result<(), Failed> {
+    match config.outbox.on_sent {
+        OnSent::Mark => Ok(()),
+        OnSent::Delete => Err(Failed::configuration(
+            "There are no sent events: [outbox] on_sent = \"delete\" deletes each event as soon as it is sent. Set on_sent = \
+             \"mark\" to keep them for [reaper] retention.",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::existing;
+
+    #[test]
+    fn default_file_is_read_if_it_exists_or_cannot_be_accessed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        assert_eq!(existing(&file), None);
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(existing(&file), Some(file.clone()));
+        // Below a file, nothing can be accessed.
+        assert_eq!(existing(&file.join("below")), Some(file.join("below")));
+    }
+}

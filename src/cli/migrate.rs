@@ -1,0 +1,278 @@
+//! `outbox-relay migrate`: creates or upgrades the tables, makes an existing table the outbox, or prints the SQL.
+
+use super::frame::{ConfigFile, Failed, block_on, database};
+use super::output;
+use crate::config::Config;
+use clap::{ArgGroup, Args, ValueEnum};
+use postgres::access::roles::{self, RelayRole, Sessions};
+use postgres::connection::pool::Database;
+use postgres::connection::pooler;
+use postgres::cycle::statements::{self, Statements};
+use postgres::payload::PayloadType;
+use postgres::schema::adopt::{self, Adoption, ExistingRows};
+use postgres::schema::check::check_for;
+use postgres::schema::errors::{AdoptError, MigrateError};
+use postgres::schema::migrate::{self, MigrationState, Module, Series, State};
+use postgres::schema::script::debezium;
+use postgres::table::TableName;
+use relay::failure::Fault;
+use relay::health::stats::Stats;
+use std::sync::Arc;
+use tokio_postgres::Client;
+
+#[derive(Debug, Args)]
+#[command(after_help = include_str!("help/migrate.txt").trim_ascii_end())]
+#[command(group(ArgGroup::new("names_roles").args(["print_roles", "print_adapter"])))]
+pub(crate) struct Migrate {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// Also create these optional modules in the outbox's schema: inbox, idempotency, once. Existing modules are
+    /// always upgraded.
+    #[arg(long, value_delimiter = ',', value_name = "MODULES")]
+    with: Vec<Module>,
+    /// Create only these modules, for a database without an outbox.
+    #[arg(long, value_delimiter = ',', value_name = "MODULES", conflicts_with = "with")]
+    only: Vec<Module>,
+    #[command(flatten)]
+    instead: Instead,
+    /// With --adopt: run the SQL instead of printing it.
+    #[arg(long, requires = "adopt")]
+    apply: bool,
+    /// With --adopt: what happens to the rows of a table that has no column for the time when they were sent.
+    #[arg(long, value_name = "CHOICE", value_enum, requires = "adopt")]
+    existing_rows: Option<Rows>,
+    /// With --print-adapter: the table to replace.
+    #[arg(long, value_name = "TABLE", default_value = "public.outboxevent", requires = "print_adapter")]
+    from: TableName,
+    /// With --print-roles and --print-adapter: name of the relay's role. The other roles are named after it.
+    #[arg(long, value_name = "NAME", default_value = "outbox_relay", requires = "names_roles")]
+    role: RelayRole,
+    /// With --print-roles: also show operators and monitoring all sessions of the server, with their statements
+    /// (pg_read_all_stats). Without it, `status` shows less.
+    #[arg(long, requires = "print_roles")]
+    with_stats: bool,
+    /// With --print-queries: type of the payload column (json, jsonb, text or bytea).
+    #[arg(long, value_name = "TYPE", default_value = "json", requires = "print_queries")]
+    payload: PayloadType,
+}
+
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct Instead {
+    /// Print the SQL of all migrations without connecting.
+    #[arg(long)]
+    print: bool,
+    /// Print the SQL that creates the relay, operator, monitoring and writer roles with the privileges they need,
+    /// without connecting.
+    #[arg(long)]
+    print_roles: bool,
+    /// Print the statements of a running relay as PREPARE commands for EXPLAIN, without connecting.
+    #[arg(long)]
+    print_queries: bool,
+    /// Print the SQL that replaces a table of another tool with a view that inserts into the outbox, without connecting.
+    #[arg(long, value_name = "TOOL", value_enum)]
+    print_adapter: Option<Adapter>,
+    /// Print the SQL that turns an existing table into the outbox: missing columns, indexes and the other tables. Uses
+    /// the names in [outbox.columns].
+    #[arg(long, value_name = "TABLE", conflicts_with_all = ["with", "only"])]
+    adopt: Option<TableName>,
+    /// Run pending migrations and roll them back.
+    #[arg(long)]
+    dry_run: bool,
+    /// List applied and pending migrations.
+    #[arg(long)]
+    status: bool,
+}
+
+/// A tool whose table a view can replace.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Adapter {
+    /// Debezium's outbox event router, with its default columns.
+    Debezium,
+}
+
+/// What happens to the rows of an adopted table that has no column for the time when they were sent.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Rows {
+    /// The relay publishes them.
+    Publish,
+    /// They count as sent. The reaper deletes them after the retention period.
+    Sent,
+}
+
+impl Migrate {
+    pub(crate) fn run(self) -> Result<(), Failed> {
+        let config = self.config.load_for_database()?;
+        let (table, outbox) = (&config.outbox.table, &config.outbox);
+        if self.instead.print {
+            let parts = self.series().into_iter().map(|series| match series {
+                Series::Outbox => migrate::print(table),
+                Series::Module(module) => migrate::print_module(table, module),
+            });
+            output::unchanged(parts.collect::<Vec<_>>().join("\n"))
+        } else if self.instead.print_roles {
+            let sessions = if self.with_stats { Sessions::All } else { Sessions::Own };
+            output::unchanged(roles::print(table, &self.role, sessions))
+        } else if let Some(Adapter::Debezium) = self.instead.print_adapter {
+            output::unchanged(debezium(&self.from, table, &self.role))
+        } else if self.instead.print_queries {
+            let statements = Statements::new(table, self.payload, outbox.on_sent, outbox, i32::MAX);
+            output::unchanged(statements::print(&statements))
+        } else if let Some(adopted) = &self.instead.adopt {
+            block_on(self.adopt(&config, adopted))?
+        } else if self.instead.status {
+            block_on(status(&config))?
+        } else {
+            block_on(self.migrate(&config))?
+        }
+    }
+
+    /// The migration series that the arguments name.
+    fn series(&self) -> Vec<Series> {
+        let outbox = self.only.is_empty().then_some(Series::Outbox);
+        let named = |module: &Module| self.with.contains(module) || self.only.contains(module);
+        outbox.into_iter().chain(Module::ALL.into_iter().filter(named).map(Series::Module)).collect()
+    }
+
+    async fn migrate(&self, config: &Config) -> Result<(), Failed> {
+        let table = &config.outbox.table;
+        let database = database(config)?;
+        let mut connection = database.get().await.map_err(unavailable)?;
+        let mut series = self.series();
+        for module in Module::ALL {
+            let states = migrate::module_status(&mut connection, table, module).await?;
+            let is_installed = states.iter().any(|known| known.state != State::Pending);
+            if is_installed && self.only.is_empty() && !series.contains(&Series::Module(module)) {
+                series.push(Series::Module(module));
+            }
+        }
+        let mut applied = Vec::new();
+        for series in series {
+            applied.extend(match self.instead.dry_run {
+                true => migrate::dry_run_series(&mut connection, table, series).await?,
+                false => migrate::apply_series(&mut connection, table, series).await?,
+            });
+        }
+        if applied.is_empty() {
+            return output::text(format!("{table}: up to date\n"));
+        }
+        let verb = if self.instead.dry_run { "applied and rolled back (dry run)" } else { "applied" };
+        for migration in applied {
+            line(migration.number, migration.name, migration.module, verb)?;
+        }
+        Ok(())
+    }
+
+    async fn adopt(&self, config: &Config, adopted: &TableName) -> Result<(), Failed> {
+        let table = &config.outbox.table;
+        if !table.is_same_table(adopted) {
+            return Err(Failed::configuration(format!(
+                "[outbox] table is {table}, so the relay would not read {adopted}. Set [outbox] table = \"{adopted}\""
+            )));
+        }
+        let database = Database::new(&config.postgres, 2, Arc::new(Stats::new())).map_err(unavailable)?;
+        if self.apply && pooler::is_in_transaction_mode(&database).await.map_err(unavailable)? {
+            return Err(Failed::configuration(
+                "[postgres] url connects through a pooler in transaction mode, which cannot build an index concurrently. \
+                 Connect to the server directly, for example with OUTBOX_RELAY__POSTGRES__URL",
+            ));
+        }
+        let mut connection = database.get().await.map_err(unavailable)?;
+        let rows = self.existing_rows.map(|rows| match rows {
+            Rows::Publish => ExistingRows::Publish,
+            Rows::Sent => ExistingRows::Sent,
+        });
+        let adoption = adopt::plan(&mut connection, table, rows).await?;
+        match self.apply {
+            true => apply(&mut connection, config, &adoption).await,
+            false => output::unchanged(adopt::print(table, &adoption.steps)),
+        }
+    }
+}
+
+async fn status(config: &Config) -> Result<(), Failed> {
+    let table = &config.outbox.table;
+    let database = database(config)?;
+    let mut connection = database.get().await.map_err(unavailable)?;
+    for MigrationState { number, name, state, .. } in migrate::status(&mut connection, table).await? {
+        line(number, &name, None, &describe(&state))?;
+    }
+    for module in Module::ALL {
+        for MigrationState { number, name, state, .. } in
+            migrate::module_status(&mut connection, table, module).await?
+        {
+            let state = match state {
+                State::Pending => {
+                    format!("not installed. To create it, run: outbox-relay migrate --with {module}")
+                }
+                other => describe(&other),
+            };
+            line(number, &name, Some(module), &state)?;
+        }
+    }
+    Ok(())
+}
+
+fn line(number: i32, name: &str, module: Option<Module>, state: &str) -> Result<(), Failed> {
+    let name = module.map_or(name.to_owned(), |module| format!("{name} (module {module})"));
+    output::text(format!("{number:04} {name:<24} {state}\n"))
+}
+
+fn describe(state: &State) -> String {
+    match state {
+        State::Applied { at, .. } => {
+            format!("applied {}", humantime::format_rfc3339_seconds(*at))
+        }
+        State::Pending => "pending".to_owned(),
+        State::ChecksumDiffers { recorded } => format!("applied with different SQL (sha256 {recorded})"),
+        State::Unknown { min_relay: Some(version) } => {
+            format!("applied by a newer version, needs outbox-relay {version} or later")
+        }
+        State::Unknown { min_relay: None } => "applied by a newer version".to_owned(),
+    }
+}
+
+async fn apply(client: &mut Client, config: &Config, adoption: &Adoption) -> Result<(), Failed> {
+    let table = &config.outbox.table;
+    if adoption.steps.is_empty() {
+        return output::text(format!("{table}: nothing is missing\n"));
+    }
+    adopt::prepare(client, table, adoption).await?;
+    for step in &adoption.steps {
+        adopt::apply(client, table, adoption, step).await?;
+        output::line(&format!("{table}: done: {}", step.purpose))?;
+    }
+    let checked = check_for(client, table, (&config.outbox).into(), &[]).await;
+    checked.map_err(AdoptError::from)?;
+    output::text(format!(
+        "{table}: adopted. Next, apply the output of `outbox-relay migrate --print-roles`\n"
+    ))
+}
+
+fn unavailable(fault: Fault) -> Failed {
+    Failed::Unavailable(fault.into())
+}
+
+/// The message contains the cause. The chain of causes would repeat it.
+impl From<MigrateError> for Failed {
+    fn from(error: MigrateError) -> Failed {
+        match error {
+            MigrateError::Locked { .. } | MigrateError::InUse { .. } => Failed::failure(error),
+            _ => Failed::configuration(error),
+        }
+    }
+}
+
+impl From<AdoptError> for Failed {
+    fn from(error: AdoptError) -> Failed {
+        match error {
+            AdoptError::Migrate(migrate) => migrate.into(),
+            AdoptError::ExistingRows { .. } => Failed::Usage(error.to_string()),
+            AdoptError::Step { .. } | AdoptError::Locked { .. } => Failed::failure(error),
+            AdoptError::Server(ref server) if server.code().is_none() => Failed::unavailable(error),
+            AdoptError::Refused { .. } | AdoptError::Check(_) | AdoptError::Server(_) => {
+                Failed::configuration(error)
+            }
+        }
+    }
+}

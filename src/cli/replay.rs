@@ -1,0 +1,530 @@
+//! `outbox-relay replay`: publishes sent events again, to the same topic by setting the rows back to unsent, or to another topic
+//! by publishing copies.
+
+use super::arguments::{ChangeOptions, Moment, event_id, moment, reason};
+use super::frame::{ConfigFile, Failed, Outbox, keeps_history, on_outbox};
+use super::output::{self, Object, Progress, counted, note};
+use super::run::Signals;
+use crate::config::Config;
+use anyhow::Error;
+use clap::Args;
+use humantime::format_rfc3339_micros;
+use kafka::operate::copy::{Copier, Stopped};
+use pg_outbox::topic::check_topic;
+use postgres::access::grants::REPLAY_PRIVILEGES;
+use postgres::operate::sent::{Copied, HistoryRange, HistoryRow, PostgresReplay, ReplayBatch, SentSelection};
+use relay::event::Event;
+use relay::failure::{Failure, FailureKind};
+use relay::reason::TOPIC_AUTHORIZATION;
+use relay::topic;
+use serde_json::json;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+use tokio::time::sleep;
+use uuid::Uuid;
+
+/// The maximum number of events per second.
+const RATE_MAX: u32 = 1_000_000;
+/// Events per transaction. After each one, the relays read their lanes from the first row again.
+const BATCH_ROWS: u64 = 5_000;
+/// Events that are published to another topic before the next ones are read.
+const COPY_ROWS: u64 = 1_000;
+/// The default of `--reason`.
+const REASON: &str = "replay";
+
+#[derive(Debug, Args)]
+#[command(after_help = include_str!("help/replay.txt").trim_ascii_end())]
+pub(crate) struct Replay {
+    #[command(flatten)]
+    config: ConfigFile,
+    #[command(flatten)]
+    filters: Filters,
+    #[command(flatten)]
+    options: ChangeOptions,
+    /// Skip events that were sent at or after this time, such as those that an interrupted replay has already sent again
+    /// [default: now].
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
+    sent_before: Option<Moment>,
+    /// Replay at most this many events per second.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(RATE_MAX)))]
+    rate: Option<u32>,
+    /// Publish to this topic, without changing the rows.
+    #[arg(long, value_name = "TOPIC")]
+    to_topic: Option<String>,
+    /// Reason, shown in the history.
+    #[arg(long, value_name = "TEXT", default_value = REASON, value_parser = reason)]
+    reason: String,
+}
+
+/// Filters, which all have to match.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Filters")]
+struct Filters {
+    /// Only events sent at or after this time: a duration before now, such as 2h, or a time, such as 2026-01-31T12:00:00Z.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
+    since: Option<Moment>,
+    /// Only events sent before this time [default: no limit].
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
+    until: Option<Moment>,
+    /// Apply --since and --until to the time when the event was created.
+    #[arg(long)]
+    created: bool,
+    /// Only events of this topic.
+    #[arg(long)]
+    topic: Option<String>,
+    /// Only events with this key (`aggregate_id`).
+    #[arg(long)]
+    key: Option<String>,
+    /// Only these event IDs, separated by commas.
+    #[arg(long, value_name = "UUID", value_delimiter = ',', value_parser = event_id)]
+    event_id: Vec<Uuid>,
+}
+
+impl Replay {
+    pub(crate) fn run(self) -> Result<(), Failed> {
+        self.options.check(self.filters.is_set())?;
+        if let Some(to) = &self.to_topic {
+            let unusable = |error| Failed::Usage(format!("--to-topic {}: {error}.", to.escape_debug()));
+            check_topic(to).map_err(unusable)?;
+        }
+        let config = match &self.to_topic {
+            Some(_) => self.config.load()?,
+            None => self.config.load_for_database()?,
+        };
+        keeps_history(&config)?;
+        self.options.confirm(&format!("Replay all sent events of {}?", config.outbox.table))?;
+        let replay = async |outbox: Outbox<'_>| self.replay(&outbox).await;
+        let (counts, sent_before) = on_outbox(&config, REPLAY_PRIVILEGES, replay)?;
+        output::text(match self.options.json {
+            true => output::json(&self.json(&counts, sent_before))? + "\n",
+            false => self.text(&config, &counts),
+        })?;
+        if counts.events > 0 && !self.options.dry_run {
+            eprintln!(
+                "Consumers that deduplicate by event_id ignore the events that they have processed before."
+            );
+        }
+        Ok(())
+    }
+
+    async fn replay(&self, outbox: &Outbox<'_>) -> Result<(Counts, SystemTime), Failed> {
+        outbox.check_clusters(None).await?;
+        let bounds = outbox.history().bounds().await?;
+        let sent_before = self.sent_before.map_or(Ok(bounds.now), |before| before.at(bounds.now))?;
+        let plan = Plan {
+            outbox,
+            replay: PostgresReplay::new(outbox.database.clone(), outbox.table(), outbox.topics()),
+            selection: self.filters.selection(bounds.now, sent_before)?,
+            lowest: bounds.lowest,
+            highest: bounds.highest,
+            most: self.options.most().unsigned_abs(),
+            reason: &self.reason,
+            pace: Pace(self.rate),
+            is_stopped: Cell::new(false),
+            progress: Progress::new(),
+        };
+        let counts = if self.options.dry_run {
+            let counts = plan.count().await?;
+            if let Some(to) = &self.to_topic {
+                plan.target(to, &counts).await?;
+            }
+            counts
+        } else {
+            self.publish(&plan).await?
+        };
+        Ok((counts, sent_before))
+    }
+
+    async fn publish(&self, plan: &Plan<'_>) -> Result<Counts, Failed> {
+        let mut counts = Counts::default();
+        let rest = |done| self.rest(&plan.selection, done);
+        let work = Box::pin(async {
+            let Some(to) = &self.to_topic else {
+                rest(0).announce();
+                return plan.reset(&mut counts).await;
+            };
+            let target = plan.target(to, &plan.count().await?).await?;
+            rest(0).announce();
+            plan.copy(target, &mut counts).await
+        });
+        let ended = match until_stopped(work, &plan.is_stopped).await {
+            Ok(()) if plan.is_stopped.get() => Err(Failed::failure("Interrupted")),
+            ended => ended,
+        };
+        ended.map_err(|failed| rest(counts.events).explain(failed, counts.events))?;
+        Ok(counts)
+    }
+
+    fn text(&self, config: &Config, counts: &Counts) -> String {
+        let mut text = String::new();
+        for (topic, events) in &counts.topics {
+            text += &format!("{topic}: {}\n", counted(*events, "event"));
+        }
+        let what = match (&self.to_topic, self.options.dry_run) {
+            (None, false) => "reset to unsent, to be published again".to_owned(),
+            (None, true) => "would be published again".to_owned(),
+            (Some(topic), false) => format!("published to {topic}"),
+            (Some(topic), true) => format!("would be published to {topic}"),
+        };
+        text + &format!("{}: {} {what}\n", config.outbox.table, counted(counts.events, "event"))
+    }
+
+    fn json(&self, counts: &Counts, sent_before: SystemTime) -> Object {
+        Object(vec![
+            ("act", if self.to_topic.is_some() { "copy" } else { "replay" }.into()),
+            ("dry_run", self.options.dry_run.into()),
+            ("events", counts.events.into()),
+            ("topics", json!(counts.topics)),
+            ("sent_before", format_rfc3339_micros(sent_before).to_string().into()),
+        ])
+    }
+
+    /// The command that publishes the rest. Durations are relative to each run, so it has absolute times. Copies start again
+    /// from the first event, because no row shows that it was copied.
+    fn rest(&self, selection: &SentSelection, done: u64) -> Rest {
+        let done = if self.to_topic.is_some() { 0 } else { done };
+        let mut command = "outbox-relay replay".to_owned();
+        let mut add = |name: &str, value: Option<String>| {
+            command += &value.map_or_else(String::new, |value| option(name, &value));
+        };
+        add("config", self.config.config.as_ref().map(|file| file.to_string_lossy().into_owned()));
+        let time = |at: Option<_>| at.map(|at| format_rfc3339_micros(at).to_string());
+        add("since", time(selection.since));
+        add("until", time(selection.until));
+        add("sent-before", time(selection.sent_before));
+        let filters = &self.filters;
+        add("topic", filters.topic.clone());
+        add("key", filters.key.clone());
+        let ids: Vec<String> = filters.event_id.iter().map(Uuid::to_string).collect();
+        add("event-id", (!ids.is_empty()).then(|| ids.join(",")));
+        add("limit", self.options.limit.map(|limit| u64::from(limit).saturating_sub(done).to_string()));
+        add("rate", self.rate.map(|rate| rate.to_string()));
+        add("to-topic", self.to_topic.clone());
+        add("reason", Some(self.reason.clone()).filter(|reason| reason != REASON));
+        let flags = [("created", filters.created), ("all", self.options.all), ("json", self.options.json)];
+        for (name, _) in flags.iter().filter(|(_, is_set)| *is_set) {
+            command += &format!(" --{name}");
+        }
+        Rest { command, is_copy: self.to_topic.is_some() }
+    }
+}
+
+impl Filters {
+    fn is_set(&self) -> bool {
+        let Filters { since, until, created: _, topic, key, event_id } = self;
+        since.is_some() || until.is_some() || topic.is_some() || key.is_some() || !event_id.is_empty()
+    }
+
+    fn selection(&self, now: SystemTime, sent_before: SystemTime) -> Result<SentSelection, Failed> {
+        let at = |moment: Option<Moment>| moment.map(|moment| moment.at(now)).transpose();
+        let (since, until) = (at(self.since)?, at(self.until)?);
+        if since.is_some_and(|since| since >= until.unwrap_or(now)) {
+            return Err(Failed::Usage("--since must be before --until and before now.".to_owned()));
+        }
+        Ok(SentSelection {
+            by_created: self.created,
+            since,
+            until,
+            topic: self.topic.clone(),
+            key: self.key.clone(),
+            event_ids: (!self.event_id.is_empty()).then(|| self.event_id.clone()),
+            sent_before: Some(sent_before),
+        })
+    }
+}
+
+/// Runs until the work is done. After the first signal, the work must end with the current batch; after the second one, it is
+/// dropped.
+async fn until_stopped(
+    work: impl Future<Output = Result<(), Failed>>,
+    is_stopped: &Cell<bool>,
+) -> Result<(), Failed> {
+    let mut signals = Signals::new()?;
+    let twice = async {
+        signals.next().await;
+        is_stopped.set(true);
+        eprintln!("signal received, finishing the current batch");
+        signals.next().await;
+    };
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = twice => Err(Failed::failure("A second signal ended the command during a batch")),
+    }
+}
+
+struct Plan<'a> {
+    outbox: &'a Outbox<'a>,
+    replay: PostgresReplay,
+    selection: SentSelection,
+    lowest: i64,
+    highest: i64,
+    most: u64,
+    reason: &'a str,
+    pace: Pace,
+    /// Set by a signal: no further batch begins.
+    is_stopped: Cell<bool>,
+    progress: Progress,
+}
+
+struct Target {
+    name: String,
+    copier: Copier,
+    record_bytes_max: usize,
+}
+
+impl Plan<'_> {
+    /// Counts what would be replayed.
+    async fn count(&self) -> Result<Counts, Failed> {
+        let (mut counts, mut after) = (Counts::default(), self.begin());
+        while counts.events < self.most {
+            let batch = self.batch(after, BATCH_ROWS, &counts);
+            let counted = self.replay.count(&self.selection, batch).await?;
+            counts.add_all(counted.topics);
+            let Some(reached) = counted.reached else { break };
+            self.advance(&mut after, reached);
+        }
+        Ok(counts)
+    }
+
+    /// Sets the selected events back to unsent.
+    async fn reset(&self, counts: &mut Counts) -> Result<(), Failed> {
+        let mut after = self.begin();
+        while counts.events < self.most && !self.is_stopped.get() {
+            let batch = self.batch(after, self.pace.batch_rows(BATCH_ROWS), counts);
+            let picked = self.replay.pick(&self.selection, batch).await?;
+            if !picked.ids.is_empty() {
+                let before = counts.events;
+                counts.add_all(self.replay.replay(&self.selection, &picked.ids, self.reason).await?);
+                self.pace.after(counts.events - before).await;
+            }
+            let Some(reached) = picked.reached else { break };
+            self.advance(&mut after, reached);
+        }
+        Ok(())
+    }
+
+    /// Connects to this topic and checks it. Publishes nothing. `counts` has the topics of the selected events.
+    async fn target(&self, to: &str, counts: &Counts) -> Result<Target, Failed> {
+        if counts.topics.contains_key(to) {
+            return Err(own_topic(to));
+        }
+        let cluster = self.outbox.config.cluster()?;
+        let copier = Copier::open(&cluster, to).await.map_err(|failure| unusable(to, failure))?;
+        self.outbox.check_clusters(cluster.comparison().answered()).await?;
+        Ok(Target { name: to.to_owned(), copier, record_bytes_max: cluster.record_bytes_max() })
+    }
+
+    /// Publishes the selected events to this topic.
+    async fn copy(&self, mut target: Target, counts: &mut Counts) -> Result<(), Failed> {
+        let history = self.outbox.history();
+        let range = HistoryRange {
+            selection: self.selection.clone(),
+            highest: self.highest,
+            record_bytes_max: target.record_bytes_max as i64,
+        };
+        let mut after = self.begin();
+        while counts.events < self.most {
+            let rows = history.rows(&range, after).await?;
+            let Some(last) = rows.last().map(HistoryRow::id) else { break };
+            let left = usize::try_from(self.most - counts.events).unwrap_or(usize::MAX);
+            let selected: Vec<&HistoryRow> = rows.iter().filter(|row| row.is_read).take(left).collect();
+            for batch in selected.chunks(self.pace.batch_rows(COPY_ROWS) as usize) {
+                if self.is_stopped.get() {
+                    return Ok(());
+                }
+                self.copy_batch(&mut target, batch, counts).await?;
+                self.pace.after(batch.len() as u64).await;
+            }
+            self.advance(&mut after, last);
+        }
+        Ok(())
+    }
+
+    async fn copy_batch(
+        &self,
+        Target { name: to, copier, .. }: &mut Target,
+        batch: &[&HistoryRow],
+        counts: &mut Counts,
+    ) -> Result<(), Failed> {
+        let rules = self.outbox.topics();
+        let topics: Vec<String> = batch.iter().map(|row| topic::name(&rules, &row.event)).collect();
+        // An event can have been sent since the events were counted.
+        if topics.contains(to) {
+            return Err(own_topic(to));
+        }
+        let events: Vec<_> = batch.iter().map(|row| &row.event).collect();
+        let (acknowledged, failure) = match copier.publish(&events).await {
+            Ok(()) => (batch.len(), None),
+            Err(Stopped { acknowledged, failure }) => (acknowledged, Some(failure)),
+        };
+        let copied = |row: &&HistoryRow| Copied {
+            id: row.id(),
+            event_id: row.event.event_id(),
+            aggregate_type: String::from_utf8_lossy(row.event.aggregate_type()).into_owned(),
+        };
+        let copied: Vec<Copied> = batch[..acknowledged].iter().map(copied).collect();
+        if !copied.is_empty() {
+            self.replay.record_copies(&copied, to, self.reason).await?;
+        }
+        topics.into_iter().take(acknowledged).for_each(|topic| counts.add(topic, 1));
+        failure.map_or(Ok(()), |failure| Err(unusable(to, failure)))
+    }
+
+    /// Begins to read all rows. Returns the ID before the first one.
+    fn begin(&self) -> i64 {
+        self.progress.begin("reading the outbox", self.highest.abs_diff(self.lowest) + 1);
+        self.lowest.saturating_sub(1)
+    }
+
+    fn advance(&self, after: &mut i64, reached: i64) {
+        self.progress.advance_by(reached.abs_diff(*after));
+        *after = reached;
+    }
+
+    fn batch(&self, after: i64, rows: u64, counts: &Counts) -> ReplayBatch {
+        let rows = rows.min(self.most - counts.events) as i64;
+        ReplayBatch { after, up_to: self.highest, rows }
+    }
+}
+
+fn own_topic(to: &str) -> Failed {
+    Failed::Usage(format!(
+        "Events of topic {to} cannot be copied to the same topic. Leave out --to-topic to replay them in order."
+    ))
+}
+
+fn unusable(to: &str, failure: Failure) -> Failed {
+    if failure.reason == TOPIC_AUTHORIZATION.word {
+        return Failed::configuration(format!(
+            "The Kafka user may not publish to topic {to}. Grant it Write and Describe on the topic."
+        ));
+    }
+    match failure.kind {
+        FailureKind::Topic => Failed::Usage(format!("--to-topic: {failure}.")),
+        _ => failure.into(),
+    }
+}
+
+/// The counts of a run, by the topics of the events.
+#[derive(Debug, Default)]
+struct Counts {
+    events: u64,
+    topics: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    fn add(&mut self, topic: String, events: u64) {
+        self.events += events;
+        *self.topics.entry(topic).or_default() += events;
+    }
+
+    fn add_all(&mut self, topics: Vec<(String, u64)>) {
+        topics.into_iter().for_each(|(topic, events)| self.add(topic, events));
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pace(Option<u32>);
+
+impl Pace {
+    /// The size of a batch: at most this, and what one second allows.
+    fn batch_rows(self, most: u64) -> u64 {
+        self.0.map_or(most, |rate| u64::from(rate).min(most))
+    }
+
+    async fn after(self, events: u64) {
+        if let Some(rate) = self.0 {
+            sleep(Duration::from_secs_f64(events as f64 / f64::from(rate))).await;
+        }
+    }
+}
+
+/// How to publish the rest.
+struct Rest {
+    command: String,
+    is_copy: bool,
+}
+
+impl Rest {
+    /// Prints it before the first event, because a lost connection or a SIGKILL leaves no time for it.
+    fn announce(&self) {
+        let what = if self.is_copy { "To publish all events again" } else { "To continue" };
+        note(&format!("{what} if this is interrupted, run:\n  {}", self.command));
+    }
+
+    /// Adds what was done to an error, and how to continue.
+    fn explain(&self, failed: Failed, done: u64) -> Failed {
+        if done == 0 {
+            return failed;
+        }
+        failed.map(|error| {
+            let (error, done) = (format!("{error:#}"), counted(done, "event"));
+            let error = error.trim_end_matches('.');
+            let (what, how) = match self.is_copy {
+                false => ("set back to unsent", "To continue"),
+                true => ("published", "To publish all events again"),
+            };
+            Error::msg(format!("{error}. {done} had been {what} and recorded. {how}, run: {}", self.command))
+        })
+    }
+}
+
+/// An option as a shell reads it.
+fn option(name: &str, value: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.,:/@%+=".contains(&byte);
+    // A value that begins with a hyphen could be taken for an option.
+    let between = if value.starts_with('-') { '=' } else { ' ' };
+    if !value.is_empty() && value.bytes().all(is_plain) {
+        return format!(" --{name}{between}{value}");
+    }
+    format!(" --{name}{between}'{}'", value.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        replay: Replay,
+    }
+
+    fn replay(args: &[&str]) -> Replay {
+        Line::parse_from([&["replay"], args].concat()).replay
+    }
+
+    fn rest(args: &[&str], done: u64) -> String {
+        let (replay, now) = (replay(args), SystemTime::UNIX_EPOCH + Duration::from_secs(86_400));
+        let Ok(selection) = replay.filters.selection(now, now) else { panic!("{args:?}") };
+        replay.rest(&selection, done).command
+    }
+
+    #[test]
+    fn rest_has_absolute_times_and_every_option() {
+        let filters = ["--config", "my config.toml", "--since", "2h", "--until", "1h", "--created"];
+        assert_eq!(
+            rest(&[&filters[..], &["--topic", "events.order", "--key=-1'", "--limit", "9"]].concat(), 4),
+            "outbox-relay replay --config 'my config.toml' --since 1970-01-01T22:00:00.000000Z --until \
+             1970-01-01T23:00:00.000000Z --sent-before 1970-01-02T00:00:00.000000Z --topic events.order \
+             --key='-1'\\''' --limit 5 --created"
+        );
+        let id = "0199d6c1-3a52-7b1e-9c55-0a4f0d6f3b7e";
+        let others = ["--config", "c", "--event-id", id, "--rate", "5", "--reason", "a b", "--json"];
+        assert_eq!(
+            rest(&others, 4),
+            format!(
+                "outbox-relay replay --config c --sent-before 1970-01-02T00:00:00.000000Z --event-id {id} --rate 5 \
+                 --reason 'a b' --json"
+            )
+        );
+        let copy = rest(&["--config", "c", "--all", "--to-topic", "backfill", "--limit", "9"], 4);
+        assert_eq!(
+            copy,
+            "outbox-relay replay --config c --sent-before 1970-01-02T00:00:00.000000Z --limit 9 --to-topic backfill --all"
+        );
+    }
+}

@@ -1,0 +1,306 @@
+//! Reads the rows of the outbox and the records of the topics, and compares them.
+
+use super::entries::{ENTRY_BYTES, Entry, Expected, Known, Row, Sorter};
+use super::judge::{CLOCKS_DIFFER_US, Judge, Partition, Scope, Topic, unknown};
+use super::report::{Findings, Unjudged};
+use super::{Range, micros};
+use crate::cli::frame::{Failed, Outbox};
+use crate::cli::output::Progress;
+use kafka::cluster::KafkaCluster;
+use kafka::operate::reader;
+use kafka::operate::reader::{PartitionRead, ReadError, Record, TopicRead, TopicReader};
+use kafka::operate::topics::Inspector;
+use pg_outbox::topic::check_topic;
+use postgres::operate::sent::{
+    Bounds, HistoryRange, HistoryRow, OtherId, OtherIds, PostgresHistory, Recorded, SentSelection,
+};
+use relay::event::Event;
+use relay::partition;
+use relay::topic::{self, TopicRules};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+use tokio::task::spawn_blocking;
+use uuid::Uuid;
+
+/// A cluster has far fewer topics. A wrong template could name any number.
+const TOPICS_MAX: usize = 10_000;
+
+/// A topic, and the number of its partitions; 0 if it does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FoundTopic {
+    name: String,
+    partitions: u32,
+}
+
+/// The topics that are verified.
+pub(super) struct Topics {
+    reader: Arc<TopicReader>,
+    found: Vec<FoundTopic>,
+    places: HashMap<String, u32>,
+    /// Whether only the topics of the command line are verified.
+    is_fixed: bool,
+}
+
+impl Topics {
+    /// These topics, or those of the events if the list is empty.
+    pub(super) async fn new(reader: Arc<TopicReader>, only: &[String]) -> Result<Topics, Failed> {
+        let mut topics = Topics { reader, found: Vec::new(), places: HashMap::new(), is_fixed: false };
+        for name in only {
+            if let Err(error) = check_topic(name) {
+                return Err(Failed::Usage(format!("--topic {}: {error}.", name.escape_debug())));
+            }
+            let place = topics.place(name).await?;
+            if place.is_some_and(|place| topics.found[place as usize].partitions == 0) {
+                return Err(Failed::Usage(format!(
+                    "Topic {} does not exist, or the Kafka user may not describe it.",
+                    name.escape_debug()
+                )));
+            }
+        }
+        topics.is_fixed = !only.is_empty();
+        Ok(topics)
+    }
+
+    /// The place of a topic; `None` if it is not verified.
+    async fn place(&mut self, name: &str) -> Result<Option<u32>, Failed> {
+        if let Some(place) = self.places.get(name) {
+            return Ok(Some(*place));
+        }
+        if self.is_fixed {
+            return Ok(None);
+        }
+        if self.found.len() >= TOPICS_MAX {
+            return Err(Failed::Usage(format!(
+                "The events in the range belong to more than {TOPICS_MAX} topics. Select some with --topic."
+            )));
+        }
+        let (reader, topic) = (Arc::clone(&self.reader), name.to_owned());
+        let looked_up = spawn_blocking(move || reader.partitions(&topic)).await;
+        let partitions = looked_up.map_err(|error| Failed::Failure(error.into()))??;
+        let place = self.found.len() as u32;
+        self.found.push(FoundTopic { name: name.to_owned(), partitions });
+        self.places.insert(name.to_owned(), place);
+        Ok(Some(place))
+    }
+}
+
+/// What is compared.
+pub(super) struct Task<'a> {
+    pub outbox: &'a Outbox<'a>,
+    pub cluster: &'a KafkaCluster,
+    pub range: Range,
+    pub bounds: Bounds,
+    /// The directory for temporary files.
+    pub folder: PathBuf,
+    /// The most findings of each kind to show.
+    pub shown_max: usize,
+}
+
+/// The result of the comparison.
+pub(super) struct Compared {
+    pub scope: Scope,
+    pub findings: Findings,
+    pub records: u64,
+}
+
+/// Reads every row of the outbox, and every topic from the beginning of the range to its end, and compares.
+pub(super) async fn compare(task: &Task<'_>, topics: Topics) -> Result<Compared, Failed> {
+    let Task { outbox, cluster, range, folder, .. } = task;
+    let (history, progress) = (outbox.history(), Progress::new());
+    let mut collector = Collector {
+        task,
+        rules: outbox.topics(),
+        topics,
+        entries: Sorter::new(folder),
+        unjudged: Unjudged::default(),
+        oldest_sent: None,
+    };
+    collector.read_rows(&history, &progress).await?;
+    collector.read_other_ids(&history).await?;
+    let scope = Scope {
+        since_us: micros(range.since),
+        unknown_until_us: micros(range.until).min(micros(range.now) - CLOCKS_DIFFER_US),
+        reaped_until_us: collector.reaped_until_us(),
+        topics: Vec::new(),
+    };
+    let Collector { topics: Topics { reader, found, .. }, entries, unjudged, .. } = collector;
+    let inspector = Inspector::new(&outbox.config.kafka, cluster).await?;
+    let mut topics = Vec::new();
+    for topic in found {
+        // `None` if its settings are not readable.
+        let compacts = if topic.partitions == 0 { None } else { inspector.compacts(&topic.name).await };
+        topics.push((topic, compacts));
+    }
+    let findings = Findings::new(task.shown_max, unjudged);
+    let folder = folder.clone();
+    let mut comparison = Comparison { scope, entries, findings, folder, records: 0, progress };
+    let reading = spawn_blocking(move || {
+        for (place, (topic, compacts)) in (0..).zip(topics) {
+            comparison.read(&reader, place, topic, compacts)?;
+        }
+        comparison.finish()
+    });
+    Ok(reading.await.map_err(|error| Failed::Failure(error.into()))??)
+}
+
+/// The entries of the outbox, and what cannot be judged.
+struct Collector<'a> {
+    task: &'a Task<'a>,
+    rules: TopicRules,
+    topics: Topics,
+    entries: Sorter<ENTRY_BYTES>,
+    unjudged: Unjudged,
+    oldest_sent: Option<SystemTime>,
+}
+
+impl Collector<'_> {
+    /// Reads every row. Those outside the range show which records are known.
+    async fn read_rows(&mut self, history: &PostgresHistory, progress: &Progress) -> Result<(), Failed> {
+        let Task { range, bounds, .. } = self.task;
+        let wanted = HistoryRange {
+            selection: SentSelection {
+                by_created: true,
+                since: Some(range.since),
+                until: Some(range.until),
+                ..SentSelection::default()
+            },
+            highest: bounds.highest,
+            record_bytes_max: self.task.cluster.record_bytes_max() as i64,
+        };
+        progress.begin("reading the outbox", bounds.highest.abs_diff(bounds.lowest) + 1);
+        let mut after = bounds.lowest.saturating_sub(1);
+        loop {
+            let rows = history.rows(&wanted, after).await?;
+            let Some(last) = rows.last() else { return Ok(()) };
+            progress.advance_by(last.id().abs_diff(after));
+            after = last.id();
+            for row in &rows {
+                self.add(row).await?;
+            }
+        }
+    }
+
+    /// Reads the event ids of dead letters, including discarded ones, and of replayed and copied events. The topics of all rows
+    /// must be known.
+    async fn read_other_ids(&mut self, history: &PostgresHistory) -> Result<(), Failed> {
+        for kind in [OtherIds::DeadLetters, OtherIds::Acts] {
+            let mut after = i64::MIN;
+            loop {
+                let ids = history.other_ids(kind, after).await?;
+                let Some(last) = ids.last() else { break };
+                after = last.id;
+                for OtherId { event_id, what, .. } in ids {
+                    let known = match what {
+                        Recorded::DeadLetter => Some(Known::DeadLetter),
+                        Recorded::Replay => Some(Known::Replay),
+                        // The records of other topics are not read.
+                        Recorded::Copy(topic) => self.topics.places.get(&topic).copied().map(Known::Copy),
+                    };
+                    if let (Some(event_id), Some(known)) = (event_id, known) {
+                        self.push(event_id, known)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn add(&mut self, row: &HistoryRow) -> Result<(), Failed> {
+        if let Some(sent_at) = row.sent_at {
+            self.oldest_sent = Some(self.oldest_sent.map_or(sent_at, |oldest| oldest.min(sent_at)));
+        }
+        self.unjudged.unsent += u64::from(row.is_in_range && !row.is_read);
+        let expected = if row.is_read { self.expected(row).await? } else { None };
+        self.push(row.event.event_id(), Known::Row(Row { id: row.id(), expected }))
+    }
+
+    /// What the relay publishes for the row; `None` if it is nothing, or not verified.
+    async fn expected(&mut self, row: &HistoryRow) -> Result<Option<Expected>, Failed> {
+        let Ok(name) = topic::of(&self.rules, &row.event) else {
+            self.unjudged.unpublishable += 1;
+            return Ok(None);
+        };
+        let Some(place) = self.topics.place(&name).await? else { return Ok(None) };
+        let (headers, bytes_max) =
+            (&self.task.outbox.config.outbox.headers, self.task.cluster.record_bytes_max());
+        let Ok(fingerprint) = reader::of_event(&row.event, headers, bytes_max) else {
+            self.unjudged.unpublishable += 1;
+            return Ok(None);
+        };
+        let partition = match self.topics.found[place as usize].partitions {
+            0 => 0,
+            partitions => partition::of(row.event.key(), partitions),
+        };
+        let created_us = row.event.created_at_us();
+        Ok(Some(Expected { topic: place, partition, created_us, fingerprint }))
+    }
+
+    fn push(&mut self, event_id: Uuid, known: Known) -> Result<(), Failed> {
+        let entry = Entry { event_id, known };
+        Ok(self.entries.push(entry.encode()).map_err(ReadError::Files)?)
+    }
+
+    /// Rows that were sent before this time, in microseconds since 1970, may have been reaped.
+    fn reaped_until_us(&self) -> i64 {
+        let (now, reaper) = (self.task.range.now, &self.task.outbox.config.reaper);
+        let by_age = reaper.enabled.then(|| now.checked_sub(reaper.retention)).flatten();
+        // Rows before the oldest one may have been deleted with a shorter retention.
+        let oldest = self.oldest_sent.unwrap_or(now);
+        micros(by_age.map_or(oldest, |by_age| by_age.max(oldest)))
+    }
+}
+
+struct Comparison {
+    scope: Scope,
+    entries: Sorter<ENTRY_BYTES>,
+    findings: Findings,
+    folder: PathBuf,
+    records: u64,
+    progress: Progress,
+}
+
+impl Comparison {
+    fn read(
+        &mut self,
+        reader: &TopicReader,
+        place: u32,
+        FoundTopic { name, partitions }: FoundTopic,
+        compacts: Option<bool>,
+    ) -> Result<(), ReadError> {
+        let since_us = self.scope.since_us.saturating_sub(CLOCKS_DIFFER_US);
+        let (scope, findings, entries) = (&self.scope, &mut self.findings, &mut self.entries);
+        let each = |event_id: Option<Uuid>, record: Record| match event_id {
+            Some(event_id) => entries.push(Entry { event_id, known: Known::Record(record) }.encode()),
+            None => {
+                unknown(scope, None, &record, findings);
+                Ok(())
+            }
+        };
+        let read = match partitions {
+            0 => TopicRead::default(),
+            _ => reader.read((place, &name, partitions), since_us, &self.progress, each)?,
+        };
+        self.records += read.records;
+        let partitions = read.partitions.iter().map(partition).collect();
+        self.scope.topics.push(Topic { name, compacts, partitions });
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Compared, ReadError> {
+        self.progress.begin("comparing", 0);
+        let mut judge = Judge::new(&self.scope, self.findings, &self.folder);
+        for entry in self.entries.sorted()? {
+            judge.take(&entry?)?;
+        }
+        let findings = judge.finish()?;
+        Ok(Compared { scope: self.scope, findings, records: self.records })
+    }
+}
+
+fn partition(read: &PartitionRead) -> Partition {
+    // Without any record, all may have expired.
+    let expired_until_us = read.is_truncated.then(|| read.first_us.unwrap_or(i64::MAX));
+    Partition { expired_until_us, has_gaps: read.has_gaps }
+}
