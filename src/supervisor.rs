@@ -19,7 +19,7 @@ use relay::Relay;
 use relay::cycle::worker;
 use relay::failure::{Failure, Fault};
 use relay::health::stats::Stats;
-use relay::holds::prober::{self, Holds, Waiting};
+use relay::holds::{self, Holds, Waiting};
 use relay::lanes::marks::Marks;
 use relay::lanes::scout::Scout;
 use relay::publisher::Publisher;

@@ -27,8 +27,8 @@ pub use postgres::options::{
     TlsVersion,
 };
 pub use postgres::table::{Column, Columns, TableName, TableNameError, quote_identifier};
-pub use relay::settings::OnRejected;
-pub use relay::topic_allow::{TopicAllow, TopicAllowError};
+pub use relay::OnRejected;
+pub use relay::topic::{TopicAllow, TopicAllowError};
 pub use reload::{Change, changes};
 pub use rules::LogFormat;
 pub(crate) use writing::draft::{Draft, DraftPassword};
@@ -43,7 +43,7 @@ use catalogue::CATALOGUE;
 use kafka::cluster::KafkaCluster;
 use relay::failure::Failure;
 use relay::reaper::Pace;
-use relay::settings::Limits;
+use relay::Limits;
 
 /// Read if nothing else is given and it exists. The packages and the container image put the configuration there.
 pub(crate) const DEFAULT_FILE: &str = "/etc/outbox-relay/config.toml";

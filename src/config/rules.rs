@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use humantime::format_duration;
 
-use relay::topic_allow::TopicAllow;
+use relay::topic::TopicAllow;
 use settings::choice;
 use settings::findings::Problem;
 use settings::nearest::nearest;

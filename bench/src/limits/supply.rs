@@ -3,9 +3,9 @@
 use crate::postgres::load::Shape;
 use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::failure::Fault;
-use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::lanes::fence::Writer;
-use outbox_relay::relay::lanes::lookout::Look;
+use outbox_relay::relay::lanes::Lane;
+use outbox_relay::relay::lanes::marks::Writer;
+use outbox_relay::relay::lanes::scout::Look;
 use outbox_relay::relay::lanes::marks::MarksSnapshot;
 use outbox_relay::relay::lanes::scout::{Looked, Scan, ScoutQueries};
 use outbox_relay::relay::outbox::{

@@ -23,7 +23,7 @@ use relay::failure::{Failure, FailureKind};
 use relay::health::stats::Stats;
 use relay::publisher::{DeliveryReport, Judged, Producer, Publisher, Refusal};
 use relay::reason::{BROKERS_DOWN, CONFIGURATION, NO_ANSWER, RECORD_TOO_LARGE, TOKEN};
-use relay::settings::Limits;
+use relay::Limits;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use crate::event::Event;
 use crate::failure::{Fault, Rejection};
-use crate::lane::Lane;
-use crate::lanes::fence::Excepted;
+use crate::lanes::Lane;
+use crate::lanes::marks::Excepted;
 use std::collections::HashSet;
 
 /// One worker's access to the outbox.

@@ -1,7 +1,7 @@
 //! The reaper: decides when to delete old rows, one batch at a time.
 
 use crate::failure::{Fault, FaultKind};
-use crate::health::outage::Outage;
+use crate::health::availability::Outage;
 use crate::health::stats::Stats;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,17 @@
-//! Which topic an event belongs to.
+//! Which topic an event belongs to, and which ones it may name.
 
 use crate::event::Event;
 use crate::failure::Rejection;
 use crate::reason::{INVALID_TOPIC_NAME, TOPIC_NOT_ALLOWED};
-use crate::topic_allow::TopicAllow;
-use pg_outbox::topic::{TemplateError, TopicPart, TopicTemplate, check_topic};
+use pg_outbox::topic::{TOPIC_LENGTH_MAX, TemplateError, TopicError, TopicPart, TopicTemplate, check_topic};
+use settings::findings::Problem;
+use settings::reader::Reader;
+use settings::setting::Setting;
+use settings::values::Value;
 use std::borrow::Cow;
+use std::fmt;
 use std::str::FromStr;
+use thiserror::Error;
 
 /// How the topic of an event is determined.
 #[derive(Clone, Debug)]
@@ -158,6 +163,104 @@ fn check_rendered<E: Event>(rules: &TopicRules, event: &E, name: &str) -> Result
 fn check_utf8(column: &str, text: &[u8]) -> Result<(), Rejection> {
     let error = || format!("{column} is not valid UTF-8, so it is not a valid topic name");
     std::str::from_utf8(text).map(drop).map_err(|_| INVALID_TOPIC_NAME.rejection(error()))
+}
+
+/// Names of topics, and prefixes of names. It is never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicAllow(Vec<Pattern>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pattern {
+    Name(String),
+    Prefix(String),
+}
+
+/// Why a list is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TopicAllowError {
+    /// There is no name between two commas.
+    #[error("a name is empty")]
+    Empty,
+    /// A prefix without characters would allow every topic.
+    #[error("a prefix needs at least one character before the *")]
+    EmptyPrefix,
+    /// A name or a prefix that no topic can have.
+    #[error("{name:?}: {error}")]
+    Invalid {
+        /// As written.
+        name: String,
+        /// What is wrong.
+        error: TopicError,
+    },
+}
+
+impl TopicAllow {
+    /// Whether an event may name this topic.
+    pub fn contains(&self, topic: &str) -> bool {
+        self.0.iter().any(|pattern| match pattern {
+            Pattern::Name(name) => name == topic,
+            Pattern::Prefix(prefix) => topic.starts_with(prefix),
+        })
+    }
+
+    /// The names that are not prefixes.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|pattern| match pattern {
+            Pattern::Name(name) => Some(name.as_str()),
+            Pattern::Prefix(_) => None,
+        })
+    }
+}
+
+impl FromStr for TopicAllow {
+    type Err = TopicAllowError;
+
+    fn from_str(text: &str) -> Result<TopicAllow, TopicAllowError> {
+        text.split(',').map(|name| pattern(name.trim())).collect::<Result<_, _>>().map(TopicAllow)
+    }
+}
+
+fn pattern(text: &str) -> Result<Pattern, TopicAllowError> {
+    let invalid = |error| TopicAllowError::Invalid { name: text.to_owned(), error };
+    match text.strip_suffix('*') {
+        None if text.is_empty() => Err(TopicAllowError::Empty),
+        None => check_topic(text).map(|()| Pattern::Name(text.to_owned())).map_err(invalid),
+        Some("") => Err(TopicAllowError::EmptyPrefix),
+        Some(prefix) => match check_topic(prefix) {
+            // The prefixes of valid names.
+            Ok(()) | Err(TopicError::Dots(_)) if prefix.len() < TOPIC_LENGTH_MAX => {
+                Ok(Pattern::Prefix(prefix.to_owned()))
+            }
+            Ok(()) | Err(TopicError::Dots(_)) => {
+                Err(invalid(TopicError::TooLong { length: prefix.len() + 1 }))
+            }
+            Err(error) => Err(invalid(error)),
+        },
+    }
+}
+
+impl Value for TopicAllow {
+    fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<TopicAllow, Problem> {
+        let help = "for example \"audit.*, billing\"";
+        text.parse().map_err(|error: TopicAllowError| Problem::new(format!("{setting}: {error}"), help))
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl fmt::Display for TopicAllow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, pattern) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            match pattern {
+                Pattern::Name(name) => write!(f, "{comma}{name}")?,
+                Pattern::Prefix(prefix) => write!(f, "{comma}{prefix}*")?,
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

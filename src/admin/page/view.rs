@@ -11,7 +11,7 @@ use crate::status::verdict::{OutboxState, Verdict};
 use askama::Template;
 use postgres::diagnose::status::LaneStatus;
 use relay::health::stats::Stats;
-use relay::lane::LANES;
+use relay::lanes::LANES;
 use settings::text::{command, rate, seconds, span, thousands, time};
 use std::time::{Duration, SystemTime};
 

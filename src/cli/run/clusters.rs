@@ -10,7 +10,7 @@ use postgres::connection::transaction::ShortTransaction;
 use postgres::schema::identity::{self, Identity, Mismatch};
 use postgres::table::TableName;
 use relay::failure::{Failure, Fault, FaultKind};
-use relay::health::outage::Outage;
+use relay::health::availability::Outage;
 use relay::health::stats::Stats;
 use relay::reason::{CLUSTER_UNCONFIRMED, OTHER_CLUSTER};
 use std::cell::{Cell, RefCell};

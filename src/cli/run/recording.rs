@@ -3,8 +3,8 @@
 use crate::config::Config;
 use postgres::connection::connect::Database;
 use postgres::schema::setting;
-use relay::backoff::Backoff;
-use relay::health::outage::Outage;
+use relay::failure::Backoff;
+use relay::health::availability::Outage;
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::time::Duration;

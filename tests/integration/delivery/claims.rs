@@ -14,8 +14,8 @@ use postgres::schema::check::PayloadType;
 use relay::event::{Event, Payload};
 use relay::failure::FaultKind;
 use relay::health::stats::Stats;
-use relay::lane::Lane;
-use relay::lanes::fence::Excepted;
+use relay::lanes::Lane;
+use relay::lanes::marks::Excepted;
 use relay::outbox::{
     Claim, Outbox as _, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, Settled, Settlement,
 };

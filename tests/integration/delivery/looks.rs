@@ -9,8 +9,8 @@ use postgres::cycle::scout::PostgresScoutQueries;
 use postgres::cycle::statements::Statements;
 use postgres::schema::check::PayloadType;
 use relay::health::stats::Stats;
-use relay::lane::Lane;
-use relay::lanes::lookout::Look;
+use relay::lanes::Lane;
+use relay::lanes::scout::Look;
 use relay::lanes::scout::ScoutQueries;
 
 use crate::support::database::run;

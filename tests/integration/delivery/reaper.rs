@@ -13,7 +13,7 @@ use postgres::cycle::statements::Statements;
 use postgres::schema::check::PayloadType;
 use relay::failure::FaultKind;
 use relay::health::stats::Stats;
-use relay::lane::Lane;
+use relay::lanes::Lane;
 use relay::lanes::marks::Marks;
 use relay::lanes::scout::ScoutQueries;
 use relay::reaper::{Pace, Reap};

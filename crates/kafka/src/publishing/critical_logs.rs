@@ -1,7 +1,7 @@
 //! Critical log lines of librdkafka, for example that it cannot start a thread. Each producer repeats them at each attempt,
 //! and nothing reports when their cause is gone, so each kind is logged at most every ten minutes.
 
-use relay::health::episodes::Episodes;
+use relay::health::availability::Episodes;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 

@@ -5,7 +5,7 @@
 
 use prometheus_client::metrics::counter::Counter;
 use relay::health::stats::Stats;
-use relay::health::stats::client::ClientStats;
+use relay::health::stats::ClientStats;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -23,7 +23,7 @@ use deadpool_postgres::Object;
 use futures_util::TryStreamExt;
 use relay::event::Event;
 use relay::failure::Fault;
-use relay::lane::Lane;
+use relay::lanes::Lane;
 use relay::outbox::{
     Claim, Head, Outbox, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, ServerId, Settled,
     Settlement, Slice,

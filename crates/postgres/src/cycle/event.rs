@@ -2,7 +2,7 @@
 
 use crate::payload::PayloadType;
 use relay::event::{Event, Payload};
-use relay::lane::Lane;
+use relay::lanes::Lane;
 use std::error::Error;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};

@@ -1,15 +1,15 @@
 //! The first stage: claims lanes and plans the read. Also keeps the claim alive while the cycle waits for Kafka.
 
 use crate::Relay;
+use crate::batch::Batch;
 use crate::cycle::reports::Overdue;
 use crate::fail_point;
 use crate::failure::Fault;
-use crate::lane::Lane;
+use crate::lanes::Lane;
 use crate::lanes::board::CLAIM_LANES_MAX;
 use crate::lanes::marks::MarksSnapshot;
-use crate::lanes::seen::SeenIds;
+use crate::lanes::marks::SeenIds;
 use crate::outbox::{Claim, Outbox, ReadRequest, RowSelection};
-use crate::rows::batch::Batch;
 use std::future::Future;
 use std::pin::pin;
 use tokio::time::{Instant, sleep, timeout};

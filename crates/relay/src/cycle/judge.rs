@@ -5,13 +5,13 @@
 //! claimed again.
 
 use crate::Relay;
+use crate::batch::Batch;
+use crate::batch::Fate;
 use crate::cycle::session::{Destination, Session};
 use crate::event::Event;
 use crate::failure::{Failure, FailureKind, Rejection};
 use crate::publisher::{Judged, Producer, Publisher};
 use crate::reason::{OTHER_RECORD_REFUSED, RECORD_TOO_LARGE, REJECTS_EVERYTHING};
-use crate::rows::Fate;
-use crate::rows::batch::Batch;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;

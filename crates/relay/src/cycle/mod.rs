@@ -4,10 +4,10 @@
 //! |---|---|---|
 //! | claim | `claim.rs` | locks lanes and plans the read |
 //! | publish | `publish.rs`, `reports.rs` | reads slice by slice, sends the rows, waits for the reports |
-//! | read on | `flow.rs` | if there is no backlog: reads and sends what is new, until the flow ends |
+//! | read on | `publish.rs` | if there is no backlog: reads and sends what is new, until the flow ends |
 //! | judge | `judge.rs` | publishes refused rows again, on separate producers and in order |
-//! | settle | `settle.rs` | records the outcome and commits |
-//! | confirm | `settle.rs` | raises the marks once the COMMIT is confirmed |
+//! | settle | here | records the outcome and commits |
+//! | confirm | here | raises the marks once the COMMIT is confirmed |
 //!
 //! While the cycle waits for Kafka, a `SELECT 1` every `takeover_timeout / 3` keeps the claim alive.
 //!
@@ -15,26 +15,24 @@
 //! leaves a gap, and only real acknowledgements are settled.
 
 mod claim;
-mod flow;
 pub(crate) mod judge;
-pub(crate) mod large_rows;
 pub(crate) mod narrow;
 mod publish;
 mod reports;
 pub mod session;
-mod settle;
 pub mod worker;
 
-use crate::Relay;
-use crate::cycle::claim::Claimed;
+use crate::batch::{Batch, Coverage};
+use crate::cycle::claim::{Claimed, Recorded};
 use crate::cycle::session::Session;
+use crate::event::Event;
 use crate::failure::{Failure, FailureKind, Fault};
-use crate::lane::Lane;
-use crate::outbox::{Claim, Outbox};
+use crate::lanes::Lane;
+use crate::lanes::marks::MarksSnapshot;
+use crate::outbox::{Claim, Outbox, Settled, Settlement};
 use crate::publisher::Publisher;
 use crate::reason::SILENT_CONNECTION;
-use crate::rows::batch::Batch;
-use crate::rows::coverage::Coverage;
+use crate::{Relay, fail_point};
 use std::time::Duration;
 use tokio::time::timeout_at;
 
@@ -102,21 +100,19 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
 
     let Claimed { claim, planned, lanes: owned, fault, flowing, flowed, recorded, .. } = claimed;
     let settled = match fault {
-        None => {
-            settle::settle(relay, claim, session, &batch, recorded, skip_locked).await.inspect_err(|fault| {
-                relay.narrowing.settlement_failed(&owned, fault);
-            })
-        }
+        None => settle(relay, claim, session, &batch, recorded, skip_locked).await.inspect_err(|fault| {
+            relay.narrowing.settlement_failed(&owned, fault);
+        }),
         Some(fault) => Err(fault),
     };
     match settled {
         Ok(settled) => {
             let failure = session.failure().cloned();
-            let confirmed = settle::confirm(relay, &planned.marks, &owned, &batch, &settled);
+            let confirmed = confirm(relay, &planned.marks, &owned, &batch, &settled);
             Ok(Cycle { publishing, failure, unjudged, flowing, flowed, ..confirmed })
         }
         Err(fault) => {
-            settle::keep_acknowledged(relay, &owned, &batch);
+            keep_acknowledged(relay, &owned, &batch);
             Err(fault)
         }
     }
@@ -136,6 +132,100 @@ async fn judge_suspects<C: Claim, P: Publisher>(
     let judging = timeout_at(claimed.deadline, judge::judge(relay, session, batch));
     let judged = claimed.keep_during(relay, judging).await;
     judged.unwrap_or_else(|_| Some(reports::not_acknowledged(relay, session)))
+}
+
+async fn settle<C: Claim, P: Publisher>(
+    relay: &Relay<P>,
+    claim: C,
+    session: &Session<P::Producer>,
+    batch: &Batch<C::Event>,
+    recorded: Recorded,
+    skip_locked: bool,
+) -> Result<Settled, Fault> {
+    let mut settlement = Settlement {
+        sent: batch.sent_in(recorded.rows..batch.len()).collect(),
+        rejected: batch.dead_letters().collect(),
+        blocked: batch.blocked(skip_locked).collect(),
+        held: session.held(batch),
+        skip_locked,
+    };
+    relay.holds.leave_out(&mut settlement);
+    if settlement.is_empty() && recorded.rows == 0 {
+        claim.release().await?;
+        return Ok(Settled::All);
+    }
+    fail_point::reach("before-settlement").await;
+    let only_sent =
+        settlement.rejected.is_empty() && settlement.blocked.is_empty() && settlement.held.is_empty();
+    let settled = claim.settle(&settlement).await.inspect_err(|fault| {
+        relay.holds.not_settled(&settlement, fault);
+        if only_sent {
+            relay.rows.note_settlement(Some(fault));
+        }
+    })?;
+    fail_point::reach("committed").await;
+    report(relay, &settlement);
+    Ok(if recorded.all { settled } else { Settled::Fewer })
+}
+
+/// Counts and logs what a settlement has recorded.
+fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
+    for rejected in &settlement.rejected {
+        relay.stats.dead_letters.inc();
+        relay.health.rejected(rejected, "moved to the dead letters (see `outbox-relay dead-letters list`)");
+    }
+    for rejected in &settlement.blocked {
+        relay.health.rejected(rejected, "key blocked (see `outbox-relay blocked-keys list`)");
+    }
+    for held in &settlement.held {
+        relay.holds.recorded(held, &relay.stats);
+    }
+}
+
+/// Raises the marks and removes settled rows from the acknowledged set. The COMMIT must be confirmed.
+fn confirm<E: Event, P: Publisher>(
+    relay: &Relay<P>,
+    snapshot: &MarksSnapshot,
+    owned: &[Lane],
+    batch: &Batch<E>,
+    settled: &Settled,
+) -> Cycle {
+    if batch.sent().next().is_some() {
+        relay.rows.note_settlement(None);
+        if *settled == Settled::All {
+            relay.rows.note_recorded();
+        }
+    }
+    let coverage = batch.coverage(owned);
+    let hold_version = batch.hold_version();
+    let mut acknowledged = relay.rows.acknowledged.borrow_mut();
+    acknowledged.forget(&coverage, batch.rows(), relay.rows.holds_seen(hold_version));
+    match settled {
+        Settled::All => relay.marks.borrow_mut().raise(snapshot, batch.basis(), &coverage),
+        Settled::Only(recorded) => {
+            acknowledged.keep(batch.sent().filter(|row| !recorded.contains(&row.id())), hold_version);
+        }
+        // It is unknown which rows were not recorded, so keep all. Rows that are not read again are removed later.
+        Settled::Fewer => acknowledged.keep(batch.sent(), hold_version),
+    }
+    Cycle {
+        coverage,
+        rows: batch.len(),
+        sent: batch.sent().count(),
+        recovered: batch.recovered_rows(),
+        locked_out: *settled != Settled::All,
+        ..Cycle::default()
+    }
+}
+
+/// Adds the acknowledged rows of a batch that was not settled to the acknowledged set.
+fn keep_acknowledged<E: Event, P>(relay: &Relay<P>, owned: &[Lane], batch: &Batch<E>) {
+    let mut acknowledged = relay.rows.acknowledged.borrow_mut();
+    // Rows that the claim covered but did not read were settled by another relay.
+    let unsettled: Vec<&E> = batch.rows().iter().filter(|row| acknowledged.contains(*row)).collect();
+    let seen = relay.rows.holds_seen(batch.hold_version());
+    acknowledged.forget(&batch.coverage(owned), batch.rows(), seen);
+    acknowledged.keep(unsettled.into_iter().chain(batch.sent()), seen.hold_version);
 }
 
 #[cfg(test)]

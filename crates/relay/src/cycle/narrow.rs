@@ -9,20 +9,20 @@
 //! lock of its lane. If Postgres refuses, the row becomes a dead letter or blocks its key. A row that cannot be moved as a
 //! whole always blocks its key.
 
+use crate::OnRejected;
 use crate::Relay;
+use crate::batch::Batch;
+use crate::batch::Coverage;
+use crate::batch::Fate;
 use crate::cycle::claim::PlannedRead;
 use crate::event::Event;
 use crate::failure::{Fault, FaultKind};
-use crate::health::outage::Outage;
-use crate::lane::{LANES, Lane};
+use crate::health::availability::Outage;
 use crate::lanes::board::{Board, MoreWork};
 use crate::lanes::width::Width;
+use crate::lanes::{LANES, Lane};
 use crate::outbox::{Claim, Head, ReadEnd};
 use crate::reason::UNREADABLE_ROW;
-use crate::rows::Fate;
-use crate::rows::batch::Batch;
-use crate::rows::coverage::Coverage;
-use crate::settings::OnRejected;
 use crate::topic;
 use std::cell::{Cell, RefCell};
 use std::time::Duration;

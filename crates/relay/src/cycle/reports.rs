@@ -1,6 +1,7 @@
 //! Waits for Kafka's reports of the rows that were sent, and decides when a silent partition is stuck.
 
 use crate::Relay;
+use crate::batch::Batch;
 use crate::cycle::claim::Claimed;
 use crate::cycle::session::Session;
 use crate::event::Event;
@@ -8,7 +9,6 @@ use crate::failure::{Failure, FailureKind};
 use crate::outbox::Claim;
 use crate::publisher::{Producer, Publisher};
 use crate::reason::BROKERS_DOWN;
-use crate::rows::batch::Batch;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 

@@ -1,5 +1,6 @@
 //! The gate and its keeper, with a cluster whose probes always succeed.
 
+use crate::Limits;
 use crate::Relay;
 use crate::cycle::session::tests::LateReporter;
 use crate::event::Event;
@@ -9,7 +10,6 @@ use crate::holds::prober::keep_gate;
 use crate::lanes::marks::Marks;
 use crate::publisher::{Judged, Publisher, fixture};
 use crate::reason::TOO_FEW_REPLICAS;
-use crate::settings::Limits;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;

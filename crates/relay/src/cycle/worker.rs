@@ -1,20 +1,20 @@
 //! A worker: one Postgres connection, one session, one cycle after the other.
 
 use crate::Relay;
-use crate::backoff::Backoff;
+use crate::batch::Coverage;
 use crate::cycle::narrow::Before;
 use crate::cycle::session::Session;
 use crate::cycle::{self, Cycle};
 use crate::fail_point;
+use crate::failure::Backoff;
 use crate::failure::{Failure, FailureKind, Fault, FaultKind};
-use crate::health::outage::{LOCKS_ADVICE, NOT_RECORDED, QUIET};
+use crate::health::availability::{LOCKS_ADVICE, NOT_RECORDED, QUIET};
 use crate::health::stats::Stats;
-use crate::lane::Lane;
+use crate::lanes::Lane;
 use crate::lanes::board::MoreWork;
 use crate::outbox::Outbox;
 use crate::publisher::Publisher;
 use crate::reason::SMALLER_BATCHES;
-use crate::rows::coverage::Coverage;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};

@@ -1,16 +1,11 @@
 //! Counters that the cycle increments, and that metrics, health and status read.
 
-pub mod client;
-pub(crate) mod labels;
-mod notes;
-
-use crate::health::progress::Progress;
-use client::ClientStats;
-use labels::{Named, PerLabel};
-use notes::Notes;
+use crate::health::Progress;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use std::collections::{HashSet, VecDeque};
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -290,7 +285,7 @@ impl Stats {
 }
 
 /// Reasons are defined in the code, so the number of labels is bounded.
-fn by_reason(reason: &'static str) -> labels::Label {
+fn by_reason(reason: &'static str) -> Label {
     vec![("reason", reason.to_owned())]
 }
 
@@ -334,5 +329,183 @@ impl Side {
 impl Default for Stats {
     fn default() -> Self {
         Stats::new()
+    }
+}
+
+const BROKERS_NAMED_MAX: usize = 50;
+
+/// The counters continue when a producer is replaced. The gauges are about the current producers.
+pub struct ClientStats {
+    /// Requests sent, including retries by the client.
+    pub requests: Counter,
+    /// Responses whose round-trip time was measured.
+    pub responses: Counter,
+    /// The sum of their round-trip times in seconds.
+    pub round_trip_seconds: Counter<f64, AtomicU64>,
+    /// Requests sent again.
+    pub retries: Counter,
+    /// Requests that could not be sent, and responses that could not be read.
+    pub errors: Counter,
+    /// Requests that timed out.
+    pub timeouts: Counter,
+    /// Attempts to connect to a broker.
+    pub connects: Counter,
+    /// Connections that ended.
+    pub disconnects: Counter,
+    /// Bytes sent to brokers.
+    pub sent_bytes: Counter,
+    /// Bytes received from brokers.
+    pub received_bytes: Counter,
+    /// Requests that wait for a response.
+    pub in_flight: Gauge,
+    /// Requests that wait to be sent.
+    pub waiting: Gauge,
+    /// Records sent and not acknowledged.
+    pub queued: Gauge,
+    /// Their size in bytes.
+    pub queued_bytes: Gauge,
+    /// How long a broker has delayed a request because of a quota, at most.
+    pub throttle_seconds: Gauge<f64, AtomicU64>,
+    /// The recent 99th percentile of a broker's round-trip time in seconds.
+    pub broker_seconds: PerLabel<Gauge<f64, AtomicU64>>,
+    /// The label of a broker is its number.
+    pub brokers: Named,
+}
+
+impl Default for ClientStats {
+    fn default() -> Self {
+        ClientStats {
+            requests: Counter::default(),
+            responses: Counter::default(),
+            round_trip_seconds: Counter::default(),
+            retries: Counter::default(),
+            errors: Counter::default(),
+            timeouts: Counter::default(),
+            connects: Counter::default(),
+            disconnects: Counter::default(),
+            sent_bytes: Counter::default(),
+            received_bytes: Counter::default(),
+            in_flight: Gauge::default(),
+            waiting: Gauge::default(),
+            queued: Gauge::default(),
+            queued_bytes: Gauge::default(),
+            throttle_seconds: Gauge::default(),
+            broker_seconds: PerLabel::default(),
+            brokers: Named::new("broker", BROKERS_NAMED_MAX),
+        }
+    }
+}
+
+/// The label value for all values that are not named.
+pub(crate) const OTHER: &str = "other";
+
+/// One label and its named values.
+pub struct Named {
+    label: &'static str,
+    most: usize,
+    names: Mutex<HashSet<String>>,
+}
+
+pub(crate) type Label = Vec<(&'static str, String)>;
+
+pub(crate) type PerLabel<M> = Family<Label, M>;
+
+impl Named {
+    pub(crate) fn new(label: &'static str, most: usize) -> Named {
+        Named { label, most, names: Mutex::default() }
+    }
+
+    /// The label for this value, or [`OTHER`] if there are too many. A named value stays named, so its counters continue.
+    pub fn label(&self, value: &str) -> Label {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_named = names.contains(value) || (names.len() < self.most && names.insert(value.to_owned()));
+        vec![(self.label, if is_named { value } else { OTHER }.to_owned())]
+    }
+}
+
+/// How long a change of the number of partitions is shown, and how many of them are.
+const CHANGES_SHOWN_FOR: Duration = Duration::from_secs(3_600);
+const CHANGES_SHOWN: usize = 3;
+/// How long a quota counts after its last report. The client reports once in ten seconds, and a request may be delayed for longer.
+const THROTTLED_FOR: Duration = Duration::from_secs(60);
+
+/// The notes of one process.
+#[derive(Default)]
+pub struct Notes {
+    changes: Mutex<VecDeque<(Instant, String)>>,
+    /// When the brokers last delayed requests because of a quota, and for how long.
+    throttled: Mutex<Option<(Instant, Duration)>>,
+}
+
+impl Notes {
+    /// Records that a topic has another number of partitions.
+    pub(crate) fn partitions_changed(&self, topic: &str, before: u32, now: u32) {
+        let text = format!("topic {topic} has {now} partitions instead of {before}");
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.truncate(CHANGES_SHOWN - 1);
+        changes.push_front((Instant::now(), text));
+    }
+
+    /// Records that a broker has delayed requests for this long, because of a quota.
+    pub fn throttled(&self, delay: Duration) {
+        *self.throttled.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), delay));
+    }
+
+    /// For how long a broker has delayed requests recently, because of a quota.
+    pub(crate) fn throttle(&self) -> Option<Duration> {
+        let throttled = *self.throttled.lock().unwrap_or_else(PoisonError::into_inner);
+        throttled.filter(|(at, _)| at.elapsed() < THROTTLED_FOR).map(|(_, delay)| delay)
+    }
+
+    /// "ready", and the notes on the same line.
+    pub(crate) fn ready(&self) -> String {
+        let mut text = "ready".to_owned();
+        if let Some(delay) = self.throttle() {
+            text += &format!("; throttled by a quota of the brokers, for up to {delay:.1?} per request");
+        }
+        for (at, change) in &*self.changes.lock().unwrap_or_else(PoisonError::into_inner) {
+            let age = at.elapsed();
+            if age < CHANGES_SHOWN_FOR {
+                text += &format!("; {change} (noticed {} min ago)", age.as_secs() / 60);
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    #[test]
+    fn values_beyond_the_limit_are_counted_together() {
+        let named = Named::new("topic", 2);
+        let value = |value| named.label(value)[0].1.clone();
+        assert_eq!([value("a"), value("b"), value("c"), value("a")], ["a", "b", OTHER, "a"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_latest_changes_are_shown_for_an_hour() {
+        let notes = Notes::default();
+        assert_eq!(notes.ready(), "ready");
+        for partitions in 2..10 {
+            notes.partitions_changed("a", partitions - 1, partitions);
+        }
+        advance(Duration::from_secs(150)).await;
+        assert_eq!(notes.ready().matches("instead of").count(), CHANGES_SHOWN);
+        let latest = "ready; topic a has 9 partitions instead of 8 (noticed 2 min ago)";
+        assert!(notes.ready().starts_with(latest), "{}", notes.ready());
+        advance(CHANGES_SHOWN_FOR).await;
+        assert_eq!(notes.ready(), "ready");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quota_is_shown_until_a_minute_after_its_last_report() {
+        let notes = Notes::default();
+        notes.throttled(Duration::from_millis(9_800));
+        assert_eq!(notes.ready(), "ready; throttled by a quota of the brokers, for up to 9.8s per request");
+        advance(THROTTLED_FOR).await;
+        assert_eq!((notes.throttle(), notes.ready().as_str()), (None, "ready"));
     }
 }

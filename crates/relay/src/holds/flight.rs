@@ -1,25 +1,24 @@
-//! Rows that probe held topics, with their producer. They are sent and settled under the locks of their lanes.
+//! Rows that probe held topics, with their producer. Before any lane is locked, and without a write, the prober checks whether the
+//! topics exist and their leaders answer. Rows are sent and settled under the locks of their lanes.
 
-use crate::Relay;
 use crate::event::Event;
 use crate::failure::{Failure, FailureKind, Fault};
-use crate::health::outage::{LOCKS_ADVICE, NOT_RECORDED, PROBER};
-use crate::holds::leaders::Candidate;
-use crate::holds::prober::Due;
-use crate::holds::results::ProbeResults;
-use crate::holds::turns::Turns;
-use crate::lane::LANES;
-use crate::lanes::fence::Excepted;
-use crate::lanes::marks::LOWEST;
+use crate::health::availability::{LOCKS_ADVICE, NOT_RECORDED, PROBER};
+use crate::holds::{Due, Witness};
+use crate::lanes::board::Board;
+use crate::lanes::marks::{Excepted, LOWEST};
+use crate::lanes::{LANES, Lane};
+use crate::memory::UNKNOWN_HOLDS;
 use crate::outbox::{Claim, Outbox, ReadEnd, ReadRequest, RowSelection, Settled, Settlement};
-use crate::partition;
 use crate::publisher::{DeliveryReport, Producer, Refusal};
-use crate::reason::REJECTS_EVERYTHING;
-use crate::rows::acknowledged::UNKNOWN_HOLDS;
-use crate::topic;
-use std::collections::HashMap;
+use crate::reason::{LEADER_MOVING, REJECTS_EVERYTHING};
+use crate::{Relay, partition, topic};
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt, iter};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long lanes stay locked while waiting for Kafka. Healthy brokers answer within a few milliseconds.
 const LOCKED_FOR: Duration = Duration::from_millis(250);
@@ -358,6 +357,192 @@ async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> 
         }
     }
     settled
+}
+
+/// The results of probes by topic.
+#[derive(Default)]
+pub(crate) struct ProbeResults {
+    /// Topics that accept records.
+    pub(crate) works: Vec<String>,
+    /// Topics that do not.
+    pub(crate) fails: Vec<(String, Failure)>,
+    /// Topics without a result, for example because another relay has locked the lane.
+    pub(crate) unknown: Vec<String>,
+}
+
+impl ProbeResults {
+    /// Records that Kafka has acknowledged a row of this topic. The hold ends only once the row is recorded as sent.
+    pub(crate) fn acknowledged(&mut self, topic: String, is_recorded: bool) {
+        if is_recorded { self.works.push(topic) } else { self.unknown.push(topic) }
+    }
+
+    pub(crate) fn knows(&self, topic: &String) -> bool {
+        self.works.contains(topic)
+            || self.unknown.contains(topic)
+            || self.fails.iter().any(|(failed, _)| failed == topic)
+    }
+}
+
+/// The maximum number of concurrent requests to the brokers; each has a thread.
+const REQUESTS_MAX: usize = 16;
+
+/// A topic with the row to probe it with.
+pub(crate) struct Candidate {
+    pub(crate) due: Due,
+    pub(crate) witness: Witness,
+    pub(crate) partitions: u32,
+    partition: u32,
+    leader: Option<i32>,
+}
+
+impl Candidate {
+    pub(crate) fn new(due: Due, witness: Witness, leaders: &[Option<i32>]) -> Candidate {
+        let partitions = leaders.len() as u32;
+        let partition = witness.key.as_deref().map_or(0, |key| partition::of(key, partitions));
+        let leader = leaders.get(partition as usize).copied().flatten();
+        Candidate { due, witness, partitions, partition, leader }
+    }
+}
+
+/// Fetches the leaders of these topics. Topics that are missing or without an answer fail.
+pub(crate) async fn leaders<P: Producer>(
+    producer: &P,
+    due: Vec<Due>,
+    found: &mut ProbeResults,
+) -> Vec<(Due, Vec<Option<i32>>)> {
+    let mut known = Vec::with_capacity(due.len());
+    let ask = |due: Due| async move {
+        let leaders = producer.leaders(&due.topic).await;
+        (due, leaders)
+    };
+    let mut due = due.into_iter();
+    // Ask for the first topic alone: if no broker answers, the other requests are not needed.
+    if let Some(first) = due.next() {
+        match ask(first).await {
+            (first, Ok(leaders)) => known.push((first, leaders)),
+            (first, Err(failure)) => {
+                let silent = failure.kind != FailureKind::Topic;
+                found.fails.push((first.topic, failure));
+                if silent {
+                    found.unknown.extend(due.map(|due| due.topic));
+                    return known;
+                }
+            }
+        }
+    }
+    let mut answers = iter(due.map(ask)).buffer_unordered(REQUESTS_MAX);
+    while let Some((due, answer)) = answers.next().await {
+        match answer {
+            Ok(leaders) => known.push((due, leaders)),
+            Err(failure) => found.fails.push((due.topic, failure)),
+        }
+    }
+    known
+}
+
+/// The candidates whose leader answers this relay. Sends one request to each broker, concurrently.
+pub(crate) async fn reachable<P: Producer>(
+    producer: &P,
+    candidates: Vec<Candidate>,
+    found: &mut ProbeResults,
+) -> Vec<Candidate> {
+    let mut of_broker: BTreeMap<i32, Vec<Candidate>> = BTreeMap::new();
+    for candidate in candidates {
+        match candidate.leader {
+            Some(broker) => of_broker.entry(broker).or_default().push(candidate),
+            None => {
+                let error = format!("partition {} has no leader", candidate.partition);
+                found.fails.push((candidate.due.topic, LEADER_MOVING.failure(error)));
+            }
+        }
+    }
+    let mut requests: FuturesUnordered<_> =
+        of_broker.into_values().map(|candidates| reachable_through(producer, candidates)).collect();
+    let mut reached = Vec::new();
+    while let Some((answer, fails)) = requests.next().await {
+        reached.extend(answer);
+        found.fails.extend(fails);
+    }
+    reached
+}
+
+/// Like [`reachable`], for partitions with the same leader.
+async fn reachable_through<P: Producer>(
+    producer: &P,
+    mut candidates: Vec<Candidate>,
+) -> (Vec<Candidate>, Vec<(String, Failure)>) {
+    let mut fails = Vec::new();
+    while let Some(candidate) = candidates.first() {
+        let Err(failure) = producer.reach_leader(&candidate.due.topic, candidate.partition).await else {
+            break;
+        };
+        if failure.kind == FailureKind::Topic || failure.reason == LEADER_MOVING.word {
+            // Only this topic is affected. A newly elected leader may not know yet that it is the leader.
+            fails.push((candidates.swap_remove(0).due.topic, failure));
+            continue;
+        }
+        fails.extend(candidates.drain(..).map(|candidate| (candidate.due.topic, failure.clone())));
+    }
+    (candidates, fails)
+}
+
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often to retry lanes that other relays have locked.
+const TRY_EVERY: Duration = Duration::from_millis(20);
+
+/// Lanes that the prober needs. Dropping it returns them to the workers.
+pub(crate) struct Turns<'a> {
+    board: &'a Board,
+    /// Lanes that a worker may still have.
+    taken: BTreeSet<Lane>,
+    reserving: FuturesUnordered<LocalBoxFuture<'a, Lane>>,
+    /// Lanes that no worker gets.
+    reserved: Vec<Lane>,
+    deadline: Instant,
+}
+
+impl<'a> Turns<'a> {
+    pub(crate) fn new<Q>(relay: &'a Relay<Q>, lanes: impl Iterator<Item = Lane>) -> Turns<'a> {
+        let board = &relay.board;
+        let taken: BTreeSet<Lane> = lanes.collect();
+        let reserve = |lane: Lane| board.reserve(lane).map(move |()| lane).boxed_local();
+        let reserving = taken.iter().copied().map(reserve).collect();
+        Turns { board, taken, reserving, reserved: Vec::new(), deadline: Instant::now() + PATIENCE }
+    }
+
+    /// Waits for lanes that no worker of this relay has. `None` if no lanes are left or it takes too long.
+    pub(crate) async fn next(&mut self) -> Option<Vec<Lane>> {
+        if self.reserved.is_empty() {
+            let lane = timeout_at(self.deadline, self.reserving.next()).await.ok()??;
+            self.take(lane);
+        }
+        while let Some(Some(lane)) = self.reserving.next().now_or_never() {
+            self.take(lane);
+        }
+        (Instant::now() < self.deadline).then(|| self.reserved.clone())
+    }
+
+    fn take(&mut self, lane: Lane) {
+        self.taken.remove(&lane);
+        self.reserved.push(lane);
+    }
+
+    /// Waits before the next attempt, because other relays have locked all of the lanes.
+    pub(crate) async fn pause(&self) {
+        sleep(TRY_EVERY).await;
+    }
+
+    pub(crate) fn done(&mut self, lanes: &[Lane]) {
+        self.reserved.retain(|lane| !lanes.contains(lane));
+        lanes.iter().for_each(|lane| self.board.end_reservation(*lane));
+    }
+}
+
+impl Drop for Turns<'_> {
+    fn drop(&mut self) {
+        self.taken.iter().for_each(|lane| self.board.cancel_reservation(*lane));
+        self.reserved.iter().for_each(|lane| self.board.end_reservation(*lane));
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,322 @@
-//! Holds: topics whose rows wait, the probes that end holds, and pauses.
+//! Holds: topics whose rows wait, the probes that end holds, and pauses. They are rows of the database, which claims check in their
+//! own statement. What this relay remembers of them is for the log and the metrics.
 
 pub(crate) mod flight;
-pub(crate) mod holding;
-pub(crate) mod known;
-pub(crate) mod leaders;
-pub mod pauses;
 pub(crate) mod probe;
 pub mod prober;
-pub(crate) mod results;
-pub(crate) mod turns;
+
+use crate::event::Event;
+use crate::failure::{Fault, FaultKind};
+use crate::health::LOCKS_PATIENCE;
+use crate::health::availability::{Episodes, rounded};
+use crate::health::stats::Stats;
+use crate::lanes::Lane;
+use crate::outbox::{Settlement, TopicHold};
+use crate::reason::{self, STUCK};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The holds. They are rows in the database, so all relays agree on them.
+#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
+pub trait Holds {
+    /// Counts held topics, blocked keys and pauses.
+    async fn count(&mut self) -> Result<Waiting, Fault>;
+    /// A sample of the pauses, for the log.
+    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault>;
+    /// A sample of the held topics with their reasons, for the log and the metrics.
+    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault>;
+    /// Leases up to `most` topics that are due for a probe and not paused. No other relay gets them during [`LEASE`].
+    async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault>;
+    /// A row to probe each of these topics with, in their order. `None` if no row waits for the topic.
+    async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault>;
+    /// Releases these topics.
+    async fn release(&mut self, topics: &[&str]) -> Result<(), Fault>;
+    /// Schedules the next probe of these topics with backoff.
+    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault>;
+    /// Schedules the next probe of these topics soon, because the last one had no result.
+    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault>;
+    /// Renews the lease on these topics.
+    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault>;
+    /// Makes due every topic that this relay has postponed and no other relay has leased since.
+    async fn make_due(&mut self) -> Result<(), Fault>;
+}
+
+/// How long a due topic belongs to the relay that probes it. If that relay dies, another one probes it afterwards.
+pub const LEASE: Duration = Duration::from_secs(10);
+
+/// A topic whose probe has failed.
+#[derive(Clone, Debug)]
+pub struct Failed<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// Replaces the recorded reason, if set.
+    pub reason: Option<&'static str>,
+    /// Replaces the recorded error.
+    pub error: &'a str,
+}
+
+/// Counts of what keeps events waiting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Held topics.
+    pub topics: i64,
+    /// Blocked keys.
+    pub keys: i64,
+    /// Pauses.
+    pub paused: Counts,
+    /// The version of the set of holds, blocked keys and pauses.
+    pub hold_version: i64,
+}
+
+impl Waiting {
+    pub fn is_empty(&self) -> bool {
+        self.topics + self.keys + self.paused.total() == 0
+    }
+}
+
+/// A held topic that is due for a probe.
+#[derive(Clone, Debug)]
+pub struct Due {
+    /// The topic.
+    pub topic: String,
+    /// Why it was held.
+    pub reason: String,
+}
+
+/// A row to probe a held topic with.
+#[derive(Clone, Debug)]
+pub struct Witness {
+    /// The lane of its key.
+    pub lane: Lane,
+    /// The row. The probe sends the first unsent row of its key.
+    pub id: i64,
+    /// The key, if it is not too long.
+    pub key: Option<Vec<u8>>,
+}
+
+/// How long a relay remembers that a topic was stuck: longer than a session waits for its rows.
+const STUCK_FOR: Duration = Duration::from_secs(3_600);
+
+/// One relay's knowledge of holds.
+#[derive(Default)]
+pub(crate) struct KnownHolds {
+    /// Topics that were reported as held.
+    pub(crate) reported: Holding,
+    /// The topics that this relay has recently held because a partition was silent, and when.
+    stuck: RefCell<HashMap<String, Instant>>,
+    /// Until when settlements that record something else leave out holds and blocked keys.
+    left_out_until: Cell<Option<Instant>>,
+}
+
+impl KnownHolds {
+    /// Removes holds and blocked keys from the settlement if recording them failed recently. Recording them updates the row
+    /// with the version of the set. An operator's open transaction may keep that row locked, and acknowledged rows must not
+    /// wait for it. The rows concerned stay unsent, and a later batch decides about them again.
+    pub(crate) fn leave_out<E>(&self, settlement: &mut Settlement<'_, E>) {
+        let leaves_out = self.left_out_until.get().is_some_and(|until| until > Instant::now());
+        if leaves_out && !(settlement.sent.is_empty() && settlement.rejected.is_empty()) {
+            settlement.held.clear();
+            settlement.blocked.clear();
+        }
+    }
+
+    /// Whether a worker of this relay has held this topic as stuck since this time.
+    pub(crate) fn is_stuck_since(&self, topic: &str, time: Instant) -> bool {
+        self.stuck.borrow().get(topic).is_some_and(|at| *at >= time)
+    }
+
+    /// Records that a settlement failed, perhaps because of another session's lock on the version of the set of holds.
+    pub(crate) fn not_settled<E>(&self, settlement: &Settlement<'_, E>, fault: &Fault) {
+        let holds = !settlement.held.is_empty() || !settlement.blocked.is_empty();
+        if holds && fault.kind == FaultKind::Contended {
+            self.left_out_until.set(Some(Instant::now() + LOCKS_PATIENCE));
+        }
+    }
+
+    /// Reports a recorded hold, if it is the first of its topic.
+    pub(crate) fn recorded<E: Event>(&self, TopicHold { topic, why, .. }: &TopicHold<'_, E>, stats: &Stats) {
+        if why.reason == STUCK.word {
+            let mut stuck = self.stuck.borrow_mut();
+            stuck.retain(|_, at| at.elapsed() < STUCK_FOR);
+            stuck.insert((*topic).to_owned(), Instant::now());
+        }
+        if !self.reported.begins(topic) {
+            tracing::debug!(topic, reason = why.reason, "topic already held: {}", why.error);
+            return;
+        }
+        stats.holds.inc();
+        tracing::warn!(
+            code = "topic_held",
+            topic,
+            reason = why.reason,
+            "topic held: {}. Other topics continue. {}",
+            why.error,
+            reason::fix(reason::remedy(why.reason))
+        );
+    }
+}
+
+/// The topics that were reported as held.
+#[derive(Default)]
+pub(crate) struct Holding(RefCell<Episodes<String>>);
+
+impl Holding {
+    /// Records a hold of this topic. Returns whether to report it.
+    pub(crate) fn begins(&self, topic: &str) -> bool {
+        self.0.borrow_mut().begins(topic.to_owned())
+    }
+
+    /// Records that this relay has released the topic. Returns how long the hold lasted, if its beginning was reported.
+    pub(crate) fn ends(&self, topic: &str) -> Option<Duration> {
+        self.0.borrow_mut().end(|held, _| held == topic).pop().map(|(_, hold)| hold.age())
+    }
+
+    /// `held` has all topics that were held at some time after `asked`. Ends the other holds that began before `asked`, and
+    /// returns them with their durations.
+    pub(crate) fn left(&self, asked: Instant, held: &[(String, String)]) -> Vec<(String, Duration)> {
+        let is_held = |topic: &String| held.iter().any(|(held_topic, _)| held_topic == topic);
+        let gone = self.0.borrow_mut().end(|topic, hold| hold.since < asked && !is_held(topic));
+        gone.into_iter().map(|(topic, hold)| (topic, hold.age())).collect()
+    }
+}
+
+pub const PAUSES_NAMED_MAX: usize = 100;
+
+/// The number of pauses by scope.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Pauses of everything.
+    pub everything: i64,
+    /// Pauses of a topic.
+    pub topics: i64,
+    /// Pauses of a key.
+    pub keys: i64,
+}
+
+impl Counts {
+    pub fn total(self) -> i64 {
+        self.everything + self.topics + self.keys
+    }
+}
+
+/// One pause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// The id.
+    pub id: i64,
+    /// The scope.
+    pub scope: PauseScope,
+    /// The operator's reason.
+    pub reason: Option<String>,
+}
+
+/// The scope of a pause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PauseScope {
+    /// All events.
+    Everything,
+    /// The events of this topic.
+    Topic(String),
+    /// The events of one key of this aggregate type. The log does not show the key, which may be personal data.
+    KeyOf(String),
+}
+
+/// The pauses that were reported.
+#[derive(Debug, Default)]
+pub(crate) struct ReportedPauses {
+    /// The set of holds that they belong to. As long as it is the same, the pauses are too.
+    hold_version: Option<i64>,
+    /// By id and scope.
+    pauses: Episodes<(i64, String)>,
+}
+
+impl ReportedPauses {
+    /// Whether they belong to a set of holds other than this one.
+    pub(crate) fn is_older_than(&self, hold_version: i64) -> bool {
+        self.hold_version != Some(hold_version)
+    }
+
+    /// Reports which pauses have begun and ended, given the current ones.
+    pub(crate) fn update(&mut self, hold_version: i64, pauses: &[Pause]) {
+        self.hold_version = Some(hold_version);
+        for (pause, scope) in self.ended(pauses) {
+            tracing::info!(code = "resumed", pause, scope, "resumed {scope}");
+        }
+        for begun in self.begun(pauses) {
+            let (pause, scope) = (begun.id, begun.scope.name());
+            let reason = begun.reason.as_deref().unwrap_or("no reason given");
+            let others = if begun.scope == PauseScope::Everything { "" } else { "; other events continue" };
+            tracing::warn!(
+                code = "paused",
+                pause,
+                scope,
+                reason,
+                "paused {scope} ({reason}){others}. To resume, run `outbox-relay resume` with the same scope. To list \
+                 all pauses, run `outbox-relay status`"
+            );
+        }
+    }
+
+    fn ended(&mut self, pauses: &[Pause]) -> Vec<(i64, String)> {
+        let ended = self.pauses.end(|(id, _), _| pauses.iter().all(|pause| pause.id != *id));
+        ended.into_iter().map(|(pause, _)| pause).collect()
+    }
+
+    fn begun<'a>(&mut self, pauses: &'a [Pause]) -> Vec<&'a Pause> {
+        pauses.iter().filter(|pause| self.pauses.begins((pause.id, pause.scope.name()))).collect()
+    }
+}
+
+impl PauseScope {
+    pub(crate) fn name(&self) -> String {
+        match self {
+            PauseScope::Everything => "everything".to_owned(),
+            PauseScope::Topic(topic) => format!("topic {topic}"),
+            PauseScope::KeyOf(aggregate_type) => format!("a key of {aggregate_type}"),
+        }
+    }
+}
+
+pub(crate) fn log_released(topic: &str, lasted: Option<Duration>) {
+    let seconds = lasted.map(rounded);
+    tracing::info!(code = "topic_released", topic, seconds, "topic released, publishing resumed");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hold_is_reported_once_by_several_workers_and_ends_once() {
+        let holding = Holding::default();
+        let listed = |topic: &str| vec![(topic.to_owned(), "stuck".to_owned())];
+        let second = Duration::from_secs(1);
+        assert!(holding.begins("a"));
+        assert!(holding.begins("b"));
+        advance(second).await;
+        assert!(!holding.begins("b"), "another worker detects it");
+        let asked = Instant::now();
+        assert_eq!(
+            holding.left(asked, &listed("a")),
+            [("b".to_owned(), second)],
+            "another relay or an operator has ended it"
+        );
+        assert_eq!(holding.ends("a"), Some(second));
+        assert_eq!(holding.ends("a"), None);
+        assert!(holding.begins("a"), "the next hold is another one");
+        assert_eq!(holding.left(asked, &[]), [], "the query was sent before the hold began");
+    }
+
+    #[test]
+    fn only_pauses_that_began_or_ended_are_reported() {
+        let pause = |id| Pause { id, scope: PauseScope::Everything, reason: None };
+        let mut reported = ReportedPauses::default();
+        reported.update(1, &[pause(1), pause(2)]);
+        let after = [pause(2), pause(3)];
+        assert_eq!(reported.ended(&after), [(1, "everything".to_owned())]);
+        assert_eq!(reported.begun(&after), [&after[1]]);
+    }
+}

@@ -18,11 +18,11 @@
 
 use crate::Relay;
 use crate::failure::{Failure, FailureKind, Fault, FaultKind};
+use crate::holds::flight::ProbeResults;
+use crate::holds::flight::{Candidate, leaders, reachable};
 use crate::holds::flight::{Flight, settle_late};
-use crate::holds::leaders::{Candidate, leaders, reachable};
-use crate::holds::prober::{Due, Failed, Holds, log_released};
-use crate::holds::results::ProbeResults;
-use crate::lane::LANES;
+use crate::holds::{Due, Failed, Holds, log_released};
+use crate::lanes::LANES;
 use crate::outbox::Outbox;
 use crate::publisher::{LISTED_FROM, Producer, Publisher};
 use crate::reason::{INVALID_TOPIC_NAME, NO_ANSWER, UNKNOWN_TOPIC, not_listed};

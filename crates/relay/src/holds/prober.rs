@@ -1,17 +1,14 @@
 //! The prober: detects when Kafka or a held topic is available again.
 
-use crate::Relay;
-use crate::backoff::Backoff;
-use crate::fail_point;
-use crate::failure::{Failure, Fault, FaultKind};
-use crate::health::outage::{Outage, PROBER};
+use crate::failure::{Backoff, Failure, Fault, FaultKind};
+use crate::health::availability::{Outage, PROBER};
 use crate::health::stats::TOPICS_NAMED_MAX;
-use crate::holds::pauses::{Counts, Pause, ReportedPauses};
 use crate::holds::probe::Probes;
-use crate::lane::Lane;
+use crate::holds::{Counts, Holds, ReportedPauses, Waiting, log_released};
 use crate::outbox::Outbox;
 use crate::publisher::Publisher;
 use crate::reason::{fix, remedy};
+use crate::{Relay, fail_point};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::rc::Rc;
@@ -29,84 +26,6 @@ const HOLDS_EVERY: Duration = Duration::from_millis(500);
 const NAMED_FOR: Duration = Duration::from_secs(10);
 const ADVICE: &str = "Events of topics that are not held are still published. If this persists, run `outbox-relay \
      check-config --connect`";
-
-/// The holds. They are rows in the database, so all relays agree on them.
-#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
-pub trait Holds {
-    /// Counts held topics, blocked keys and pauses.
-    async fn count(&mut self) -> Result<Waiting, Fault>;
-    /// A sample of the pauses, for the log.
-    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault>;
-    /// A sample of the held topics with their reasons, for the log and the metrics.
-    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault>;
-    /// Leases up to `most` topics that are due for a probe and not paused. No other relay gets them during [`LEASE`].
-    async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault>;
-    /// A row to probe each of these topics with, in their order. `None` if no row waits for the topic.
-    async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault>;
-    /// Releases these topics.
-    async fn release(&mut self, topics: &[&str]) -> Result<(), Fault>;
-    /// Schedules the next probe of these topics with backoff.
-    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault>;
-    /// Schedules the next probe of these topics soon, because the last one had no result.
-    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault>;
-    /// Renews the lease on these topics.
-    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault>;
-    /// Makes due every topic that this relay has postponed and no other relay has leased since.
-    async fn make_due(&mut self) -> Result<(), Fault>;
-}
-
-/// How long a due topic belongs to the relay that probes it. If that relay dies, another one probes it afterwards.
-pub const LEASE: Duration = Duration::from_secs(10);
-
-/// A topic whose probe has failed.
-#[derive(Clone, Debug)]
-pub struct Failed<'a> {
-    /// The topic.
-    pub topic: &'a str,
-    /// Replaces the recorded reason, if set.
-    pub reason: Option<&'static str>,
-    /// Replaces the recorded error.
-    pub error: &'a str,
-}
-
-/// Counts of what keeps events waiting.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
-    /// Held topics.
-    pub topics: i64,
-    /// Blocked keys.
-    pub keys: i64,
-    /// Pauses.
-    pub paused: Counts,
-    /// The version of the set of holds, blocked keys and pauses.
-    pub hold_version: i64,
-}
-
-impl Waiting {
-    pub fn is_empty(&self) -> bool {
-        self.topics + self.keys + self.paused.total() == 0
-    }
-}
-
-/// A held topic that is due for a probe.
-#[derive(Clone, Debug)]
-pub struct Due {
-    /// The topic.
-    pub topic: String,
-    /// Why it was held.
-    pub reason: String,
-}
-
-/// A row to probe a held topic with.
-#[derive(Clone, Debug)]
-pub struct Witness {
-    /// The lane of its key.
-    pub lane: Lane,
-    /// The row. The probe sends the first unsent row of its key.
-    pub id: i64,
-    /// The key, if it is not too long.
-    pub key: Option<Vec<u8>>,
-}
 
 /// Opens the gate whenever Kafka answers. After a session failure, the outage lasts until a row is acknowledged, because a
 /// probe may not detect the cause.
@@ -272,9 +191,4 @@ pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, 
         }
     }
     note(&outage, probes.end().await);
-}
-
-pub(crate) fn log_released(topic: &str, lasted: Option<Duration>) {
-    let seconds = lasted.map(crate::health::outage::rounded);
-    tracing::info!(code = "topic_released", topic, seconds, "topic released, publishing resumed");
 }

@@ -3,7 +3,7 @@
 //! The scout puts lanes on the board and workers take them off. At most one worker of this process has a lane. Between
 //! processes the lane lock decides. A lane that another relay has locked is tried again after a backoff.
 
-use crate::lane::{LANES, Lane};
+use crate::lanes::{LANES, Lane};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -5,17 +5,30 @@
 //!
 //! 1. Note H, the highest id of an unsent row that a read returned. Then list the transactions that hold RowExclusiveLock
 //!    on the outbox or on the sequence of the ids.
-//! 2. All of them have ended ([`crate::lanes::fence`]), so no new row with an id <= H can appear. A transaction that stays
+//! 2. All of them have ended ([`Fence`]), so no new row with an id <= H can appear. A transaction that stays
 //!    open is excepted: each read then checks that it is still in progress, and otherwise begins below its rows.
 //! 3. Only then is a read sent ([`Marks::snapshot`]).
 //! 4. Its rows are settled and the COMMIT is confirmed ([`Marks::raise`]). A scan has nothing to settle.
+//!
+//! The fence is an id up to which no transaction can commit new rows, except those that it names.
+//!
+//! A writer takes RowExclusiveLock on the outbox, or on the sequence of the ids, before it draws an id, and keeps it until its
+//! transaction ends. Note H, then list the holders of the lock. Once every transaction of that list has ended, no new row with
+//! an id <= H can appear.
+//!
+//! A transaction that stays open is *excepted*: the fence passes without it. Its ids are greater than the fence before it. Reads
+//! check in their own snapshots that it is still in progress. If it is not, its rows may be below the marks.
+//!
+//! [`SeenIds`] has the ids that reads have seen committed, and the gaps between them, which a flow still has to search for. Ids come from one sequence for all lanes, so a committed row of any lane fills its gap. An id stays a gap while its
+//! transaction is open, and also after it was rolled back. The fence removes it: no transaction can commit an id up to the
+//! fence any more.
 
-use crate::lane::{LANES, Lane};
-use crate::lanes::fence::{Excepted, Fence, Writer};
-use crate::lanes::seen::{GAPS_MAX, SeenIds};
+use crate::batch::Coverage;
+use crate::lanes::{LANES, Lane};
 use crate::outbox::ServerId;
-use crate::rows::coverage::Coverage;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Where a lane without a mark is read from.
 pub(crate) const LOWEST: i64 = i64::MIN;
@@ -317,6 +330,242 @@ fn file(basis: i64) -> u32 {
 impl Default for Marks {
     fn default() -> Self {
         Marks::new()
+    }
+}
+
+/// How long the fence waits for a transaction before it passes without it.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The maximum number of excepted transactions. Each read checks all of them. If there are more, the fence waits.
+const EXCEPTED_MAX: usize = 100;
+
+/// A transaction that holds the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Writer {
+    /// Its name in `pg_locks`.
+    pub name: String,
+    /// Its transaction id, if it has one yet. It has one when it has inserted a row.
+    pub xid: Option<i64>,
+}
+
+/// The excepted transactions when a read is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excepted {
+    /// Their transaction ids.
+    pub xids: Vec<i64>,
+    /// Their rows have greater ids.
+    pub floor: i64,
+    /// Changes when one of them has ended.
+    pub(crate) ended: u64,
+}
+
+impl Excepted {
+    /// No transaction.
+    pub fn none() -> Excepted {
+        Excepted { xids: Vec::new(), floor: i64::MAX, ended: 0 }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Exception {
+    /// The rows of the transaction have greater ids.
+    below: i64,
+    /// When it was first listed.
+    since: Instant,
+    /// The last list did not contain it.
+    missed: bool,
+}
+
+/// One fence at a time. It begins with a list of the lock's holders and passes when all of them have ended or are excepted.
+pub struct Fence {
+    /// No transaction except the excepted ones can commit new rows up to this id.
+    passed: i64,
+    /// The excepted transactions, by transaction id.
+    excepted: BTreeMap<i64, Exception>,
+    /// How many times excepted transactions have ended.
+    ended: u64,
+    high: i64,
+    pending: HashMap<String, Option<i64>>,
+    begun: Instant,
+}
+
+impl Fence {
+    pub(crate) fn new() -> Fence {
+        Fence {
+            passed: i64::MIN,
+            excepted: BTreeMap::new(),
+            ended: 0,
+            high: i64::MIN,
+            pending: HashMap::new(),
+            begun: Instant::now(),
+        }
+    }
+
+    /// No transaction except the excepted ones can commit new rows up to this id.
+    pub(crate) fn passed(&self) -> i64 {
+        self.passed
+    }
+
+    /// The excepted transactions.
+    pub(crate) fn excepted(&self) -> Excepted {
+        Excepted {
+            xids: self.excepted.keys().copied().collect(),
+            floor: self.excepted.values().map(|exception| exception.below).min().unwrap_or(i64::MAX),
+            ended: self.ended,
+        }
+    }
+
+    /// Whether a transaction of the list, or an excepted one, is still open.
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.pending.is_empty() || !self.excepted.is_empty()
+    }
+
+    /// How long the oldest transaction that is still open has been on the list.
+    pub(crate) fn waits_for(&self) -> Duration {
+        let listed = (!self.pending.is_empty()).then_some(self.begun);
+        let since = self.excepted.values().map(|exception| exception.since).chain(listed).min();
+        since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Handles a list of the current holders of the lock. `high` must have been noted before they were listed. If excepted
+    /// transactions have ended, returns an id below their rows, which may be below the marks.
+    #[must_use]
+    pub fn list(&mut self, high: i64, holders: Vec<Writer>) -> Option<i64> {
+        let open: BTreeSet<i64> = holders.iter().filter_map(|holder| holder.xid).collect();
+        let mut below_rows: Option<i64> = None;
+        self.excepted.retain(|xid, its| {
+            // While PREPARE TRANSACTION moves its locks, one list may lack its transaction id. Reads check by themselves whether
+            // it has ended, so a later list is early enough.
+            let has_ended = !open.contains(xid) && its.missed;
+            its.missed = !open.contains(xid);
+            if has_ended {
+                below_rows = Some(below_rows.map_or(its.below, |below| below.min(its.below)));
+            }
+            !has_ended
+        });
+        self.ended += u64::from(below_rows.is_some());
+        let is_excepted = |holder: &Writer| holder.xid.is_some_and(|xid| self.excepted.contains_key(&xid));
+        let holders: Vec<Writer> = holders.into_iter().filter(|holder| !is_excepted(holder)).collect();
+        if self.pending.is_empty() {
+            (self.high, self.begun) = (high, Instant::now());
+            self.pending = holders.into_iter().map(|holder| (holder.name, holder.xid)).collect();
+        } else {
+            self.update(holders);
+        }
+        self.except();
+        if self.pending.is_empty() {
+            self.passed = self.passed.max(self.high);
+        }
+        below_rows
+    }
+
+    /// Removes the transactions that have ended from the list.
+    ///
+    /// PREPARE TRANSACTION gives a transaction another `virtualtransaction`, "-1/xid". While a session of the list may have
+    /// been prepared, every prepared holder counts as one of the list.
+    fn update(&mut self, holders: Vec<Writer>) {
+        let sessions_left = self.pending.keys().any(|name| !is_prepared(name));
+        let listed = |holder: &Writer| {
+            self.pending.contains_key(&holder.name) || sessions_left && is_prepared(&holder.name)
+        };
+        let left = holders.into_iter().filter(listed).map(|holder| (holder.name, holder.xid)).collect();
+        self.pending = left;
+    }
+
+    /// Excepts the transactions of the list if they have been open for long. Those without a transaction id may still get any.
+    fn except(&mut self) {
+        let xids: Vec<i64> = self.pending.values().filter_map(|xid| *xid).collect();
+        let fits = xids.len() == self.pending.len() && self.excepted.len() + xids.len() <= EXCEPTED_MAX;
+        if fits && self.begun.elapsed() >= PATIENCE {
+            // None of them had drawn an id when the holders for the fence before this one were listed.
+            let exception = Exception { below: self.passed, since: self.begun, missed: false };
+            self.excepted.extend(xids.into_iter().map(|xid| (xid, exception)));
+            self.pending.clear();
+        }
+    }
+}
+
+fn is_prepared(holder: &str) -> bool {
+    holder.starts_with("-1/")
+}
+
+/// The maximum number of gaps that a flow searches. Each is one index lookup per read.
+pub(crate) const GAPS_MAX: usize = 1_000;
+
+/// Seen ids of one epoch of the marks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenIds {
+    /// For ids up to this one, it is unknown which were seen.
+    unknown_to: i64,
+    /// The highest id seen, or the fence if that is higher.
+    highest: i64,
+    /// Unseen ids between the two.
+    gaps: BTreeSet<i64>,
+    gaps_max: usize,
+}
+
+impl SeenIds {
+    /// No ids, with room for this many gaps.
+    pub(crate) fn new(gaps_max: usize) -> SeenIds {
+        SeenIds { unknown_to: i64::MIN, highest: i64::MIN, gaps: BTreeSet::new(), gaps_max }
+    }
+
+    /// The highest id seen.
+    pub(crate) fn highest(&self) -> i64 {
+        self.highest
+    }
+
+    /// The gaps, in order.
+    pub(crate) fn gaps(&self) -> Vec<i64> {
+        self.gaps.iter().copied().collect()
+    }
+
+    /// Whether this id was seen.
+    pub(crate) fn has(&self, id: i64) -> bool {
+        id <= self.highest && !self.gaps.contains(&id) && id >= self.unknown_to
+    }
+
+    /// Notes that a read returned these ids.
+    pub fn add(&mut self, ids: impl IntoIterator<Item = i64>) {
+        let mut ids: Vec<i64> = ids.into_iter().collect();
+        let Some(last) = ids.iter().max().copied() else { return };
+        // A slice of a backlog: there is no need to sort its ids.
+        if last.saturating_sub(self.highest) > (self.gaps_max + ids.len()) as i64 {
+            return self.skip_to(last);
+        }
+        if last <= self.highest && self.gaps.is_empty() {
+            return;
+        }
+        ids.sort_unstable();
+        for id in ids {
+            if id <= self.highest {
+                self.gaps.remove(&id);
+                continue;
+            }
+            if self.gaps.len() as i64 + (id - self.highest - 1) > self.gaps_max as i64 {
+                self.skip_to(id);
+            } else {
+                self.gaps.extend(self.highest + 1..id);
+                self.highest = id;
+            }
+        }
+    }
+
+    /// Discards the gaps below this id, because there are too many.
+    fn skip_to(&mut self, id: i64) {
+        (self.unknown_to, self.highest) = (id, id);
+        self.gaps.clear();
+    }
+
+    /// Ids up to this one were read or will never be committed. Returns whether every id is accounted for: seen, a gap, or
+    /// greater than the highest one.
+    pub fn pass(&mut self, fenced: i64) -> bool {
+        if fenced >= self.highest {
+            self.highest = fenced;
+            self.gaps.clear();
+        } else {
+            self.gaps = self.gaps.split_off(&fenced.saturating_add(1));
+        }
+        self.highest > i64::MIN && fenced >= self.unknown_to
     }
 }
 

@@ -1,10 +1,10 @@
 //! A producer and limits for tests of the parts of a relay.
 
+use crate::Limits;
+use crate::OnRejected;
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::publisher::{DeliveryReport, Producer, Refusal};
-use crate::settings::Limits;
-use crate::settings::OnRejected;
 use std::time::Duration;
 
 /// Accepts rows and never reports them.

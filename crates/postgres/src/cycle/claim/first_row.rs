@@ -7,7 +7,7 @@ use crate::cycle::event::{OutboxRow, column};
 use crate::cycle::statements::Statements;
 use relay::event::Event;
 use relay::failure::{Fault, FaultKind};
-use relay::lane::Lane;
+use relay::lanes::Lane;
 use relay::outbox::{Head, ReadRequest, RowSelection};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};

@@ -7,7 +7,7 @@ use crate::cycle::statements::Statements;
 use deadpool_postgres::Object;
 use futures_util::join;
 use relay::failure::Fault;
-use relay::lane::Lane;
+use relay::lanes::Lane;
 use relay::outbox::{ReadRequest, ServerId};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement};

@@ -10,7 +10,7 @@ use crate::cycle::statements::{Query, Statements};
 use futures_util::TryStreamExt;
 use relay::event::{Event, Payload};
 use relay::failure::Fault;
-use relay::lane::Lane;
+use relay::lanes::Lane;
 use relay::outbox::{Search, SearchResult};
 use std::pin::pin;
 use tokio_postgres::Error;

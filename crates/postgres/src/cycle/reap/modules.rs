@@ -7,7 +7,7 @@ use crate::cycle::reap::PostgresReaper;
 use crate::schema::own;
 use crate::table::TableName;
 use relay::failure::{Fault, FaultKind};
-use relay::health::outage::Outage;
+use relay::health::availability::Outage;
 use relay::health::stats::Stats;
 use relay::reaper::{Pace, Reap, Reaped};
 use std::collections::VecDeque;

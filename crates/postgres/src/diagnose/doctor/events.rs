@@ -7,7 +7,7 @@ use crate::cycle::statements::topic_sql;
 use crate::table::fill;
 use pg_outbox::topic::check_topic;
 use relay::failure::Fault;
-use relay::lane::Lane;
+use relay::lanes::Lane;
 use relay::reason::{RECORD_TOO_LARGE, remedy};
 use relay::topic::TopicRules;
 use settings::doctor::codes::{

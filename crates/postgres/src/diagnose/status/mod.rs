@@ -23,7 +23,7 @@ use crate::operate::pauses::{self, PausedScope};
 use crate::options::OnSent;
 use crate::table::TableName;
 use relay::failure::Fault;
-use relay::lane::{LANES, Lane};
+use relay::lanes::{LANES, Lane};
 use relay::topic::TopicRules;
 use std::time::Duration;
 use tokio_postgres::Row;

@@ -1,12 +1,12 @@
 //! A session on a producer that reports when a test allows it.
 
 use super::*;
+use crate::OnRejected;
 use crate::event::fixture::{LARGE, Row};
 use crate::outbox::ReadEnd;
 use crate::partition::LOOK_UP_EVERY;
 use crate::publisher::DeliveryReport;
 use crate::reason::{INVALID_HEADERS, STUCK};
-use crate::settings::OnRejected;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use uuid::Uuid;

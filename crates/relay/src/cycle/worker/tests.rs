@@ -1,6 +1,7 @@
 //! A worker with a scripted outbox and cluster.
 
 use super::*;
+use crate::Limits;
 use crate::event::Event;
 use crate::event::fixture::Row;
 use crate::lanes::marks::Marks;
@@ -11,7 +12,6 @@ use crate::outbox::{
 use crate::publisher::Judged;
 use crate::publisher::fixture::{self, Silent};
 use crate::reason::{CLIENT_FAILED, CONFIGURATION, Reason};
-use crate::settings::Limits;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tokio::task::LocalSet;

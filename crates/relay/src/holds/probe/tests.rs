@@ -3,9 +3,9 @@
 use super::*;
 use crate::cycle::session::tests::LateReporter;
 use crate::cycle::tests::{Answering, relay_with};
+use crate::holds::Pause;
 use crate::holds::flight::tests::Table;
-use crate::holds::pauses::Pause;
-use crate::holds::prober::{Waiting, Witness};
+use crate::holds::{Waiting, Witness};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;

@@ -1,6 +1,7 @@
 //! The marks after reads, settlements, sweeps and changes of the server.
 
 use super::*;
+use tokio::time::advance;
 
 const SERVER: ServerId = ServerId { connection: 1, started_us: 1, backend: 1 };
 const BASIS: i64 = 77;
@@ -59,7 +60,7 @@ fn a_read_that_was_sent_before_the_fence_passed_raises_nothing() {
 async fn excepting() -> (Marks, MarksSnapshot) {
     let mut marks = fenced(50);
     marks.list_writers(80, writer(7));
-    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    advance(Duration::from_secs(1)).await;
     marks.list_writers(80, writer(7));
     let snapshot = marks.snapshot(&[lane()]);
     assert_eq!((snapshot.excepted.xids.clone(), snapshot.excepted.floor), (vec![7], 50));
@@ -216,4 +217,139 @@ fn rows_below_the_marks_of_two_lanes_or_twice_of_the_same_lane_invalidate_everyt
         Swept::Reset,
         "there was a clean sweep in between"
     );
+}
+
+fn holders<const N: usize>(names: [(&str, i64); N]) -> Vec<Writer> {
+    names.map(|(name, xid)| Writer { name: name.to_owned(), xid: (xid > 0).then_some(xid) }).into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_passes_when_every_holder_of_the_list_has_ended_despite_later_ones() {
+    let mut fence = Fence::new();
+    assert_eq!(fence.list(10, holders([("3/7", 1), ("4/9", 2)])), None);
+    assert_eq!(fence.passed(), i64::MIN);
+    assert_eq!(fence.list(20, holders([("4/9", 2), ("5/1", 3)])), None);
+    assert_eq!(fence.passed(), i64::MIN);
+    assert_eq!(fence.list(20, holders([("5/1", 3), ("4/10", 4)])), None);
+    assert_eq!(fence.passed(), 10, "the H of its list counts");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_passes_at_once_without_holders() {
+    let mut fence = Fence::new();
+    _ = fence.list(10, holders([]));
+    assert_eq!((fence.passed(), fence.is_pending()), (10, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_was_prepared_in_between_has_not_ended() {
+    let mut fence = Fence::new();
+    _ = fence.list(10, holders([("3/7", 0)]));
+    _ = fence.list(10, holders([("-1/800", 0)]));
+    assert_eq!(fence.passed(), i64::MIN);
+    _ = fence.list(10, holders([("-1/800", 0), ("-1/801", 0)]));
+    assert_eq!(fence.passed(), i64::MIN);
+    _ = fence.list(10, holders([("-1/801", 0)]));
+    assert_eq!(fence.passed(), 10, "801 was prepared when no session of the list was left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_passes_without_a_transaction_that_stays_open() {
+    let mut fence = Fence::new();
+    _ = fence.list(5, holders([]));
+    _ = fence.list(10, holders([("3/7", 70), ("4/9", 0)]));
+    advance(PATIENCE).await;
+    _ = fence.list(20, holders([("3/7", 70), ("4/9", 0)]));
+    assert_eq!(fence.passed(), 5, "one has no transaction id yet");
+    assert_eq!(fence.excepted(), Excepted::none());
+    _ = fence.list(20, holders([("3/7", 70)]));
+    assert_eq!(fence.passed(), 10);
+    assert_eq!(fence.excepted(), Excepted { xids: vec![70], floor: 5, ended: 0 });
+    _ = fence.list(20, holders([("3/7", 70)]));
+    assert_eq!(fence.passed(), 20, "the next fence does not wait for it");
+    assert_eq!(fence.list(30, holders([("-1/70", 70)])), None, "a prepared transaction keeps its id");
+    assert_eq!(fence.list(30, holders([("3/7", 0)])), None, "its locks may be about to move");
+    assert_eq!(fence.list(30, holders([("-1/70", 70)])), None);
+    assert_eq!(fence.list(40, holders([])), None, "the next list decides");
+    assert_eq!(fence.list(40, holders([("5/2", 71)])), Some(5), "it has ended");
+    assert!(fence.is_pending());
+    assert_eq!(fence.excepted(), Excepted { ended: 1, ..Excepted::none() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_floor_is_below_the_rows_of_every_excepted_transaction() {
+    let mut fence = Fence::new();
+    for (high, xid) in [(10, 70), (20, 90)] {
+        let open = holders([("3/7", 70), ("4/9", xid)]);
+        _ = fence.list(high, open.clone());
+        advance(PATIENCE).await;
+        _ = fence.list(high, open);
+    }
+    assert_eq!(fence.excepted(), Excepted { xids: vec![70, 90], floor: i64::MIN, ended: 0 });
+    assert_eq!(fence.list(30, holders([("4/9", 90)])), None);
+    assert_eq!(fence.list(30, holders([("4/9", 90)])), Some(i64::MIN));
+    assert_eq!(fence.excepted(), Excepted { xids: vec![90], floor: 10, ended: 1 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_waits_if_too_many_transactions_stay_open() {
+    let open = |count: i64| (0..count).map(|n| Writer { name: format!("{n}/1"), xid: Some(n) }).collect();
+    let mut fence = Fence::new();
+    _ = fence.list(10, open(EXCEPTED_MAX as i64 + 1));
+    advance(PATIENCE).await;
+    _ = fence.list(10, open(EXCEPTED_MAX as i64 + 1));
+    assert_eq!((fence.passed(), fence.excepted()), (i64::MIN, Excepted::none()));
+    _ = fence.list(10, open(EXCEPTED_MAX as i64));
+    assert_eq!(fence.passed(), 10);
+}
+
+fn seen(ids: &[i64]) -> SeenIds {
+    let mut seen = SeenIds::new(GAPS_MAX);
+    seen.add(ids.iter().copied());
+    seen
+}
+
+#[test]
+fn an_id_between_seen_ids_is_a_gap_until_it_is_seen() {
+    let mut seen = seen(&[3]);
+    assert!(seen.pass(3));
+    seen.add([8, 5]);
+    assert_eq!((seen.highest(), seen.gaps()), (8, vec![4, 6, 7]));
+    seen.add([6]);
+    assert_eq!((seen.highest(), seen.gaps()), (8, vec![4, 7]));
+}
+
+#[test]
+fn ids_before_the_first_seen_id_are_unknown_until_the_fence_passes_it() {
+    let mut seen = seen(&[7, 9]);
+    assert!(!seen.pass(8), "row 8 may be uncommitted");
+    assert!(seen.pass(9));
+    seen.add([11]);
+    assert_eq!(seen.gaps(), [10]);
+}
+
+#[test]
+fn the_fence_removes_gaps() {
+    let mut seen = seen(&[1]);
+    seen.add([4, 7]);
+    assert!(seen.pass(3));
+    assert_eq!(seen.gaps(), [5, 6]);
+    assert!(seen.pass(9), "the fence may be above all ids that this relay saw");
+    assert_eq!((seen.highest(), seen.gaps()), (9, vec![]));
+}
+
+#[test]
+fn too_many_gaps_are_unknown_ids() {
+    let mut seen = seen(&[1]);
+    assert!(seen.pass(1));
+    seen.add([2 + GAPS_MAX as i64]);
+    assert_eq!(seen.gaps().len(), GAPS_MAX);
+    assert!(seen.pass(1));
+    seen.add([4 + GAPS_MAX as i64]);
+    assert_eq!(seen.gaps(), [0; 0]);
+    assert!(!seen.pass(1));
+    assert!(seen.pass(4 + GAPS_MAX as i64));
+    assert!(!SeenIds::new(GAPS_MAX).pass(i64::MIN));
+    seen.add([i64::MAX]);
+    assert!(!seen.pass(5_000), "one very large id");
 }

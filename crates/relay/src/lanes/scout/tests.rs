@@ -1,15 +1,17 @@
 //! A scout with a scripted outbox.
 
 use super::*;
+use crate::Limits;
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::health::stats::Stats;
 use crate::lanes::marks::Marks;
+use crate::outbox::ServerId;
 use crate::publisher::Judged;
 use crate::publisher::fixture::{self, Silent};
-use crate::settings::Limits;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use tokio::time::advance;
 
 struct Cluster;
 
@@ -209,4 +211,90 @@ async fn a_look_hands_the_lane_of_a_new_row_to_a_worker_without_a_scan() {
         assert_eq!(relay.board.take().await, Some(vec![lane]), "again");
     };
     scout_during(&relay, &server, watching).await;
+}
+
+const EVERY: Duration = Duration::from_millis(20);
+const OFTEN: Duration = Duration::from_millis(5);
+
+fn limits(poll_interval: Duration) -> Limits {
+    Limits { poll_interval, look_every: OFTEN, ..fixture::limits() }
+}
+
+/// Marks after these ids were read, with the fence at the first one.
+fn marks(ids: &[i64]) -> Marks {
+    let mut marks = Marks::new();
+    marks.note_server(ServerId { connection: 1, started_us: 1, backend: 1 });
+    let epoch = marks.epoch();
+    marks.note_ids(epoch, ids[..1].iter().copied());
+    marks.list_writers(ids[0], Vec::new());
+    marks.note_ids(epoch, ids.iter().copied());
+    marks
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_looks_for_what_is_unknown_before_an_empty_scan() {
+    let (mut lookout, mut marks) = (Lookout::new(), marks(&[5, 8]));
+    assert_eq!(lookout.next(&limits(EVERY)), None, "before the first scan");
+    lookout.scans(&mut marks);
+    assert_eq!(lookout.next(&limits(EVERY)), None, "during a scan");
+    lookout.found_nothing(3);
+    let (look, every) = lookout.next(&limits(EVERY)).unwrap();
+    assert_eq!((&look, every), (&Look { above: Some(8), gaps: vec![6, 7] }, OFTEN));
+    assert!(!lookout.looked(&look, 3, &[]));
+    assert!(lookout.looked(&look, 3, &[10, 9, 7]));
+    assert_eq!(lookout.next(&limits(EVERY)).unwrap().0, Look { above: Some(10), gaps: vec![6] });
+    assert!(lookout.looked(&look, 3, &[13]));
+    assert_eq!(lookout.next(&limits(EVERY)).unwrap().0, Look { above: Some(13), gaps: vec![6, 11, 12] });
+    advance(SCAN_EVERY).await;
+    assert_eq!(lookout.next(&limits(EVERY)), None, "a scan finds what no look can find");
+    lookout.scans(&mut marks);
+    lookout.found_nothing(3);
+    assert_eq!(lookout.next(&limits(EVERY)).unwrap().0.above, Some(13), "the marks do not know it");
+    assert!(!lookout.looked(&look, 4, &[14]), "a hold has ended");
+    assert_eq!(lookout.next(&limits(EVERY)), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_asks_for_the_highest_id_if_it_knows_none() {
+    let mut lookout = Lookout::new();
+    lookout.scans(&mut Marks::new());
+    lookout.found_nothing(0);
+    let (look, _) = lookout.next(&limits(EVERY)).unwrap();
+    assert_eq!(look, Look { above: None, gaps: Vec::new() });
+    assert!(!lookout.looked(&look, 0, &[20, 19]), "they may have been sent long ago");
+    assert_eq!(lookout.next(&limits(EVERY)).unwrap().0.above, Some(20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_looks_rarely_when_nothing_has_arrived_for_long() {
+    let mut lookout = Lookout::new();
+    let every = |lookout: &mut Lookout, poll_interval| {
+        lookout.scans(&mut marks(&[5]));
+        lookout.found_nothing(0);
+        lookout.next(&limits(poll_interval)).unwrap().1
+    };
+    assert_eq!(every(&mut lookout, EVERY), OFTEN);
+    assert_eq!(every(&mut lookout, OFTEN / 5), OFTEN / 5);
+    advance(ARRIVING_FOR).await;
+    assert_eq!(every(&mut lookout, EVERY), EVERY);
+    let hour = Duration::from_secs(3_600);
+    assert_eq!(every(&mut lookout, hour), hour, "scans are as rare");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_only_scans_while_another_relay_publishes_or_rows_may_wait() {
+    let (mut lookout, mut marks) = (Lookout::new(), marks(&[5]));
+    let mut scanned = |lookout: &mut Lookout| {
+        lookout.scans(&mut marks);
+        lookout.found_nothing(0);
+        lookout.next(&limits(EVERY)).is_some()
+    };
+    assert!(scanned(&mut lookout));
+    lookout.doubts();
+    assert_eq!(lookout.next(&limits(EVERY)), None);
+    assert!(scanned(&mut lookout));
+    lookout.yields();
+    assert!(!scanned(&mut lookout));
+    advance(YIELDS_FOR).await;
+    assert!(scanned(&mut lookout));
 }

@@ -12,7 +12,7 @@ use crate::world::add;
 use reads::Snapshot;
 use relay::event::Event;
 use relay::failure::{Fault, FaultKind};
-use relay::lane::Lane;
+use relay::lanes::Lane;
 use relay::outbox::{
     Claim, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
 };

@@ -6,7 +6,7 @@ use crate::event::SimEvent;
 use crate::plan::Sabotage;
 use crate::promises::Damage;
 use relay::event::Event;
-use relay::lane::Lane;
+use relay::lanes::Lane;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;

@@ -3,7 +3,7 @@
 //! They are discarded and reset by a sweep like the real marks. Only the time at which they rise is wrong.
 
 use relay::event::Event;
-use relay::lane::{LANES, Lane};
+use relay::lanes::{LANES, Lane};
 use std::cell::{Cell, RefCell};
 
 /// One relay's wrong marks.

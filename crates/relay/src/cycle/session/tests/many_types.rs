@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::event::Payload;
-use crate::lane::Lane;
+use crate::lanes::Lane;
 
 /// A row with its own aggregate type.
 struct OfType(i64, String);

@@ -4,7 +4,7 @@ use super::SimClaim;
 use crate::event::SimEvent;
 use crate::plan::Sabotage;
 use relay::event::Event;
-use relay::lane::Lane;
+use relay::lanes::Lane;
 use relay::outbox::{ReadRequest, RowSelection, Search, SearchResult};
 use std::collections::HashSet;
 use std::rc::Rc;

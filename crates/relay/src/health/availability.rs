@@ -1,9 +1,10 @@
-//! Logs a lasting fault once when it begins and once when it ends.
+//! Whether servers, topics and rows are available. A lasting fault is logged once when it begins and once when it ends.
 
-use crate::health::episodes::Episode;
+use crate::failure::Failure;
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// If no party has failed for this long, idle parties no longer keep the outage open. Longer than any backoff.
@@ -141,6 +142,168 @@ pub fn rounded(time: Duration) -> f64 {
     time.as_millis() as f64 / 1e3
 }
 
+/// Workers close it, and the prober opens it.
+pub struct Gate {
+    is_open: Cell<bool>,
+    reason: RefCell<Option<Failure>>,
+    /// When a failure last closed it, until a row is acknowledged. A probe may not detect the cause.
+    failed_at: Cell<Option<Instant>>,
+    /// It was opened and closed again before any row was acknowledged.
+    flapping: Cell<bool>,
+    /// Wakes waiting tasks when it opens or closes.
+    changed: Notify,
+}
+
+impl Gate {
+    /// A closed gate, because it is not known yet whether Kafka answers.
+    pub(crate) fn new() -> Gate {
+        Gate {
+            is_open: Cell::new(false),
+            reason: RefCell::new(None),
+            failed_at: Cell::new(None),
+            flapping: Cell::new(false),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Closes the gate until a probe succeeds.
+    pub(crate) fn close(&self, failure: Failure) {
+        self.reason.replace(Some(failure));
+        if self.is_open.replace(false) {
+            self.flapping.set(self.failed_at.get().is_some());
+        }
+        self.failed_at.set(Some(Instant::now()));
+        self.changed.notify_waiters();
+    }
+
+    /// Opens the gate because Kafka answers.
+    pub fn open(&self) {
+        self.reason.replace(None);
+        self.is_open.set(true);
+        self.changed.notify_waiters();
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.is_open.get()
+    }
+
+    /// How long ago a failure closed the gate, if no row was acknowledged since.
+    pub(crate) fn since_failure(&self) -> Option<Duration> {
+        self.failed_at.get().map(|at| at.elapsed())
+    }
+
+    /// Whether the gate was opened and closed again before any row was acknowledged.
+    pub(crate) fn is_flapping(&self) -> bool {
+        self.flapping.get()
+    }
+
+    /// Records that a row was acknowledged. It proves nothing if it was sent before the last failure. Returns whether it
+    /// proves that Kafka works again.
+    pub(crate) fn acknowledged(&self, sent: Instant) -> bool {
+        let proves = self.failed_at.get().is_some_and(|at| sent >= at);
+        if proves {
+            self.clear_failure();
+        }
+        proves
+    }
+
+    /// Forgets the last failure, because Kafka works again.
+    pub(crate) fn clear_failure(&self) {
+        self.failed_at.set(None);
+        self.flapping.set(false);
+    }
+
+    /// Why the gate is closed.
+    pub fn reason(&self) -> Option<Failure> {
+        self.reason.borrow().clone()
+    }
+
+    pub(crate) async fn opened(&self) {
+        self.becomes(true).await;
+    }
+
+    pub(crate) async fn closed(&self) {
+        self.becomes(false).await;
+    }
+
+    async fn becomes(&self, open: bool) {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_open.get() == open {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// One condition, from its first occurrence on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Episode {
+    pub(crate) since: Instant,
+    pub(crate) latest: Instant,
+    pub times: u64,
+}
+
+impl Episode {
+    pub(crate) fn begin() -> Episode {
+        let now = Instant::now();
+        Episode { since: now, latest: now, times: 1 }
+    }
+
+    pub(crate) fn again(&mut self) {
+        self.latest = Instant::now();
+        self.times += 1;
+    }
+
+    pub fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// The time since its last occurrence.
+    pub(crate) fn quiet(&self) -> Duration {
+        self.latest.elapsed()
+    }
+}
+
+/// The current conditions by key.
+#[derive(Debug)]
+pub struct Episodes<K>(BTreeMap<K, Episode>);
+
+impl<K: Ord> Episodes<K> {
+    /// Counts an occurrence. Returns true if it begins an episode, which the caller reports.
+    pub fn begins(&mut self, key: K) -> bool {
+        self.count(key) == 1
+    }
+
+    /// Counts an occurrence, and returns how many of its episode there are.
+    pub(crate) fn count(&mut self, key: K) -> u64 {
+        self.0.entry(key).and_modify(Episode::again).or_insert_with(Episode::begin).times
+    }
+
+    /// Ends the episodes for which `is_over` is true, and returns them in the order of their keys.
+    pub fn end(&mut self, is_over: impl Fn(&K, &Episode) -> bool) -> Vec<(K, Episode)> {
+        let (over, lasting) =
+            std::mem::take(&mut self.0).into_iter().partition(|(key, episode)| is_over(key, episode));
+        self.0 = lasting;
+        BTreeMap::into_iter(over).collect()
+    }
+
+    pub(crate) fn contains(&self, key: &K) -> bool {
+        self.0.contains_key(key)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl<K> Default for Episodes<K> {
+    fn default() -> Self {
+        Episodes(BTreeMap::new())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,5 +368,35 @@ mod tests {
         assert!(!outage.has_ended_since(Instant::now()), "what begins now can fail by itself");
         outage.failed(0, &"gone again", "");
         assert!(!outage.has_ended_since(before), "the next one lasts");
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn an_episode_begins_once_and_counts_its_occurrences() {
+        let mut episodes = Episodes::default();
+        assert!(episodes.begins("a"));
+        assert!(episodes.begins("b"), "another condition");
+        advance(SECOND).await;
+        assert!(!episodes.begins("a"));
+        advance(SECOND).await;
+        let ended = episodes.end(|key, _| *key == "a");
+        assert_eq!(ended.len(), 1);
+        let (key, episode) = ended[0];
+        assert_eq!((key, episode.times), ("a", 2));
+        assert_eq!((episode.age(), episode.quiet()), (SECOND * 2, SECOND));
+        assert!(!episodes.contains(&"a") && episodes.contains(&"b"));
+        assert!(episodes.begins("a"), "the next episode");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn episodes_end_in_the_order_of_their_keys() {
+        let mut episodes = Episodes::default();
+        for key in [3, 1, 2, 4] {
+            episodes.begins(key);
+        }
+        let ended = episodes.end(|key, _| *key != 4);
+        assert_eq!(ended.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(episodes.len(), 1);
     }
 }

@@ -1,13 +1,38 @@
-//! One batch: the rows of a claim and the fate of each.
+//! One batch: the rows of a claim, and the fate of each.
+//!
+//! Each row of a [`Batch`] has one [`Fate`]:
+//!
+//! | Fate | Meaning | Next fate | When |
+//! |---|---|---|---|
+//! | `Open` | not sent | `InFlight` | the session sends it |
+//! | | | `Acknowledged` | it is in the acknowledged set |
+//! | | | `Suspect` | its topic has refused a row of this size or a smaller one |
+//! | | | `Rejected`, `Blocked` | it can never become a record |
+//! | `InFlight` | sent, without a report | `Acknowledged` | Kafka acknowledges it |
+//! | | | `Suspect` | Kafka refuses it, or another row of its request |
+//! | | | `Open` | any other failure: whether it is stored is unknown |
+//! | `Suspect` | to be judged alone | `Acknowledged` | Kafka accepts it alone |
+//! | | | `Rejected`, `Blocked` | Kafka refuses it alone |
+//! | `Acknowledged`, `Rejected`, `Blocked` | final | | |
+//!
+//! An open row waits in its session for one of these reasons: the first row of its partition is not acknowledged yet, an
+//! earlier row has to be judged first, its topic is held, its key is blocked, or the session has closed.
+//!
+//! The fate at the end of the batch decides what the settlement records:
+//!
+//! | Fate | What the settlement records | What happens to the row |
+//! |---|---|---|
+//! | `Acknowledged` | it is sent | without a confirmed COMMIT it goes to the acknowledged set |
+//! | `Rejected` | a dead letter | it leaves the outbox |
+//! | `Blocked` | a blocked key, unless an earlier row of the key stays unsent | it stays unsent until an operator decides |
+//! | `Open`, `InFlight`, `Suspect` | nothing, or a hold of its topic | it stays unsent, and is claimed again |
 
+use crate::OnRejected;
 use crate::event::Event;
 use crate::failure::Rejection;
-use crate::lane::{LANES, Lane};
+use crate::lanes::{LANES, Lane};
+use crate::memory::UNKNOWN_HOLDS;
 use crate::outbox::{ReadEnd, RejectedRow};
-use crate::rows::acknowledged::UNKNOWN_HOLDS;
-use crate::rows::coverage::Coverage;
-use crate::rows::fate::Fate;
-use crate::settings::OnRejected;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -279,6 +304,60 @@ impl<E: Event> Batch<E> {
 impl<E: Event> Default for Batch<E> {
     fn default() -> Self {
         Batch::new(OnRejected::default())
+    }
+}
+
+/// How far a batch went in one lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coverage {
+    /// The lane.
+    pub lane: Lane,
+    /// The last row that was read.
+    pub last_read: Option<i64>,
+    /// The first row that stays unsent.
+    pub first_open: Option<i64>,
+    /// There may be more rows after `last_read`.
+    pub cut: bool,
+    /// The lane used its whole share while the batch still had room.
+    pub used_share: bool,
+}
+
+impl Coverage {
+    /// Every unsent row from the mark up to this id was read.
+    pub(crate) fn covers_to(&self) -> Option<i64> {
+        if self.cut { self.last_read } else { Some(i64::MAX) }
+    }
+}
+
+/// The result for a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Not sent, or its outcome is unknown.
+    Open,
+    /// Sent, without a report.
+    InFlight,
+    /// Acknowledged in this batch, or in an earlier one whose settlement was lost.
+    Acknowledged,
+    /// It becomes a dead letter. The number is the index of the reason.
+    Rejected(u32),
+    /// It blocks its key. The number is the index of the reason.
+    Blocked(u32),
+    /// Kafka refused it or another row of the same request, so it has to be judged alone.
+    Suspect,
+}
+
+impl Fate {
+    /// Whether the row was not sent, or its outcome is unknown.
+    pub(crate) fn is_undecided(self) -> bool {
+        matches!(self, Fate::Open | Fate::InFlight)
+    }
+
+    /// Whether the row is still unsent after a settlement that records every row.
+    pub(crate) fn stays_unsent(self) -> bool {
+        match self {
+            Fate::Open | Fate::InFlight | Fate::Suspect | Fate::Blocked(_) => true,
+            Fate::Acknowledged | Fate::Rejected(_) => false,
+        }
     }
 }
 
