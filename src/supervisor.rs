@@ -270,7 +270,7 @@ impl<'a> Start<'a> {
             self.relay.publisher.probe().await?;
         }
         if until == Until::Drained || kafka_answers {
-            self.relay.health.kafka_works();
+            self.relay.gate.works();
             self.relay.gate.open();
         }
         Ok(())

@@ -17,7 +17,7 @@ use postgres::connection::connect::Database;
 use recording::Recording;
 use relay::failure::Backoff;
 use relay::failure::Failure;
-use relay::health::availability::{Outage, POSTGRES_ADVICE, rounded};
+use relay::health::availability::{Availability, POSTGRES_ADVICE, rounded};
 use relay::health::stats::Stats;
 use relay::holds::Waiting;
 use reload::Reloading;
@@ -319,7 +319,7 @@ async fn wait_for_schema(
     stats: &Stats,
 ) -> Result<postgres::schema::check::Facts, Failed> {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3), fastrand::Rng::new());
-    let outage = Outage::new("postgres", "postgres_unavailable");
+    let outage = Availability::new("postgres", "postgres_unavailable");
     let mut waits_for = None;
     loop {
         systemd::waiting();

@@ -142,7 +142,6 @@ impl<E: Event> Batch<E> {
         self.end = ReadEnd::Cut;
     }
 
-    /// The rows.
     pub fn rows(&self) -> &[E] {
         &self.rows
     }
@@ -163,7 +162,6 @@ impl<E: Event> Batch<E> {
         self.fates[index] = Fate::InFlight;
     }
 
-    /// Records that a row was not acknowledged and may or may not be stored.
     pub(crate) fn unknown(&mut self, index: usize) {
         self.fates[index] = Fate::Open;
     }
@@ -215,7 +213,6 @@ impl<E: Event> Batch<E> {
         self.fates.contains(&Fate::Suspect)
     }
 
-    /// The acknowledged rows.
     pub fn sent(&self) -> impl Iterator<Item = &E> {
         self.sent_in(0..self.rows.len())
     }
@@ -310,11 +307,8 @@ impl<E: Event> Default for Batch<E> {
 /// How far a batch went in one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coverage {
-    /// The lane.
     pub lane: Lane,
-    /// The last row that was read.
     pub last_read: Option<i64>,
-    /// The first row that stays unsent.
     pub first_open: Option<i64>,
     /// There may be more rows after `last_read`.
     pub cut: bool,
@@ -364,7 +358,7 @@ impl Fate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::fixture::Row;
+    use crate::fixture::Row;
 
     fn coverage_of(rows: [Row; 2], share: usize) -> Coverage {
         let mut batch = Batch::new(OnRejected::DeadLetter);

@@ -80,7 +80,6 @@ impl From<Rejection> for Failure {
 pub struct Fault {
     /// Decides what happens.
     pub kind: FaultKind,
-    /// The action that failed.
     pub doing: &'static str,
     /// The error of the server or the connection, without DETAIL, which would show the row.
     pub message: String,

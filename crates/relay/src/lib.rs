@@ -12,6 +12,7 @@
 //! Start with [`cycle`]. [`cycle::worker`] repeats it, and [`lanes::scout`] finds work for it.
 
 #![warn(unreachable_pub)]
+#![allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 #![allow(rustdoc::private_intra_doc_links)] // the documentation is for people who work on the code
 
 pub mod batch;
@@ -19,6 +20,8 @@ pub mod cycle;
 pub mod event;
 pub mod fail_point;
 pub mod failure;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixture;
 pub mod health;
 pub mod holds;
 pub mod lanes;
@@ -48,32 +51,23 @@ use std::time::Duration;
 
 /// State shared by the workers, the scout and the prober of one process. One thread runs them all, so there are no locks.
 pub struct Relay<P> {
-    /// Kafka.
     pub publisher: P,
-    /// The topics of events.
     pub topics: TopicRules,
     /// The number of partitions of topics in use.
     pub counts: Rc<Counts>,
-    /// Settings that a reload may change.
     pub settings: Settings,
-    /// Which lanes have work.
     pub board: Board,
-    /// The low-water marks.
     pub marks: Rc<RefCell<Marks>>,
-    /// Lanes with rows that cannot be read.
     narrowing: Narrowing,
-    /// Knowledge of rows that outlives a batch.
     pub rows: RowMemory,
     holds: KnownHolds,
     /// Closed while Kafka is unavailable.
     pub gate: Gate,
     pub health: Health,
-    /// Counters for metrics, health and status.
     pub stats: Arc<Stats>,
 }
 
 impl<P> Relay<P> {
-    /// A relay that has not started.
     pub fn new(
         publisher: P,
         topics: TopicRules,
@@ -91,7 +85,7 @@ impl<P> Relay<P> {
             narrowing: Narrowing::new(),
             rows: RowMemory::new(),
             holds: KnownHolds::default(),
-            gate: Gate::new(),
+            gate: Gate::new(Arc::clone(&stats)),
             health: Health::new(Arc::clone(&stats)),
             stats,
         }
@@ -118,7 +112,6 @@ choice! {
 /// The limits of a batch and its waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Rows per batch.
     pub batch_rows: usize,
     /// Bytes per batch. A batch always holds at least one row.
     pub batch_bytes: usize,
@@ -163,7 +156,6 @@ impl Settings {
         Settings { limits: Cell::new(limits), throttled_bytes: Cell::new(None), renewals: Cell::new(0) }
     }
 
-    /// The current limits.
     pub fn limits(&self) -> Limits {
         let limits = self.limits.get();
         let batch_bytes = limits.batch_bytes.min(self.throttled_bytes.get().unwrap_or(usize::MAX));
@@ -205,7 +197,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::publisher::fixture;
+    use crate::fixture;
 
     #[test]
     fn batches_are_small_while_brokers_throttle() {

@@ -36,7 +36,6 @@ const UNPROVEN_ROWS_MAX: usize = 100;
 pub struct RowMemory {
     /// Rows that are acknowledged but not settled.
     pub acknowledged: RefCell<Acknowledged>,
-    /// Recent refusals.
     pub refusals: Refusals,
     /// Whether PostgreSQL refused the latest settlement.
     settling_is_refused: Cell<bool>,
@@ -189,7 +188,6 @@ pub struct HoldsSeen {
 }
 
 impl Acknowledged {
-    /// An empty set.
     pub fn new() -> Acknowledged {
         Acknowledged { lanes: vec![HashMap::new(); LANES], len: 0 }
     }
@@ -242,22 +240,18 @@ impl Acknowledged {
         }
     }
 
-    /// The number of rows.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The ids and event ids of the rows.
     pub fn ids(&self) -> (Vec<i64>, Vec<Uuid>) {
         self.lanes.iter().flatten().map(|(id, entry)| (*id, entry.event_id)).unzip()
     }
 
-    /// The number of rows of this lane.
     pub(crate) fn count(&self, lane: Lane) -> usize {
         self.lanes[lane.index()].len()
     }
 
-    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -307,7 +301,6 @@ struct RefusedRows {
 }
 
 impl Refusals {
-    /// No refusals.
     pub fn new() -> Refusals {
         Refusals::default()
     }
@@ -404,7 +397,7 @@ impl RefusedSizes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::fixture::Row;
+    use crate::fixture::Row;
 
     fn after_claim(read: &[Row], seen: HoldsSeen) -> Acknowledged {
         after_claim_of(3, read, seen)

@@ -7,9 +7,7 @@ use crate::lanes::marks::Excepted;
 use std::collections::HashSet;
 
 /// One worker's access to the outbox.
-#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Outbox {
-    /// A row.
     type Event: Event;
     /// A claim. It is a transaction and cannot outlive it.
     type Claim<'a>: Claim<Event = Self::Event>
@@ -30,12 +28,9 @@ pub trait Outbox {
 }
 
 /// Lanes locked by an open transaction, with their unsent rows. Dropping it rolls back and frees the lanes.
-#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Claim {
-    /// A row.
     type Event: Event;
 
-    /// The locked lanes, in the order of the request.
     fn lanes(&self) -> &[Lane];
 
     /// The server that answered, and behind a pooler the backend.
@@ -63,7 +58,6 @@ pub trait Claim {
     /// recorded. They stay unsent if the transaction does not commit.
     async fn record_sent(&mut self, sent: &[&Self::Event]) -> Result<bool, Fault>;
 
-    /// Keeps the transaction alive.
     async fn keep_alive(&mut self) -> Result<(), Fault>;
 
     /// Records the outcome and commits. After an error it is unknown whether anything was recorded.
@@ -82,11 +76,9 @@ pub struct ServerId {
     pub connection: u64,
     /// `pg_postmaster_start_time()` in microseconds.
     pub started_us: i64,
-    /// `pg_backend_pid()`.
     pub backend: i32,
 }
 
-/// What to read.
 #[derive(Clone, Debug)]
 pub struct ReadRequest {
     /// One per lane of the claim: only rows with a greater id are read.
@@ -99,11 +91,9 @@ pub struct ReadRequest {
     pub rows_max: usize,
     /// One per lane of the claim: the maximum number of rows to read from it.
     pub shares: Vec<usize>,
-    /// Which rows.
     pub rows: RowSelection,
 }
 
-/// Which rows to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowSelection {
     /// Every unsent row of the claimed lanes that is not held, paused or blocked.
@@ -149,7 +139,6 @@ pub struct Search {
     pub expects_free: bool,
 }
 
-/// What a search found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchResult {
     /// The set of holds in the read's snapshot.
@@ -189,7 +178,6 @@ pub struct Slice {
 /// The state of a read after a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadEnd {
-    /// Another slice may follow.
     More,
     /// Every unsent row above the marks was read, up to the share of each lane.
     Complete,
@@ -197,15 +185,12 @@ pub enum ReadEnd {
     Cut,
 }
 
-/// The outcome of a batch.
 pub struct Settlement<'a, E> {
-    /// Rows that Kafka has acknowledged.
     pub sent: Vec<&'a E>,
     /// Rejected rows that become dead letters.
     pub rejected: Vec<RejectedRow<'a, E>>,
     /// Rejected rows that block their keys.
     pub blocked: Vec<RejectedRow<'a, E>>,
-    /// Topics to hold.
     pub held: Vec<TopicHold<'a, E>>,
     /// Skip rows that another session has locked, because waiting for them has failed before.
     pub skip_locked: bool,
@@ -219,19 +204,14 @@ impl<E> Settlement<'_, E> {
 
 /// A row that can never become a record.
 pub struct RejectedRow<'a, E> {
-    /// The row.
     pub row: &'a E,
-    /// The topic of the row.
     pub topic: &'a str,
-    /// Why.
     pub why: &'a Rejection,
 }
 
 /// A topic that cannot be written to now.
 pub struct TopicHold<'a, E> {
-    /// The topic.
     pub topic: &'a str,
-    /// Why.
     pub why: &'a Rejection,
     /// The first row that could not be published. Probes use the first unsent row of its key.
     pub witness: &'a E,
@@ -240,7 +220,6 @@ pub struct TopicHold<'a, E> {
 /// What a confirmed COMMIT recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// Every row of the settlement.
     All,
     /// Other sessions have locked, moved or deleted some rows. Of the sent rows, those with these ids are recorded.
     Only(HashSet<i64>),

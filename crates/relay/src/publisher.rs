@@ -11,7 +11,6 @@ use tokio::time::{Instant, timeout_at};
 pub(crate) const LISTED_FROM: usize = 64;
 
 /// The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
-#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Publisher {
     /// One idempotent producer.
     type Producer: Producer;
@@ -36,7 +35,6 @@ pub trait Publisher {
 
 /// One idempotent producer. The records of a partition are stored in the order of the calls and without gaps, up to the
 /// first failure.
-#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Producer {
     /// The number of partitions of the topic, from this producer's own metadata. Several lookups may run at once.
     async fn lookup(&self, topic: &str) -> Result<u32, Failure>;
@@ -103,16 +101,13 @@ pub async fn stop<P: Producer + ?Sized>(producer: &mut P, within: Duration) {
     _ = timeout_at(until, producer.drained()).await;
 }
 
-/// Why a row was not sent.
 #[derive(Clone, Debug)]
 pub enum Refusal {
-    /// It can never become a record.
     Row(Rejection),
     /// The producer accepts no rows.
     Session(Failure),
 }
 
-/// The result for judged rows.
 #[derive(Clone, Debug)]
 pub struct Judged {
     /// How many rows were acknowledged, from the first one on.
@@ -124,11 +119,7 @@ pub struct Judged {
 /// The result for a row.
 #[derive(Clone, Debug)]
 pub struct DeliveryReport {
-    /// The index given to [`Producer::send`].
     pub index: u32,
     /// An acknowledgement by all in-sync replicas, or the failure.
     pub outcome: Result<(), Failure>,
 }
-
-#[cfg(any(test, feature = "fixtures"))]
-pub mod fixture;

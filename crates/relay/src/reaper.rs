@@ -1,7 +1,7 @@
 //! The reaper: decides when to delete old rows, one batch at a time.
 
 use crate::failure::{Fault, FaultKind};
-use crate::health::availability::Outage;
+use crate::health::availability::Availability;
 use crate::health::stats::Stats;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,7 @@ const ADVICE: &str = "Events are still published, but old rows are not deleted. 
 /// How long sent rows are kept, and how fast older ones are deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// The time between two rounds.
     pub interval: Duration,
-    /// How long sent rows are kept.
     pub retention: Duration,
     /// How long the marks of the inbox are kept.
     pub inbox_retention: Duration,
@@ -27,24 +25,19 @@ pub struct Pace {
 }
 
 /// The reaper's access to the outbox.
-#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Reap {
-    /// Deletes one batch.
     async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, Fault>;
 }
 
-/// The result of one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reaped {
-    /// Rows deleted.
     pub rows: u64,
-    /// Whether there may be more.
     pub more: bool,
 }
 
 /// Reaps every `interval` until no old rows are left. A new pace applies at once.
 pub async fn keep_reaping<R: Reap>(mut reap: R, mut paces: watch::Receiver<Pace>, stats: Arc<Stats>) {
-    let outage = Outage::new("reaper", "reaper_failed").described("failing", "working again");
+    let outage = Availability::new("reaper", "reaper_failed").described("failing", "working again");
     loop {
         let pace = *paces.borrow_and_update();
         let reaped = reap.reap_once(pace).await;

@@ -12,7 +12,6 @@ pub struct Reason {
     pub word: &'static str,
     /// Decides what happens.
     pub kind: FailureKind,
-    /// The meaning.
     pub means: &'static str,
     /// What an operator can do: an imperative, or a sentence that begins with `NO_ACTION`. Without a full stop.
     pub remedy: &'static str,

@@ -186,12 +186,7 @@ pub enum TopicAllowError {
     EmptyPrefix,
     /// A name or a prefix that no topic can have.
     #[error("{name:?}: {error}")]
-    Invalid {
-        /// As written.
-        name: String,
-        /// What is wrong.
-        error: TopicError,
-    },
+    Invalid { name: String, error: TopicError },
 }
 
 impl TopicAllow {

@@ -10,7 +10,7 @@ use postgres::connection::transaction::ShortTransaction;
 use postgres::schema::identity::{self, Identity, Mismatch};
 use postgres::table::TableName;
 use relay::failure::{Failure, Fault, FaultKind};
-use relay::health::availability::Outage;
+use relay::health::availability::Availability;
 use relay::health::stats::Stats;
 use relay::reason::{CLUSTER_UNCONFIRMED, OTHER_CLUSTER};
 use std::cell::{Cell, RefCell};
@@ -37,7 +37,7 @@ struct Shared {
     database: Database,
     table: TableName,
     stats: Arc<Stats>,
-    unrecorded: Outage,
+    unrecorded: Availability,
     /// The server does not show its system identifier. Each attempt would add an error to its log.
     is_hidden: Cell<bool>,
     /// The ID of the Kafka cluster that was compared last.
@@ -48,7 +48,7 @@ struct Shared {
 
 impl Clusters {
     pub(crate) fn new(config: &Config, database: &Database, stats: &Arc<Stats>) -> Clusters {
-        let unrecorded = Outage::new("the clusters of the outbox", "clusters_unrecorded");
+        let unrecorded = Availability::new("the clusters of the outbox", "clusters_unrecorded");
         Clusters(Rc::new(Shared {
             database: database.clone(),
             table: config.outbox.table.clone(),

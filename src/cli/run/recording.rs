@@ -4,7 +4,7 @@ use crate::config::Config;
 use postgres::connection::connect::Database;
 use postgres::schema::setting;
 use relay::failure::Backoff;
-use relay::health::availability::Outage;
+use relay::health::availability::Availability;
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::time::Duration;
@@ -21,12 +21,12 @@ pub(crate) struct Recording<'a> {
     config: &'a Config,
     database: &'a Database,
     is_done: Cell<bool>,
-    outage: Outage,
+    outage: Availability,
 }
 
 impl<'a> Recording<'a> {
     pub(crate) fn new(config: &'a Config, database: &'a Database) -> Recording<'a> {
-        let outage = Outage::new("topic template", "topic_template_unrecorded");
+        let outage = Availability::new("topic template", "topic_template_unrecorded");
         let outage = outage.described("not recorded", "recorded");
         Recording { config, database, is_done: Cell::new(false), outage }
     }

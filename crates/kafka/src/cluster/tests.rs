@@ -5,9 +5,9 @@ use crate::headers::default_headers;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
-use relay::event::fixture::Row;
+use relay::fixture::Row;
 use relay::failure::FailureKind;
-use relay::publisher::fixture::limits;
+use relay::fixture::limits;
 use std::collections::BTreeMap;
 
 type Mock = MockCluster<'static, DefaultProducerContext>;

@@ -9,7 +9,7 @@ use crate::diagnose::holders::HOLDERS;
 use crate::table::TableName;
 use relay::Relay;
 use relay::failure::{Fault, FaultKind};
-use relay::health::availability::Outage;
+use relay::health::availability::Availability;
 use relay::lanes::Lane;
 use relay::lanes::scout::{SCOUT, after};
 use std::rc::Rc;
@@ -53,7 +53,7 @@ pub async fn keep_measuring<P>(
     // READ WRITE, although it only reads, so that a standby rejects it.
     let transaction = ShortTransaction::writing(database);
     let measurements = Measurements { relay: &relay, transaction, statements, table };
-    let outage = Outage::new("backlog measurements", "backlog_not_measured");
+    let outage = Availability::new("backlog measurements", "backlog_not_measured");
     let outage = outage.described("failing", "working again");
     let mut due = [Instant::now(); 3];
     loop {

@@ -20,32 +20,33 @@ pub(super) const SLICE_ROWS_MAX: usize = 1_024;
 pub(super) struct Claimed<C> {
     pub(super) claim: C,
     pub(super) planned: PlannedRead,
-    /// The locked lanes.
     pub(super) lanes: Vec<Lane>,
     /// When Kafka must have acknowledged the batch.
     pub(super) deadline: Instant,
     /// Why the claim must not be settled: it was lost, or its read failed.
     pub(super) fault: Option<Fault>,
-    /// Rows were still arriving when its flow ended.
-    pub(super) flowing: bool,
-    /// The number of rows that were acknowledged during its flow.
-    pub(super) flowed: usize,
-    /// The latency of the rows before this index has been measured.
-    pub(super) measured: usize,
     /// Rows that another session has locked are left out of the settlement.
     pub(super) skips_locked: bool,
-    pub(super) recorded: Recorded,
-    /// Rows for whose reports the flow continued beyond its window.
-    pub(super) overdue: Option<Overdue>,
+    pub(super) flow: Flow,
 }
 
-/// What a flow has recorded as sent. It takes effect with the commit of the settlement.
-#[derive(Clone, Copy)]
-pub(super) struct Recorded {
-    /// The rows of the batch before this index.
-    pub(super) rows: usize,
-    /// Whether none of them was missing, because another session had moved or deleted it.
-    pub(super) all: bool,
+/// What a claim has done before its settlement. Without a flow, only `measured` changes.
+#[derive(Debug, Default)]
+pub(super) struct Flow {
+    /// The rows before this index are recorded as sent, which takes effect with the commit of the settlement.
+    pub(super) recorded: usize,
+    /// One of them was missing, because another session had moved or deleted it.
+    pub(super) missed: bool,
+    /// The latency of the rows before this index has been measured.
+    pub(super) measured: usize,
+    /// Rows for whose reports the flow continued beyond its window.
+    pub(super) overdue: Option<Overdue>,
+    /// The number of rows that were acknowledged during the flow, or in an earlier cycle.
+    pub(super) acknowledged: usize,
+    /// The last read found rows.
+    pub(super) finds_rows: bool,
+    /// Rows were still arriving when the flow ended.
+    pub(super) is_arriving: bool,
 }
 
 /// A read with the marks at the time it was planned.
@@ -96,12 +97,8 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         lanes: owned,
         deadline,
         fault: None,
-        flowing: false,
-        flowed: 0,
-        measured: 0,
         skips_locked,
-        recorded: Recorded { rows: 0, all: true },
-        overdue: None,
+        flow: Flow::default(),
     }))
 }
 
@@ -151,14 +148,14 @@ impl PlannedRead {
 impl<C: Claim> Claimed<C> {
     /// Gives the next rows the whole `publish_timeout`, unless earlier rows are overdue.
     pub(super) fn extend_deadline<P>(&mut self, relay: &Relay<P>) {
-        let begun = self.overdue.map_or_else(Instant::now, |overdue| overdue.begun);
+        let begun = self.flow.overdue.map_or_else(Instant::now, |overdue| overdue.begun);
         self.deadline = begun + relay.settings.limits().publish_timeout;
     }
 
     /// Measures the latency of the acknowledged rows before this index that were not measured yet.
     pub(super) fn measure_latency<P>(&mut self, relay: &Relay<P>, batch: &Batch<C::Event>, to: usize) {
-        relay.health.measure_latency(batch.sent_in(self.measured..to));
-        self.measured = to;
+        relay.health.measure_latency(batch.sent_in(self.flow.measured..to));
+        self.flow.measured = to;
     }
 
     /// Waits for `work` and keeps the claim alive meanwhile. If the claim is lost, the work continues, because

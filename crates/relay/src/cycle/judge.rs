@@ -27,10 +27,8 @@ pub(crate) async fn judge<E: Event, P: Publisher>(
     batch: &mut Batch<E>,
 ) -> Option<Failure> {
     let until = Instant::now() + JUDGE_FOR;
-    for (destination, suspects) in suspects(session, batch) {
-        let judged =
-            judge_destination(relay, session, batch, destination, (suspects.as_slice(), until)).await;
-        if let Next::Stop(failure) = judged {
+    for suspects in suspects(session, batch) {
+        if let Next::Stop(failure) = judge_destination(relay, session, batch, suspects, until).await {
             return Some(failure);
         }
         if Instant::now() >= until {
@@ -40,9 +38,14 @@ pub(crate) async fn judge<E: Event, P: Publisher>(
     None
 }
 
-/// The suspects of each partition, up to its first open row.
-fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Vec<(Destination, Vec<usize>)> {
-    let mut found: Vec<(Destination, Vec<usize>)> = Vec::new();
+/// The suspects of one partition, up to its first open row.
+struct Suspects {
+    destination: Destination,
+    rows: Vec<usize>,
+}
+
+fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Vec<Suspects> {
+    let mut found: Vec<Suspects> = Vec::new();
     let mut at: HashMap<Destination, Option<usize>> = HashMap::new();
     for index in 0..batch.len() {
         let Some(destination) = session.destination(index) else { continue };
@@ -50,11 +53,11 @@ fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Ve
             Fate::Open | Fate::InFlight => _ = at.insert(destination, None),
             Fate::Suspect => {
                 let entry = at.entry(destination).or_insert_with(|| {
-                    found.push((destination, Vec::new()));
+                    found.push(Suspects { destination, rows: Vec::new() });
                     Some(found.len() - 1)
                 });
                 if let Some(entry) = *entry {
-                    found[entry].1.push(index);
+                    found[entry].rows.push(index);
                 }
             }
             _ => {}
@@ -74,11 +77,10 @@ async fn judge_destination<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     batch: &mut Batch<E>,
-    destination: Destination,
-    (suspects, until): (&[usize], Instant),
+    Suspects { destination, rows: mut rest }: Suspects,
+    until: Instant,
 ) -> Next {
     let topic = session.topic(destination).to_owned();
-    let mut rest: Vec<usize> = suspects.to_vec();
     let mut width = rest.len() / 2; // all of them together were refused already
     loop {
         rest.retain(|&index| !batch.is_blocked(index));

@@ -23,7 +23,7 @@ pub mod session;
 pub mod worker;
 
 use crate::batch::{Batch, Coverage};
-use crate::cycle::claim::{Claimed, Recorded};
+use crate::cycle::claim::{Claimed, Flow};
 use crate::cycle::session::Session;
 use crate::event::Event;
 use crate::failure::{Failure, FailureKind, Fault};
@@ -36,12 +36,10 @@ use crate::{Relay, fail_point};
 use std::time::Duration;
 use tokio::time::timeout_at;
 
-/// The result of one cycle.
 #[derive(Debug, Default)]
 pub(crate) struct Cycle {
     /// The claimed lanes, and how far each of them was read.
     pub coverage: Vec<Coverage>,
-    /// Rows read.
     pub rows: usize,
     /// Rows settled as sent.
     pub sent: usize,
@@ -55,10 +53,7 @@ pub(crate) struct Cycle {
     pub unjudged: Option<Failure>,
     /// A row could not be settled because another session has locked it.
     pub locked_out: bool,
-    /// Rows were still arriving when a flow ended.
-    pub flowing: bool,
-    /// The rows that were acknowledged during the flow. They do not show that Kafka was available at its end.
-    pub flowed: usize,
+    flow: Flow,
 }
 
 impl Cycle {
@@ -68,6 +63,12 @@ impl Cycle {
             failure.kind == FailureKind::Unknown || failure.reason == SILENT_CONNECTION.word
         };
         self.failure.as_ref().is_some_and(kind)
+    }
+
+    /// The number of rows that show that Kafka was available at the end: those that were acknowledged neither in an earlier cycle
+    /// nor during a flow.
+    fn acknowledged_at_end(&self) -> usize {
+        self.sent.saturating_sub(self.flow.acknowledged.max(self.recovered))
     }
 }
 
@@ -98,9 +99,9 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     claimed.measure_latency(relay, &batch, batch.len());
     let publishing = session.publishing();
 
-    let Claimed { claim, planned, lanes: owned, fault, flowing, flowed, recorded, .. } = claimed;
+    let Claimed { claim, planned, lanes: owned, fault, flow, .. } = claimed;
     let settled = match fault {
-        None => settle(relay, claim, session, &batch, recorded, skip_locked).await.inspect_err(|fault| {
+        None => settle(relay, claim, session, &batch, &flow, skip_locked).await.inspect_err(|fault| {
             relay.narrowing.settlement_failed(&owned, fault);
         }),
         Some(fault) => Err(fault),
@@ -109,7 +110,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
         Ok(settled) => {
             let failure = session.failure().cloned();
             let confirmed = confirm(relay, &planned.marks, &owned, &batch, &settled);
-            Ok(Cycle { publishing, failure, unjudged, flowing, flowed, ..confirmed })
+            Ok(Cycle { publishing, failure, unjudged, flow, ..confirmed })
         }
         Err(fault) => {
             keep_acknowledged(relay, &owned, &batch);
@@ -139,18 +140,18 @@ async fn settle<C: Claim, P: Publisher>(
     claim: C,
     session: &Session<P::Producer>,
     batch: &Batch<C::Event>,
-    recorded: Recorded,
+    flow: &Flow,
     skip_locked: bool,
 ) -> Result<Settled, Fault> {
     let mut settlement = Settlement {
-        sent: batch.sent_in(recorded.rows..batch.len()).collect(),
+        sent: batch.sent_in(flow.recorded..batch.len()).collect(),
         rejected: batch.dead_letters().collect(),
         blocked: batch.blocked(skip_locked).collect(),
         held: session.held(batch),
         skip_locked,
     };
     relay.holds.leave_out(&mut settlement);
-    if settlement.is_empty() && recorded.rows == 0 {
+    if settlement.is_empty() && flow.recorded == 0 {
         claim.release().await?;
         return Ok(Settled::All);
     }
@@ -165,7 +166,7 @@ async fn settle<C: Claim, P: Publisher>(
     })?;
     fail_point::reach("committed").await;
     report(relay, &settlement);
-    Ok(if recorded.all { settled } else { Settled::Fewer })
+    Ok(if flow.missed { Settled::Fewer } else { settled })
 }
 
 /// Counts and logs what a settlement has recorded.

@@ -17,7 +17,7 @@ use crate::batch::Fate;
 use crate::cycle::claim::PlannedRead;
 use crate::event::Event;
 use crate::failure::{Fault, FaultKind};
-use crate::health::availability::Outage;
+use crate::health::availability::Availability;
 use crate::lanes::board::{Board, MoreWork};
 use crate::lanes::width::Width;
 use crate::lanes::{LANES, Lane};
@@ -38,7 +38,6 @@ const ADVICE: &str = "The events of this lane wait; those of all other lanes are
 for damaged \
      data, and restore or delete the row as described in docs/runbook.md under OutboxRelayKeysBlocked";
 
-/// How far a lane is narrowed down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
     /// All its rows can be read, as far as is known.
@@ -48,7 +47,6 @@ enum Step {
     Alone,
     /// This many of its first rows cannot be read together.
     Within(usize),
-    /// Its first row cannot be read.
     First,
     /// Its first row cannot be moved to the dead letters either.
     Stays,
@@ -60,7 +58,7 @@ pub(crate) struct Narrowing {
     /// The number of lanes that are not sound.
     narrowed: Cell<usize>,
     width: Width,
-    outage: Outage,
+    outage: Availability,
 }
 
 /// How far lanes were narrowed down before a cycle.
@@ -76,7 +74,7 @@ impl Narrowing {
             steps: RefCell::new([Step::Sound; LANES]),
             narrowed: Cell::new(0),
             width: Width::new(LANES_MAX),
-            outage: Outage::new("lane", "read_failed").described("unreadable", "readable again"),
+            outage: Availability::new("lane", "read_failed").described("unreadable", "readable again"),
         }
     }
 

@@ -13,7 +13,7 @@
 //! `crates/relay/tests/model` checks them.
 
 use crate::batch::Batch;
-use crate::cycle::claim::{Claimed, PlannedRead, Recorded, SLICE_ROWS_MAX};
+use crate::cycle::claim::{Claimed, PlannedRead, SLICE_ROWS_MAX};
 use crate::cycle::narrow::read_head;
 use crate::cycle::reports::{collect_reports, flows_on, not_acknowledged, wait_for_reports};
 use crate::cycle::session::{Session, Tally};
@@ -79,7 +79,7 @@ async fn read_and_send<C: Claim, P: Publisher>(
         if flows {
             flow(relay, session, claimed, batch).await;
         }
-        let (deadline, overdue) = (claimed.deadline, claimed.overdue);
+        let (deadline, overdue) = (claimed.deadline, claimed.flow.overdue);
         fail_point::reach("waiting-for-reports").await;
         // Wait once for all reports, because each wait restarts the time until the next `SELECT 1`.
         claimed.keep_during(relay, wait_for_reports(relay, session, batch, overdue, deadline)).await;
@@ -182,8 +182,8 @@ pub(super) fn reported<E: Event, P: Publisher>(
     }
     relay.settings.published(relay.stats.notes.throttle().is_some(), session.publishing());
     let first_sent = session.publishing().filter(|_| acknowledged).map(|lasted| Instant::now() - lasted);
-    if first_sent.is_some_and(|at| relay.gate.acknowledged(at)) {
-        relay.health.kafka_works();
+    if let Some(at) = first_sent {
+        relay.gate.acknowledged(at);
     }
 }
 
@@ -214,23 +214,23 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
     let begun = Instant::now();
     let renewals = relay.settings.renewals();
     let mut rows_at = begun;
-    let (mut has_rows, mut found_rows, mut arriving) = (false, false, false);
+    let (mut has_rows, mut arriving) = (false, false);
     let mut read_at = begun + READ_EVERY;
     batch.flows();
     while claimed.fault.is_none() {
         sleep_until(read_at).await;
         session.absorb(batch);
-        claimed.measure_latency(relay, batch, batch.first_unacknowledged(claimed.measured));
+        claimed.measure_latency(relay, batch, batch.first_unacknowledged(claimed.flow.measured));
         let ends = relay.board.is_stopped()
             || !relay.gate.is_open()
             || relay.settings.renewals() != renewals
             || session.leaves_rows(batch);
         arriving = has_rows && rows_at.elapsed() < IDLE;
         let ends_window = begun.elapsed() >= window || rows_at.elapsed() >= IDLE;
-        let is_over = claimed.overdue.is_some() || ends_window;
+        let is_over = claimed.flow.overdue.is_some() || ends_window;
         if ends || is_over {
             // Reports that arrive while the flow waits for them show that Kafka works at its end.
-            claimed.flowed = batch.sent().count();
+            claimed.flow.acknowledged = batch.sent().count();
         }
         if ends || (is_over && !flows_on(relay, session, claimed, batch).await) {
             break;
@@ -241,19 +241,21 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
             break;
         }
         claimed.extend_deadline(relay);
-        match step(relay, session, claimed, batch, (&mut search, found_rows)).await {
-            Ok(Step::Rows) => (found_rows, has_rows, rows_at) = (true, true, Instant::now()),
-            Ok(Step::NoRows) => found_rows = false,
+        let step = step(relay, session, claimed, batch, &mut search).await;
+        claimed.flow.finds_rows = matches!(step, Ok(Step::Rows));
+        match step {
+            Ok(Step::Rows) => (has_rows, rows_at) = (true, Instant::now()),
+            Ok(Step::NoRows) => {}
             Ok(Step::Last) => {
-                claimed.flowed = batch.sent().count();
+                claimed.flow.acknowledged = batch.sent().count();
                 break;
             }
             Err(fault) => claimed.fault = Some(fault),
         }
-        read_at = Instant::now() + if found_rows { READ_EVERY } else { READ_AFTER_NONE };
+        read_at = Instant::now() + if claimed.flow.finds_rows { READ_EVERY } else { READ_AFTER_NONE };
     }
     session.absorb(batch);
-    claimed.flowing = claimed.fault.is_none() && arriving;
+    claimed.flow.is_arriving = claimed.fault.is_none() && arriving;
     claimed.extend_deadline(relay);
 }
 
@@ -263,7 +265,7 @@ async fn record<C: Claim, P>(
     claimed: &mut Claimed<C>,
     batch: &Batch<C::Event>,
 ) -> Result<(), Fault> {
-    let rows = claimed.recorded.rows..claimed.measured;
+    let rows = claimed.flow.recorded..claimed.flow.measured;
     if rows.len() < relay.settings.limits().flow_records || claimed.skips_locked {
         return Ok(());
     }
@@ -273,24 +275,23 @@ async fn record<C: Claim, P>(
         relay.rows.note_settlement(Some(fault));
     })?;
     fail_point::reach("recorded").await;
-    claimed.recorded = Recorded { rows: rows.end, all: claimed.recorded.all && recorded };
+    claimed.flow.recorded = rows.end;
+    claimed.flow.missed |= !recorded;
     Ok(())
 }
 
 enum Step {
     Rows,
     NoRows,
-    /// The flow must end.
     Last,
 }
 
-/// Reads new rows and sends them.
 async fn step<C: Claim, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     claimed: &mut Claimed<C>,
     batch: &mut Batch<C::Event>,
-    (search, expects_rows): (&mut SeenIds, bool),
+    search: &mut SeenIds,
 ) -> Result<Step, Fault> {
     let limits = relay.settings.limits();
     let epoch = claimed.planned.marks.epoch();
@@ -313,7 +314,7 @@ async fn step<C: Claim, P: Publisher>(
         excepted: excepted.xids,
         rows_max: relay.rows.rows_max(limits.batch_rows).saturating_sub(batch.len()).min(rows_max),
         bytes_max,
-        expects_rows,
+        expects_rows: claimed.flow.finds_rows,
         expects_free: relay.rows.holds_seen(batch.hold_version()).nothing_held,
     };
     if request.rows_max == 0 || request.bytes_max == 0 {

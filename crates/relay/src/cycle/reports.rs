@@ -27,13 +27,12 @@ const SILENT_SHARE: u32 = 3;
 const OVERDUE_AFTER: Duration = Duration::from_millis(100);
 
 /// The first rows of a batch, while some of them have no report.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Overdue {
     /// How many rows of the batch these are. Later rows were sent while the flow waited for these.
     rows: usize,
     /// How many of them are undecided.
     undecided: usize,
-    /// When the wait for them began.
     pub(super) begun: Instant,
     /// When the last of their reports arrived.
     silent_since: Instant,
@@ -84,15 +83,15 @@ pub(super) async fn flows_on<C: Claim, P: Publisher>(
     claimed: &mut Claimed<C>,
     batch: &mut Batch<C::Event>,
 ) -> bool {
-    let measured = claimed.measured;
-    if let Some(mut overdue) = claimed.overdue {
+    let measured = claimed.flow.measured;
+    if let Some(mut overdue) = claimed.flow.overdue {
         let closing = closes_unanswered(relay, session, batch, &mut overdue);
         if claimed.keep_during(relay, closing).await {
             return false;
         }
-        claimed.overdue = Some(overdue);
+        claimed.flow.overdue = Some(overdue);
     }
-    if let Some(overdue) = &mut claimed.overdue {
+    if let Some(overdue) = &mut claimed.flow.overdue {
         overdue.count(session, batch, measured.min(overdue.rows));
         let silent = overdue.silent_since.elapsed() >= patience(relay);
         // A topic can be held only if other partitions work. Until then, each further row may prove that.
@@ -107,7 +106,7 @@ pub(super) async fn flows_on<C: Claim, P: Publisher>(
     if claimed.keep_during(relay, waiting).await.is_ok() || claimed.fault.is_some() {
         return false;
     }
-    claimed.overdue = Some(Overdue::new(session, batch, begun));
+    claimed.flow.overdue = Some(Overdue::new(session, batch, begun));
     true
 }
 

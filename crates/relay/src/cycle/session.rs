@@ -219,7 +219,6 @@ impl<P: Producer> Session<P> {
         self.absorb(batch);
     }
 
-    /// Whether every row that was sent has its report.
     pub(crate) fn is_quiet(&self) -> bool {
         self.unreported == 0 && self.deferred.is_empty()
     }
@@ -283,7 +282,6 @@ impl<P: Producer> Session<P> {
         self.close(failure);
     }
 
-    /// Makes the rows of this topic wait.
     pub(crate) fn hold(&mut self, destination: Destination, reason: Rejection) {
         self.topics[destination.topic as usize].state = TopicState::Held(reason);
     }
@@ -513,7 +511,6 @@ impl<P: Producer> Session<P> {
     }
 }
 
-/// Acknowledged rows of one topic.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub rows: u64,
@@ -648,4 +645,4 @@ impl LargeRows {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -8,7 +8,7 @@ use crate::cycle::{self, Cycle};
 use crate::fail_point;
 use crate::failure::Backoff;
 use crate::failure::{Failure, FailureKind, Fault, FaultKind};
-use crate::health::availability::{LOCKS_ADVICE, NOT_RECORDED, QUIET};
+use crate::health::availability::QUIET;
 use crate::health::stats::Stats;
 use crate::lanes::Lane;
 use crate::lanes::board::MoreWork;
@@ -213,18 +213,13 @@ impl<P: Publisher> Worker<'_, P> {
         if cycle.rows > 0 {
             relay.board.note_rows();
         }
-        if cycle.locked_out {
-            relay.health.locks.failed(number, &NOT_RECORDED, LOCKS_ADVICE);
-        } else {
-            relay.health.locks.worked(number);
-        }
+        relay.health.marked_rows(number, !cycle.locked_out);
         count(&relay.stats, cycle, took);
         give_back(relay, lanes, cycle);
-        if !cycle.locked_out {
-            relay.narrowing.settled(&relay.board, &cycle.coverage);
-        }
         if cycle.locked_out {
             self.set_aside_locked(lanes);
+        } else {
+            relay.narrowing.settled(&relay.board, &cycle.coverage);
         }
         if cycle.locked_out || cycle.failure.is_some() || cycle.unjudged.is_some() {
             relay.board.doubt();
@@ -250,7 +245,7 @@ impl<P: Publisher> Worker<'_, P> {
                 self.set_aside_probed(lanes);
                 return false;
             }
-            FaultKind::Contended => relay.health.locks.failed(self.number, fault, LOCKS_ADVICE),
+            FaultKind::Contended => relay.health.locks_failed(self.number, fault),
             FaultKind::Unavailable | FaultKind::Refused | FaultKind::Data | FaultKind::TimedOut => {
                 relay.health.postgres_failed(self.number, begun, fault);
             }
@@ -320,7 +315,7 @@ fn give_back<P>(relay: &Relay<P>, lanes: &[Lane], cycle: &Cycle) {
         relay.stats.lanes_elsewhere.inc_by(elsewhere.len() as u64);
         relay.board.locked_elsewhere(&elsewhere);
     }
-    if cycle.flowing {
+    if cycle.flow.is_arriving {
         relay.board.add(owned);
     }
     // A row that stays locked is read again and again, which is not progress.
@@ -335,10 +330,9 @@ fn more_work(coverage: &Coverage) -> MoreWork {
 
 /// Handles the failures of a cycle. Returns whether to wait before the next one.
 fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
-    // Neither rows of earlier cycles nor those of a flow show that Kafka was available at the end. A flow includes the former.
-    let sent = cycle.sent.saturating_sub(cycle.flowed.max(cycle.recovered));
+    let acknowledged = cycle.acknowledged_at_end();
     if let Some(failure) = &cycle.failure {
-        failed(relay, failure, sent, attempts);
+        failed(relay, failure, acknowledged, attempts);
     }
     if let Some(failure) = &cycle.unjudged {
         tracing::debug!("could not retry rejected events one by one: {failure}");
@@ -347,20 +341,20 @@ fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
         }
     }
     // Suspects that could not be judged are claimed again, even if other rows were sent.
-    cycle.unjudged.is_some() || (cycle.failure.is_some() && sent == 0)
+    cycle.unjudged.is_some() || (cycle.failure.is_some() && acknowledged == 0)
 }
 
 /// Counts a failed session, or a failure to open one. Closes the gate if the cluster failed. An unknown failure also closes
 /// it if the session acknowledged nothing, and a session failure if several sessions in a row acknowledged nothing.
-fn failed<P>(relay: &Relay<P>, failure: &Failure, sent: usize, attempts: u32) {
+fn failed<P>(relay: &Relay<P>, failure: &Failure, acknowledged: usize, attempts: u32) {
     relay.stats.count_failure(failure.reason);
     tracing::debug!("producer session ended: {failure}");
     let closes = match failure.kind {
         FailureKind::Cluster => true,
-        FailureKind::Unknown => sent == 0,
+        FailureKind::Unknown => acknowledged == 0,
         // The relay learns how large requests may be, which takes several sessions.
         FailureKind::Session if failure.reason == SMALLER_BATCHES.word => false,
-        FailureKind::Session => sent == 0 && attempts >= SESSIONS_IN_A_ROW,
+        FailureKind::Session => acknowledged == 0 && attempts >= SESSIONS_IN_A_ROW,
         FailureKind::Row | FailureKind::Topic => false,
     };
     if closes {

@@ -1,91 +1,87 @@
 //! Whether servers, topics and rows are available. A lasting fault is logged once when it begins and once when it ends.
 
 use crate::failure::Failure;
+use crate::health::stats::Stats;
+use crate::reason::{fix, remedy};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
+use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// If no party has failed for this long, idle parties no longer keep the outage open. Longer than any backoff.
+/// If no task has failed for this long, idle tasks no longer keep the outage open. Longer than any backoff.
 pub(crate) const QUIET: Duration = Duration::from_secs(5);
 
 pub const POSTGRES_ADVICE: &str =
     "Publishing resumes by itself. If this persists, run `outbox-relay check-config --connect`";
 
-/// The prober's number in outages.
+/// The prober's number. The scout is 0, and workers count from 1.
 pub(crate) const PROBER: usize = usize::MAX;
-pub(crate) const NOT_RECORDED: &str = "sent rows cannot be marked as sent";
-pub(crate) const LOCKS_ADVICE: &str = "Another session has locked the outbox or some of its rows. Find the session in \
-     pg_locks and end it (docs/runbook.md, OutboxRelayUnsettled). The relay then marks the rows without sending \
-     them again";
 
-/// Whether one thing, such as Postgres, works for every party that needs it. A party is the scout or a worker.
-pub struct Outage {
+/// Whether one thing, such as Postgres, works for every task that needs it: the scout, the workers and the prober.
+pub struct Availability {
     what: &'static str,
-    /// Its state during the outage, and afterwards.
+    /// Its state during an outage, and afterwards.
     states: (&'static str, &'static str),
     /// The event code of its log lines, which docs/logs.md explains.
     code: &'static str,
     /// Shorter outages are not reported.
     patience: Duration,
-    current: RefCell<Option<Current>>,
-    /// When the last outage ended.
+    outage: RefCell<Option<Outage>>,
     ended_at: Cell<Option<Instant>>,
 }
 
-struct Current {
+struct Outage {
     episode: Episode,
     reported: bool,
     /// The latest one.
     error: String,
     /// The outage is over when it works for all of these again.
-    parties: HashSet<usize>,
+    tasks: HashSet<usize>,
 }
 
-impl Outage {
-    pub fn new(what: &'static str, code: &'static str) -> Outage {
-        Outage::lasting(what, code, Duration::ZERO)
+impl Availability {
+    pub fn new(what: &'static str, code: &'static str) -> Availability {
+        Availability::lasting(what, code, Duration::ZERO)
     }
 
     /// Outages shorter than `patience` are not reported.
-    pub(crate) fn lasting(what: &'static str, code: &'static str, patience: Duration) -> Outage {
+    pub(crate) fn lasting(what: &'static str, code: &'static str, patience: Duration) -> Availability {
         let states = ("unavailable", "available again");
-        Outage { what, states, code, patience, current: RefCell::new(None), ended_at: Cell::new(None) }
+        Availability { what, states, code, patience, outage: RefCell::default(), ended_at: Cell::default() }
     }
 
-    /// Describes the outage in these words instead of "unavailable" and "available again".
-    pub fn described(self, during: &'static str, afterwards: &'static str) -> Outage {
-        Outage { states: (during, afterwards), ..self }
+    /// Describes outages in these words instead of "unavailable" and "available again".
+    pub fn described(self, during: &'static str, afterwards: &'static str) -> Availability {
+        Availability { states: (during, afterwards), ..self }
     }
 
     /// Whether a failure of what began at this time belongs to an outage that has ended meanwhile. For example, a worker that
     /// waited for Kafka during a short outage of Postgres finds out only afterwards that its connection is closed.
     pub(crate) fn has_ended_since(&self, begun: Instant) -> bool {
-        self.current.borrow().is_none() && self.ended_at.get().is_some_and(|ended| ended > begun)
+        self.outage.borrow().is_none() && self.ended_at.get().is_some_and(|ended| ended > begun)
     }
 
-    /// Records a failure for this party. An outage is logged once.
-    pub fn failed(&self, party: usize, error: &dyn std::fmt::Display, advice: &str) {
-        let mut current = self.current.borrow_mut();
+    /// Records a failure for this task. An outage is logged once.
+    pub fn failed(&self, task: usize, error: &dyn Display, advice: &str) {
+        let mut current = self.outage.borrow_mut();
         // An unreported outage without a recent failure is over.
         if current.as_ref().is_some_and(|outage| !outage.reported && outage.episode.quiet() > QUIET) {
             *current = None;
         }
-        let outage = match current.as_mut() {
-            Some(outage) => {
-                outage.episode.again();
-                outage
-            }
-            None => current.insert(Current {
-                episode: Episode::begin(),
-                reported: false,
-                error: String::new(),
-                parties: HashSet::new(),
-            }),
-        };
+        if let Some(outage) = current.as_mut() {
+            outage.episode.again();
+        }
+        let outage = current.get_or_insert_with(|| Outage {
+            episode: Episode::begin(),
+            reported: false,
+            error: String::new(),
+            tasks: HashSet::new(),
+        });
         outage.error = error.to_string();
-        outage.parties.insert(party);
+        outage.tasks.insert(task);
         if outage.reported || outage.episode.age() < self.patience {
             tracing::debug!("{} still {}: {error}", self.what, self.states.0);
         } else {
@@ -99,24 +95,23 @@ impl Outage {
         }
     }
 
-    /// Records a success for this party. The end of an outage is logged once, when it works for all parties.
-    pub fn worked(&self, party: usize) {
-        self.forget(|failed, _| failed == party);
+    /// Records a success for this task. The end of an outage is logged once, when it works for all tasks.
+    pub fn worked(&self, task: usize) {
+        self.forget(|failed, _| failed == task);
     }
 
-    /// Ends the outage for the other parties if nothing has failed for [`QUIET`]. They are idle and may not try again for hours.
-    pub fn needed_only_by(&self, parties: &[usize]) {
-        self.forget(|failed, quiet| !parties.contains(&failed) && quiet > QUIET);
+    /// Ends the outage for the other tasks if nothing has failed for [`QUIET`]. They are idle and may not try again for hours.
+    pub fn needed_only_by(&self, tasks: &[usize]) {
+        self.forget(|failed, quiet| !tasks.contains(&failed) && quiet > QUIET);
     }
 
     fn forget(&self, forgets: impl Fn(usize, Duration) -> bool) {
-        let mut current = self.current.borrow_mut();
+        let mut current = self.outage.borrow_mut();
         let Some(outage) = current.as_mut() else { return };
         let quiet = outage.episode.quiet();
-        outage.parties.retain(|party| !forgets(*party, quiet));
-        if outage.parties.is_empty() {
-            let Episode { times: failed_attempts, .. } = outage.episode;
-            let seconds = rounded(outage.episode.age());
+        outage.tasks.retain(|task| !forgets(*task, quiet));
+        if outage.tasks.is_empty() {
+            let (seconds, failed_attempts) = (rounded(outage.episode.age()), outage.episode.times);
             if outage.reported {
                 tracing::info!(code = self.code, seconds, failed_attempts, "{} {}", self.what, self.states.1);
             }
@@ -126,12 +121,12 @@ impl Outage {
     }
 
     pub fn lasts(&self) -> Option<Duration> {
-        self.current.borrow().as_ref().map(|outage| outage.episode.age())
+        self.outage.borrow().as_ref().map(|outage| outage.episode.age())
     }
 
     /// The same, if something has failed within [`QUIET`].
     pub(crate) fn still_fails(&self) -> Option<(Duration, String)> {
-        let current = self.current.borrow();
+        let current = self.outage.borrow();
         let outage = current.as_ref().filter(|outage| outage.episode.quiet() < QUIET)?;
         Some((outage.episode.age(), outage.error.clone()))
     }
@@ -142,8 +137,10 @@ pub fn rounded(time: Duration) -> f64 {
     time.as_millis() as f64 / 1e3
 }
 
-/// Workers close it, and the prober opens it.
+/// Closed while Kafka is unavailable, so that nothing is claimed. Workers close it, and the prober opens it.
 pub struct Gate {
+    stats: Arc<Stats>,
+    kafka: Availability,
     is_open: Cell<bool>,
     reason: RefCell<Option<Failure>>,
     /// When a failure last closed it, until a row is acknowledged. A probe may not detect the cause.
@@ -156,12 +153,14 @@ pub struct Gate {
 
 impl Gate {
     /// A closed gate, because it is not known yet whether Kafka answers.
-    pub(crate) fn new() -> Gate {
+    pub(crate) fn new(stats: Arc<Stats>) -> Gate {
         Gate {
-            is_open: Cell::new(false),
-            reason: RefCell::new(None),
-            failed_at: Cell::new(None),
-            flapping: Cell::new(false),
+            stats,
+            kafka: Availability::new("kafka", "kafka_unavailable"),
+            is_open: Cell::default(),
+            reason: RefCell::default(),
+            failed_at: Cell::default(),
+            flapping: Cell::default(),
             changed: Notify::new(),
         }
     }
@@ -197,23 +196,29 @@ impl Gate {
         self.flapping.get()
     }
 
-    /// Records that a row was acknowledged. It proves nothing if it was sent before the last failure. Returns whether it
-    /// proves that Kafka works again.
-    pub(crate) fn acknowledged(&self, sent: Instant) -> bool {
-        let proves = self.failed_at.get().is_some_and(|at| sent >= at);
-        if proves {
-            self.clear_failure();
-        }
-        proves
+    /// Reports that Kafka is unavailable.
+    pub(crate) fn failed(&self, failure: &Failure) {
+        self.stats.kafka.fails(failure);
+        let advice =
+            format!("Publishing is suspended and resumes by itself. {}", fix(remedy(failure.reason)));
+        self.kafka.failed(0, failure, &advice);
     }
 
-    /// Forgets the last failure, because Kafka works again.
-    pub(crate) fn clear_failure(&self) {
+    /// Reports that Kafka works, and forgets the last failure.
+    pub fn works(&self) {
         self.failed_at.set(None);
         self.flapping.set(false);
+        self.stats.kafka.answers();
+        self.kafka.worked(0);
     }
 
-    /// Why the gate is closed.
+    /// Records that a row was acknowledged, which proves that Kafka works again, unless it was sent before the last failure.
+    pub(crate) fn acknowledged(&self, sent: Instant) {
+        if self.failed_at.get().is_some_and(|at| sent >= at) {
+            self.works();
+        }
+    }
+
     pub fn reason(&self) -> Option<Failure> {
         self.reason.borrow().clone()
     }
@@ -235,9 +240,14 @@ impl Gate {
             changed.await;
         }
     }
+
+    #[cfg(test)]
+    pub(crate) fn outage_lasts(&self) -> Option<Duration> {
+        self.kafka.lasts()
+    }
 }
 
-/// One condition, from its first occurrence on.
+/// A lasting condition, such as an outage, a held topic or a run of rejected rows, from its first occurrence on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Episode {
     pub(crate) since: Instant,
@@ -246,12 +256,12 @@ pub struct Episode {
 }
 
 impl Episode {
-    pub(crate) fn begin() -> Episode {
+    fn begin() -> Episode {
         let now = Instant::now();
         Episode { since: now, latest: now, times: 1 }
     }
 
-    pub(crate) fn again(&mut self) {
+    fn again(&mut self) {
         self.latest = Instant::now();
         self.times += 1;
     }
@@ -266,7 +276,7 @@ impl Episode {
     }
 }
 
-/// The current conditions by key.
+/// The current conditions by key. Each is reported once when it begins and once when it ends.
 #[derive(Debug)]
 pub struct Episodes<K>(BTreeMap<K, Episode>);
 
@@ -283,10 +293,7 @@ impl<K: Ord> Episodes<K> {
 
     /// Ends the episodes for which `is_over` is true, and returns them in the order of their keys.
     pub fn end(&mut self, is_over: impl Fn(&K, &Episode) -> bool) -> Vec<(K, Episode)> {
-        let (over, lasting) =
-            std::mem::take(&mut self.0).into_iter().partition(|(key, episode)| is_over(key, episode));
-        self.0 = lasting;
-        BTreeMap::into_iter(over).collect()
+        self.0.extract_if(.., |key, episode| is_over(key, episode)).collect()
     }
 
     pub(crate) fn contains(&self, key: &K) -> bool {
@@ -310,8 +317,8 @@ mod tests {
     use tokio::time::advance;
 
     #[tokio::test(start_paused = true)]
-    async fn an_outage_ends_when_it_is_over_for_every_party() {
-        let outage = Outage::new("a test", "test");
+    async fn an_outage_ends_when_it_is_over_for_every_task() {
+        let outage = Availability::new("a test", "test");
         outage.failed(0, &"gone", "");
         outage.failed(1, &"gone", "");
         outage.worked(0);
@@ -322,25 +329,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_idle_party_does_not_prolong_an_outage() {
-        let outage = Outage::new("a test", "test");
+    async fn an_idle_task_does_not_prolong_an_outage() {
+        let outage = Availability::new("a test", "test");
         outage.failed(0, &"gone", "");
         outage.failed(1, &"gone", "");
         outage.needed_only_by(&[0]);
         outage.worked(0);
-        assert!(outage.lasts().is_some(), "party 1 may still be working");
+        assert!(outage.lasts().is_some(), "task 1 may still be working");
         outage.failed(0, &"gone", "");
         advance(QUIET * 2).await;
         outage.needed_only_by(&[0]);
-        assert!(outage.lasts().is_some(), "party 0 has not reported a success");
+        assert!(outage.lasts().is_some(), "task 0 has not reported a success");
         outage.worked(0);
         assert!(outage.lasts().is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn short_outages_are_not_reported_and_do_not_add_up() {
-        let outage = Outage::lasting("a test", "test", QUIET);
-        let reported = || outage.current.borrow().as_ref().is_some_and(|current| current.reported);
+        let outage = Availability::lasting("a test", "test", QUIET);
+        let reported = || outage.outage.borrow().as_ref().is_some_and(|current| current.reported);
         outage.failed(0, &"locked", "");
         advance(QUIET * 2).await;
         outage.failed(0, &"locked", "");
@@ -357,7 +364,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_late_failure_belongs_to_the_outage_that_has_ended() {
-        let outage = Outage::new("a test", "test");
+        let outage = Availability::new("a test", "test");
         let before = Instant::now();
         assert!(!outage.has_ended_since(before), "there was no outage");
         advance(Duration::from_secs(1)).await;

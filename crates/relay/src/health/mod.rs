@@ -5,11 +5,12 @@ pub mod stats;
 
 use crate::event::Event;
 use crate::failure::Fault;
-use crate::health::availability::{Episode, Episodes, Outage, POSTGRES_ADVICE};
+use crate::health::availability::{Availability, Episode, Episodes, POSTGRES_ADVICE, rounded};
 use crate::health::stats::Stats;
 use crate::outbox::RejectedRow;
 use crate::reason;
 use std::cell::{Cell, RefCell};
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,11 +25,9 @@ pub(crate) const LOCKS_PATIENCE: Duration = Duration::from_secs(5);
 /// What is available, and what was reported.
 pub struct Health {
     stats: Arc<Stats>,
-    pub postgres: Outage,
-    pub(crate) kafka: Outage,
+    pub postgres: Availability,
     /// Settlements that cannot record rows because of locks of other sessions.
-    pub(crate) locks: Outage,
-    /// Rejected rows that were reported.
+    pub(crate) locks: Availability,
     pub(crate) rejections: Rejections,
     /// The database's clock in microseconds since 1970, and when it was read.
     clock: Cell<Option<(i64, Instant)>>,
@@ -44,9 +43,8 @@ impl Health {
     pub(crate) fn new(stats: Arc<Stats>) -> Health {
         Health {
             stats,
-            postgres: Outage::new("postgres", "postgres_unavailable"),
-            kafka: Outage::new("kafka", "kafka_unavailable"),
-            locks: Outage::lasting("rows", "rows_locked", LOCKS_PATIENCE)
+            postgres: Availability::new("postgres", "postgres_unavailable"),
+            locks: Availability::lasting("rows", "rows_locked", LOCKS_PATIENCE)
                 .described("locked", "no longer locked"),
             rejections: Rejections::default(),
             clock: Cell::new(None),
@@ -56,30 +54,43 @@ impl Health {
         }
     }
 
-    /// Records that Postgres failed for this party. `begun` is the start of the failed operation. The relay is not ready
-    /// while it fails for any party.
-    pub fn postgres_failed(&self, party: usize, begun: Instant, fault: &Fault) {
+    /// Records that Postgres failed for this task. `begun` is the start of the failed operation. The relay is not ready
+    /// while it fails for any task.
+    pub fn postgres_failed(&self, task: usize, begun: Instant, fault: &Fault) {
         if self.postgres.has_ended_since(begun) {
             tracing::debug!("late postgres failure from an outage that has ended: {fault}");
             return;
         }
         self.stats.postgres.fails(fault);
-        self.postgres.failed(party, fault, POSTGRES_ADVICE);
+        self.postgres.failed(task, fault, POSTGRES_ADVICE);
     }
 
-    /// Records that Postgres worked for this party. It counts as available once it works for all parties, because reads by
+    /// Records that Postgres worked for this task. It counts as available once it works for all tasks, because reads by
     /// the scout alone publish nothing.
-    pub fn postgres_worked(&self, party: usize) {
-        self.postgres.worked(party);
+    pub fn postgres_worked(&self, task: usize) {
+        self.postgres.worked(task);
         if self.postgres.lasts().is_none() {
             self.stats.postgres.answers();
         }
     }
 
-    /// Records that Kafka works for all parties.
-    pub fn kafka_works(&self) {
-        self.stats.kafka.answers();
-        self.kafka.worked(0);
+    /// Records for this task whether a settlement could mark all of its rows as sent.
+    pub(crate) fn marked_rows(&self, task: usize, all: bool) {
+        if all {
+            self.locks.worked(task)
+        } else {
+            self.locks_failed(task, &"sent rows cannot be marked as sent")
+        }
+    }
+
+    /// Records that locks of other sessions stopped this task.
+    pub(crate) fn locks_failed(&self, task: usize, error: &dyn Display) {
+        self.locks.failed(
+            task,
+            error,
+            "Another session has locked the outbox or some of its rows. Find the session in pg_locks and end it \
+             (docs/runbook.md, OutboxRelayUnsettled). The relay then marks the rows without sending them again",
+        );
     }
 
     /// Records that a worker has settled a batch.
@@ -208,7 +219,7 @@ impl Rejections {
 
 fn report(ended: Vec<(Run, Episode)>) {
     for ((topic, reason), run) in ended {
-        let seconds = availability::rounded(run.latest - run.since);
+        let seconds = rounded(run.latest - run.since);
         let topic = (!topic.is_empty()).then_some(topic);
         tracing::info!(
             code = "rejections_ended",
@@ -221,21 +232,21 @@ fn report(ended: Vec<(Run, Episode)>) {
     }
 }
 
-/// The scout is party 0. Workers count from 1, and there are 64 at most.
-const PARTIES: usize = 65;
+/// The scout is task 0. Workers count from 1, and there are 64 at most.
+const TASKS: usize = 65;
 const SCOUT: usize = 0;
 
 /// The steps of the scout and the workers, which feed the watchdog.
 ///
-/// Only the party itself counts its steps, never a clock. Waiting for a server also counts, because every such wait ends
+/// Only the task itself counts its steps, never a clock. Waiting for a server also counts, because every such wait ends
 /// with an answer, a keep-alive to Postgres, or a timeout.
 pub struct Progress {
-    parties: [Party; PARTIES],
+    tasks: [Task; TASKS],
     stepped: Notify,
 }
 
 #[derive(Default)]
-struct Party {
+struct Task {
     busy: AtomicBool,
     /// Whether it has taken a step since the last check.
     stepped: AtomicBool,
@@ -243,7 +254,7 @@ struct Party {
 
 impl Progress {
     pub(crate) fn new() -> Progress {
-        Progress { parties: std::array::from_fn(|_| Party::default()), stepped: Notify::new() }
+        Progress { tasks: std::array::from_fn(|_| Task::default()), stepped: Notify::new() }
     }
 
     /// Counts a step of the scout, which is busy from the first one on.
@@ -259,33 +270,33 @@ impl Progress {
             cycle.as_mut().poll(context)
         })
         .await;
-        if let Some(party) = self.parties.get(worker) {
-            party.busy.store(false, Ordering::Relaxed);
+        if let Some(task) = self.tasks.get(worker) {
+            task.busy.store(false, Ordering::Relaxed);
             self.stepped.notify_one();
         }
         done
     }
 
-    fn step(&self, party: usize) {
-        if let Some(party) = self.parties.get(party) {
-            party.busy.store(true, Ordering::Relaxed);
-            party.stepped.store(true, Ordering::Relaxed);
+    fn step(&self, task: usize) {
+        if let Some(task) = self.tasks.get(task) {
+            task.busy.store(true, Ordering::Relaxed);
+            task.stepped.store(true, Ordering::Relaxed);
             self.stepped.notify_one();
         }
     }
 
     /// Waits until the scout and every busy worker has taken a step since the last call ended. For one caller.
     pub async fn by_all(&self) {
-        while !self.parties.iter().all(Party::is_alive) || !self.parties[SCOUT].busy.load(Ordering::Relaxed) {
+        while !self.tasks.iter().all(Task::is_alive) || !self.tasks[SCOUT].busy.load(Ordering::Relaxed) {
             self.stepped.notified().await;
         }
-        for party in &self.parties {
-            party.stepped.store(false, Ordering::Relaxed);
+        for task in &self.tasks {
+            task.stepped.store(false, Ordering::Relaxed);
         }
     }
 }
 
-impl Party {
+impl Task {
     fn is_alive(&self) -> bool {
         !self.busy.load(Ordering::Relaxed) || self.stepped.load(Ordering::Relaxed)
     }

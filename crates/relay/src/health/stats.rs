@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use std::collections::{HashSet, VecDeque};
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -16,162 +16,114 @@ pub const TOPICS_NAMED_MAX: usize = 100;
 /// The maximum number of topics whose records are counted by topic. The others are counted together.
 pub(crate) const TOPICS_COUNTED_MAX: usize = 50;
 
-/// The metrics of one process.
-pub struct Stats {
-    pub notes: Notes,
-    /// Rows settled as sent.
-    pub published: Counter,
-    /// Rows settled without publishing them again, because Kafka had acknowledged them before.
-    pub recovered: Counter,
-    /// Rows moved to the dead letters.
-    pub dead_letters: Counter,
-    /// Rows deleted by the reaper.
-    pub reaped: Counter,
-    /// Rows per batch.
-    pub batch_rows: Histogram,
-    /// Seconds from the claim of a batch to the confirmed COMMIT.
-    pub batch_seconds: Histogram,
-    /// Seconds from the first row sent to the last report of a batch.
-    pub publish_seconds: Histogram,
-    /// Seconds from the insert of the oldest row of a batch until Kafka acknowledged it, by the database's clock.
-    pub latency_seconds: Histogram,
-    /// The same latencies, for their mean.
-    pub latencies: Latencies,
-    /// Records that Kafka has acknowledged, by topic.
-    pub topic_records: PerLabel<Counter>,
-    /// The size of their rows in bytes, by topic.
-    pub topic_bytes: PerLabel<Counter>,
-    topics: Named,
-    /// Claims that locked a lane.
-    pub claims: Counter,
-    /// Claims that found no row.
-    pub claims_empty: Counter,
-    /// Lanes that could not be claimed because another relay had locked them.
-    pub lanes_elsewhere: Counter,
-    /// Lanes that workers have claimed or are claiming.
-    pub claimed_lanes: Gauge,
-    /// Workers that were started.
-    pub workers: Gauge,
-    /// Workers in a cycle.
-    pub workers_busy: Gauge,
-    /// Scans of the scout.
-    pub scans: Counter,
-    /// Scans that found no lane with work.
-    pub scans_empty: Counter,
-    /// Sessions that a failure ended.
-    pub sessions_failed: Counter,
-    /// The same by reason.
-    pub kafka_failures: PerLabel<Counter>,
-    /// Rejected rows by reason.
-    pub rejected: PerLabel<Counter>,
-    /// Holds of topics.
-    pub holds: Counter,
-    /// Connections to Postgres that were opened.
-    pub postgres_connections: Counter,
-    /// Transactions that were begun in Postgres.
-    pub postgres_transactions: Counter,
-    /// Claims that a fault of the database ended.
-    pub postgres_faults: Counter,
-    /// Transactions of the reaper.
-    pub reaper_batches: Counter,
-    /// Failed transactions of the reaper.
-    pub reaper_faults: Counter,
-    /// The Kafka client's own metrics.
-    pub client: ClientStats,
-    /// Whether Kafka answers.
-    pub kafka: Side,
-    /// Whether Postgres answers.
-    pub postgres: Side,
-    /// Whether the schema is that of this version, as far as known.
-    pub schema: Side,
-    /// Held topics.
-    pub held_topics: Gauge,
-    /// 1 for each held topic, with its name and the reason. At most [`TOPICS_NAMED_MAX`].
-    pub topics_held: PerLabel<Gauge>,
-    /// Blocked keys.
-    pub blocked_keys: Gauge,
-    /// Requests with an idempotency key that are older than their retention and not finished.
-    pub unfinished_requests: Gauge,
-    /// Pauses by scope: everything, a topic, a key.
-    pub paused: PerLabel<Gauge>,
-    /// Acknowledged rows whose settlement is not confirmed.
-    pub unsettled: Gauge,
-    /// Seconds since the oldest unsent row was inserted, by the database's clock.
-    pub oldest_seconds: Gauge<f64, AtomicU64>,
-    /// How long the oldest transaction that has written to the outbox has been open, as far as the relay knows.
-    pub oldest_writer_seconds: Gauge<f64, AtomicU64>,
-    /// Unsent rows: exact up to 10,000, then the span of their ids.
-    pub backlog: Gauge,
-    /// The size of each table, with indexes and TOAST.
-    pub table_bytes: PerLabel<Gauge>,
-    /// How many transactions have begun since the oldest one that holds vacuum back.
-    pub vacuum_held_back: Gauge,
-    /// How many transactions have begun since the oldest one that is not frozen.
-    pub transaction_id_age: Gauge,
-    /// The steps of the scout and the workers.
-    pub progress: Progress,
-    started: Instant,
-    scout_beat_ms: AtomicI64,
-    measured_ms: AtomicI64,
-    stopping: AtomicBool,
+const BROKERS_NAMED_MAX: usize = 50;
+
+/// Defines a struct of metrics. Each begins with its default, or with the given value.
+macro_rules! metrics {
+    (@first) => { Default::default() };
+    (@first $first:expr) => { $first };
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $vis:vis $field:ident: $type:ty $(= $first:expr)?,)* }) => {
+        $(#[$meta])*
+        pub struct $name { $($(#[$doc])* $vis $field: $type,)* }
+
+        impl Default for $name {
+            fn default() -> Self {
+                $name { $($field: metrics!(@first $($first)?),)* }
+            }
+        }
+    };
+}
+
+metrics! {
+    /// One for each process. The help of each metric in `src/admin/metrics/catalogue.rs` says what it counts.
+    Stats {
+        pub notes: Notes,
+        pub published: Counter,
+        pub recovered: Counter,
+        pub dead_letters: Counter,
+        pub reaped: Counter,
+        pub batch_rows: Histogram = Histogram::new(exponential_buckets(1.0, 4.0, 9)),
+        pub batch_seconds: Histogram = Histogram::new(exponential_buckets(0.001, 2.0, 17)),
+        pub publish_seconds: Histogram = Histogram::new(exponential_buckets(0.0005, 2.0, 17)),
+        pub latency_seconds: Histogram = Histogram::new(exponential_buckets(0.001, 2.0, 23)),
+        /// The same latencies, for their mean.
+        pub latencies: Latencies,
+        pub topic_records: PerLabel<Counter>,
+        pub topic_bytes: PerLabel<Counter>,
+        topics: Named = Named::new("topic", TOPICS_COUNTED_MAX),
+        pub claims: Counter,
+        pub claims_empty: Counter,
+        pub lanes_elsewhere: Counter,
+        pub claimed_lanes: Gauge,
+        pub workers: Gauge,
+        pub workers_busy: Gauge,
+        pub scans: Counter,
+        pub scans_empty: Counter,
+        pub sessions_failed: Counter,
+        pub kafka_failures: PerLabel<Counter>,
+        pub rejected: PerLabel<Counter>,
+        pub holds: Counter,
+        pub postgres_connections: Counter,
+        pub postgres_transactions: Counter,
+        pub postgres_faults: Counter,
+        pub reaper_batches: Counter,
+        pub reaper_faults: Counter,
+        /// The Kafka client's own metrics.
+        pub client: ClientStats,
+        /// Whether Kafka answers.
+        pub kafka: Readiness,
+        /// Whether Postgres answers.
+        pub postgres: Readiness,
+        /// Whether the schema is that of this version, as far as known.
+        pub schema: Readiness = Readiness { fault: Mutex::default(), ..Readiness::default() },
+        pub held_topics: Gauge,
+        pub topics_held: PerLabel<Gauge>,
+        pub blocked_keys: Gauge,
+        pub unfinished_requests: Gauge,
+        pub paused: PerLabel<Gauge>,
+        pub unsettled: Gauge,
+        pub oldest_seconds: Gauge<f64, AtomicU64>,
+        pub oldest_writer_seconds: Gauge<f64, AtomicU64>,
+        pub backlog: Gauge,
+        pub table_bytes: PerLabel<Gauge>,
+        pub vacuum_held_back: Gauge,
+        pub transaction_id_age: Gauge,
+        /// The steps of the scout and the workers.
+        pub progress: Progress = Progress::new(),
+        started: Instant = Instant::now(),
+        scout_beat_ms: AtomicI64,
+        measured_ms: AtomicI64,
+        stopping: AtomicBool,
+    }
+}
+
+metrics! {
+    /// The counters continue when a producer is replaced. The gauges are about the current producers.
+    ClientStats {
+        pub requests: Counter,
+        pub responses: Counter,
+        pub round_trip_seconds: Counter<f64, AtomicU64>,
+        pub retries: Counter,
+        pub errors: Counter,
+        pub timeouts: Counter,
+        pub connects: Counter,
+        pub disconnects: Counter,
+        pub sent_bytes: Counter,
+        pub received_bytes: Counter,
+        pub in_flight: Gauge,
+        pub waiting: Gauge,
+        pub queued: Gauge,
+        pub queued_bytes: Gauge,
+        pub throttle_seconds: Gauge<f64, AtomicU64>,
+        pub broker_seconds: PerLabel<Gauge<f64, AtomicU64>>,
+        /// The label of a broker is its number.
+        pub brokers: Named = Named::new("broker", BROKERS_NAMED_MAX),
+    }
 }
 
 impl Stats {
-    /// All counters are 0.
     pub fn new() -> Stats {
-        let stats = Stats {
-            published: Counter::default(),
-            notes: Notes::default(),
-            recovered: Counter::default(),
-            dead_letters: Counter::default(),
-            reaped: Counter::default(),
-            batch_rows: Histogram::new(exponential_buckets(1.0, 4.0, 9)),
-            batch_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 17)),
-            publish_seconds: Histogram::new(exponential_buckets(0.0005, 2.0, 17)),
-            latency_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 23)),
-            latencies: Latencies::default(),
-            topic_records: PerLabel::default(),
-            topic_bytes: PerLabel::default(),
-            topics: Named::new("topic", TOPICS_COUNTED_MAX),
-            claims: Counter::default(),
-            claims_empty: Counter::default(),
-            lanes_elsewhere: Counter::default(),
-            claimed_lanes: Gauge::default(),
-            workers: Gauge::default(),
-            workers_busy: Gauge::default(),
-            scans: Counter::default(),
-            scans_empty: Counter::default(),
-            sessions_failed: Counter::default(),
-            kafka_failures: PerLabel::default(),
-            rejected: PerLabel::default(),
-            holds: Counter::default(),
-            postgres_connections: Counter::default(),
-            postgres_transactions: Counter::default(),
-            postgres_faults: Counter::default(),
-            reaper_batches: Counter::default(),
-            reaper_faults: Counter::default(),
-            client: ClientStats::default(),
-            kafka: Side::new(),
-            postgres: Side::new(),
-            schema: Side { fault: Mutex::default(), ..Side::new() },
-            held_topics: Gauge::default(),
-            topics_held: PerLabel::default(),
-            blocked_keys: Gauge::default(),
-            unfinished_requests: Gauge::default(),
-            paused: PerLabel::default(),
-            unsettled: Gauge::default(),
-            oldest_writer_seconds: Gauge::default(),
-            oldest_seconds: Gauge::default(),
-            backlog: Gauge::default(),
-            table_bytes: PerLabel::default(),
-            vacuum_held_back: Gauge::default(),
-            transaction_id_age: Gauge::default(),
-            progress: Progress::new(),
-            started: Instant::now(),
-            scout_beat_ms: AtomicI64::new(0),
-            measured_ms: AtomicI64::new(0),
-            stopping: AtomicBool::new(false),
-        };
+        let stats = Stats::default();
         stats.count_pauses(0, 0, 0);
         stats
     }
@@ -243,7 +195,6 @@ impl Stats {
         self.since(&self.measured_ms)
     }
 
-    /// Whether they were measured at all.
     pub fn has_measured(&self) -> bool {
         self.measured_ms.load(Ordering::Relaxed) > 0
     }
@@ -276,12 +227,16 @@ impl Stats {
         if self.is_stopping() {
             return Some("stopping: draining events in flight".to_owned());
         }
-        let fault = |side: &Side, name: &str| side.fault().map(|fault| format!("{name}: {fault}"));
+        let fault = |side: &Readiness, name: &str| side.fault().map(|fault| format!("{name}: {fault}"));
         let faults =
             [fault(&self.postgres, "PostgreSQL"), fault(&self.schema, "schema"), fault(&self.kafka, "Kafka")];
         let text = faults.into_iter().flatten().collect::<Vec<_>>().join("; ");
         (!text.is_empty()).then_some(text)
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reasons are defined in the code, so the number of labels is bounded.
@@ -297,20 +252,21 @@ pub struct Latencies {
 }
 
 /// Whether Kafka or Postgres answers, and if not, why.
-pub struct Side {
-    /// 1 while it answers.
+pub struct Readiness {
     pub up: Gauge,
     fault: Mutex<Option<String>>,
 }
 
-impl Side {
-    fn new() -> Side {
-        Side { up: Gauge::default(), fault: Mutex::new(Some("not reached yet".to_owned())) }
+impl Default for Readiness {
+    fn default() -> Readiness {
+        Readiness { up: Gauge::default(), fault: Mutex::new(Some("not reached yet".to_owned())) }
     }
+}
 
+impl Readiness {
     pub fn answers(&self) {
         if self.up.set(1) != 1 {
-            *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *locked(&self.fault) = None;
         }
     }
 
@@ -318,81 +274,11 @@ impl Side {
     pub fn fails(&self, reason: &dyn Display) {
         self.up.set(0);
         let line = reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+        *locked(&self.fault) = Some(line);
     }
 
     pub fn fault(&self) -> Option<String> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl Default for Stats {
-    fn default() -> Self {
-        Stats::new()
-    }
-}
-
-const BROKERS_NAMED_MAX: usize = 50;
-
-/// The counters continue when a producer is replaced. The gauges are about the current producers.
-pub struct ClientStats {
-    /// Requests sent, including retries by the client.
-    pub requests: Counter,
-    /// Responses whose round-trip time was measured.
-    pub responses: Counter,
-    /// The sum of their round-trip times in seconds.
-    pub round_trip_seconds: Counter<f64, AtomicU64>,
-    /// Requests sent again.
-    pub retries: Counter,
-    /// Requests that could not be sent, and responses that could not be read.
-    pub errors: Counter,
-    /// Requests that timed out.
-    pub timeouts: Counter,
-    /// Attempts to connect to a broker.
-    pub connects: Counter,
-    /// Connections that ended.
-    pub disconnects: Counter,
-    /// Bytes sent to brokers.
-    pub sent_bytes: Counter,
-    /// Bytes received from brokers.
-    pub received_bytes: Counter,
-    /// Requests that wait for a response.
-    pub in_flight: Gauge,
-    /// Requests that wait to be sent.
-    pub waiting: Gauge,
-    /// Records sent and not acknowledged.
-    pub queued: Gauge,
-    /// Their size in bytes.
-    pub queued_bytes: Gauge,
-    /// How long a broker has delayed a request because of a quota, at most.
-    pub throttle_seconds: Gauge<f64, AtomicU64>,
-    /// The recent 99th percentile of a broker's round-trip time in seconds.
-    pub broker_seconds: PerLabel<Gauge<f64, AtomicU64>>,
-    /// The label of a broker is its number.
-    pub brokers: Named,
-}
-
-impl Default for ClientStats {
-    fn default() -> Self {
-        ClientStats {
-            requests: Counter::default(),
-            responses: Counter::default(),
-            round_trip_seconds: Counter::default(),
-            retries: Counter::default(),
-            errors: Counter::default(),
-            timeouts: Counter::default(),
-            connects: Counter::default(),
-            disconnects: Counter::default(),
-            sent_bytes: Counter::default(),
-            received_bytes: Counter::default(),
-            in_flight: Gauge::default(),
-            waiting: Gauge::default(),
-            queued: Gauge::default(),
-            queued_bytes: Gauge::default(),
-            throttle_seconds: Gauge::default(),
-            broker_seconds: PerLabel::default(),
-            brokers: Named::new("broker", BROKERS_NAMED_MAX),
-        }
+        locked(&self.fault).clone()
     }
 }
 
@@ -417,7 +303,7 @@ impl Named {
 
     /// The label for this value, or [`OTHER`] if there are too many. A named value stays named, so its counters continue.
     pub fn label(&self, value: &str) -> Label {
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = locked(&self.names);
         let is_named = names.contains(value) || (names.len() < self.most && names.insert(value.to_owned()));
         vec![(self.label, if is_named { value } else { OTHER }.to_owned())]
     }
@@ -429,7 +315,6 @@ const CHANGES_SHOWN: usize = 3;
 /// How long a quota counts after its last report. The client reports once in ten seconds, and a request may be delayed for longer.
 const THROTTLED_FOR: Duration = Duration::from_secs(60);
 
-/// The notes of one process.
 #[derive(Default)]
 pub struct Notes {
     changes: Mutex<VecDeque<(Instant, String)>>,
@@ -441,19 +326,19 @@ impl Notes {
     /// Records that a topic has another number of partitions.
     pub(crate) fn partitions_changed(&self, topic: &str, before: u32, now: u32) {
         let text = format!("topic {topic} has {now} partitions instead of {before}");
-        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = locked(&self.changes);
         changes.truncate(CHANGES_SHOWN - 1);
         changes.push_front((Instant::now(), text));
     }
 
     /// Records that a broker has delayed requests for this long, because of a quota.
     pub fn throttled(&self, delay: Duration) {
-        *self.throttled.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), delay));
+        *locked(&self.throttled) = Some((Instant::now(), delay));
     }
 
     /// For how long a broker has delayed requests recently, because of a quota.
     pub(crate) fn throttle(&self) -> Option<Duration> {
-        let throttled = *self.throttled.lock().unwrap_or_else(PoisonError::into_inner);
+        let throttled = *locked(&self.throttled);
         throttled.filter(|(at, _)| at.elapsed() < THROTTLED_FOR).map(|(_, delay)| delay)
     }
 
@@ -463,7 +348,7 @@ impl Notes {
         if let Some(delay) = self.throttle() {
             text += &format!("; throttled by a quota of the brokers, for up to {delay:.1?} per request");
         }
-        for (at, change) in &*self.changes.lock().unwrap_or_else(PoisonError::into_inner) {
+        for (at, change) in &*locked(&self.changes) {
             let age = at.elapsed();
             if age < CHANGES_SHOWN_FOR {
                 text += &format!("; {change} (noticed {} min ago)", age.as_secs() / 60);

@@ -3,7 +3,7 @@
 
 use crate::event::Event;
 use crate::failure::{Failure, FailureKind, Fault};
-use crate::health::availability::{LOCKS_ADVICE, NOT_RECORDED, PROBER};
+use crate::health::availability::PROBER;
 use crate::holds::{Due, Witness};
 use crate::lanes::board::Board;
 use crate::lanes::marks::{Excepted, LOWEST};
@@ -33,7 +33,6 @@ pub(crate) struct Flight<P, E> {
     silent_since: Instant,
     /// When the leases of its topics were last renewed.
     renewed_at: Instant,
-    /// The number of rows sent so far.
     sent: u32,
     probes: Vec<Probe<E>>,
 }
@@ -59,7 +58,6 @@ impl<P: Producer, E: Event> Flight<P, E> {
         Flight { producer, silent_since: now, renewed_at: now, sent: 0, probes: Vec::new() }
     }
 
-    /// Whether every outcome was handled.
     pub(crate) fn is_done(&self) -> bool {
         self.probes.is_empty()
     }
@@ -350,21 +348,14 @@ async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> 
     drop(acknowledged);
     if settled.is_ok() {
         relay.stats.published.inc_by(count as u64);
-        if count == sent.len() {
-            relay.health.locks.worked(PROBER);
-        } else {
-            relay.health.locks.failed(PROBER, &NOT_RECORDED, LOCKS_ADVICE);
-        }
+        relay.health.marked_rows(PROBER, count == sent.len());
     }
     settled
 }
 
-/// The results of probes by topic.
 #[derive(Default)]
 pub(crate) struct ProbeResults {
-    /// Topics that accept records.
     pub(crate) works: Vec<String>,
-    /// Topics that do not.
     pub(crate) fails: Vec<(String, Failure)>,
     /// Topics without a result, for example because another relay has locked the lane.
     pub(crate) unknown: Vec<String>,
@@ -496,7 +487,6 @@ pub(crate) struct Turns<'a> {
     /// Lanes that a worker may still have.
     taken: BTreeSet<Lane>,
     reserving: FuturesUnordered<LocalBoxFuture<'a, Lane>>,
-    /// Lanes that no worker gets.
     reserved: Vec<Lane>,
     deadline: Instant,
 }

@@ -8,7 +8,7 @@ pub mod prober;
 use crate::event::Event;
 use crate::failure::{Fault, FaultKind};
 use crate::health::LOCKS_PATIENCE;
-use crate::health::availability::{Episodes, rounded};
+use crate::health::availability::{Episode, Episodes, rounded};
 use crate::health::stats::Stats;
 use crate::lanes::Lane;
 use crate::outbox::{Settlement, TopicHold};
@@ -19,7 +19,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The holds. They are rows in the database, so all relays agree on them.
-#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Holds {
     /// Counts held topics, blocked keys and pauses.
     async fn count(&mut self) -> Result<Waiting, Fault>;
@@ -31,13 +30,11 @@ pub trait Holds {
     async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault>;
     /// A row to probe each of these topics with, in their order. `None` if no row waits for the topic.
     async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault>;
-    /// Releases these topics.
     async fn release(&mut self, topics: &[&str]) -> Result<(), Fault>;
     /// Schedules the next probe of these topics with backoff.
     async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault>;
     /// Schedules the next probe of these topics soon, because the last one had no result.
     async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault>;
-    /// Renews the lease on these topics.
     async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault>;
     /// Makes due every topic that this relay has postponed and no other relay has leased since.
     async fn make_due(&mut self) -> Result<(), Fault>;
@@ -49,22 +46,17 @@ pub const LEASE: Duration = Duration::from_secs(10);
 /// A topic whose probe has failed.
 #[derive(Clone, Debug)]
 pub struct Failed<'a> {
-    /// The topic.
     pub topic: &'a str,
     /// Replaces the recorded reason, if set.
     pub reason: Option<&'static str>,
-    /// Replaces the recorded error.
     pub error: &'a str,
 }
 
 /// Counts of what keeps events waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
-    /// Held topics.
     pub topics: i64,
-    /// Blocked keys.
     pub keys: i64,
-    /// Pauses.
     pub paused: Counts,
     /// The version of the set of holds, blocked keys and pauses.
     pub hold_version: i64,
@@ -79,16 +71,12 @@ impl Waiting {
 /// A held topic that is due for a probe.
 #[derive(Clone, Debug)]
 pub struct Due {
-    /// The topic.
     pub topic: String,
-    /// Why it was held.
     pub reason: String,
 }
 
-/// A row to probe a held topic with.
 #[derive(Clone, Debug)]
 pub struct Witness {
-    /// The lane of its key.
     pub lane: Lane,
     /// The row. The probe sends the first unsent row of its key.
     pub id: i64,
@@ -99,11 +87,11 @@ pub struct Witness {
 /// How long a relay remembers that a topic was stuck: longer than a session waits for its rows.
 const STUCK_FOR: Duration = Duration::from_secs(3_600);
 
-/// One relay's knowledge of holds.
 #[derive(Default)]
 pub(crate) struct KnownHolds {
-    /// Topics that were reported as held.
-    pub(crate) reported: Holding,
+    /// The topics that were reported as held. Several workers may detect the same fault, and another relay or an operator may end
+    /// a hold.
+    reported: RefCell<Episodes<String>>,
     /// The topics that this relay has recently held because a partition was silent, and when.
     stuck: RefCell<HashMap<String, Instant>>,
     /// Until when settlements that record something else leave out holds and blocked keys.
@@ -120,6 +108,25 @@ impl KnownHolds {
             settlement.held.clear();
             settlement.blocked.clear();
         }
+    }
+
+    /// Records that this relay has released the topic, and logs it.
+    pub(crate) fn released(&self, topic: &str) {
+        let reported = self.reported.borrow_mut().end(|held, _| held == topic).pop();
+        log_released(topic, reported.map(|(_, hold)| hold.age()));
+    }
+
+    /// `held` has all topics that were held at some time after `asked`. Ends the other holds that began before `asked`, and logs that
+    /// another relay or an operator has released them.
+    pub(crate) fn only(&self, asked: Instant, held: &[(String, String)]) {
+        for (topic, hold) in self.gone(asked, held) {
+            log_released(&topic, Some(hold.age()));
+        }
+    }
+
+    fn gone(&self, asked: Instant, held: &[(String, String)]) -> Vec<(String, Episode)> {
+        let is_held = |topic: &String| held.iter().any(|(held_topic, _)| held_topic == topic);
+        self.reported.borrow_mut().end(|topic, hold| hold.since < asked && !is_held(topic))
     }
 
     /// Whether a worker of this relay has held this topic as stuck since this time.
@@ -142,7 +149,7 @@ impl KnownHolds {
             stuck.retain(|_, at| at.elapsed() < STUCK_FOR);
             stuck.insert((*topic).to_owned(), Instant::now());
         }
-        if !self.reported.begins(topic) {
+        if !self.reported.borrow_mut().begins((*topic).to_owned()) {
             tracing::debug!(topic, reason = why.reason, "topic already held: {}", why.error);
             return;
         }
@@ -158,40 +165,10 @@ impl KnownHolds {
     }
 }
 
-/// The topics that were reported as held.
-#[derive(Default)]
-pub(crate) struct Holding(RefCell<Episodes<String>>);
-
-impl Holding {
-    /// Records a hold of this topic. Returns whether to report it.
-    pub(crate) fn begins(&self, topic: &str) -> bool {
-        self.0.borrow_mut().begins(topic.to_owned())
-    }
-
-    /// Records that this relay has released the topic. Returns how long the hold lasted, if its beginning was reported.
-    pub(crate) fn ends(&self, topic: &str) -> Option<Duration> {
-        self.0.borrow_mut().end(|held, _| held == topic).pop().map(|(_, hold)| hold.age())
-    }
-
-    /// `held` has all topics that were held at some time after `asked`. Ends the other holds that began before `asked`, and
-    /// returns them with their durations.
-    pub(crate) fn left(&self, asked: Instant, held: &[(String, String)]) -> Vec<(String, Duration)> {
-        let is_held = |topic: &String| held.iter().any(|(held_topic, _)| held_topic == topic);
-        let gone = self.0.borrow_mut().end(|topic, hold| hold.since < asked && !is_held(topic));
-        gone.into_iter().map(|(topic, hold)| (topic, hold.age())).collect()
-    }
-}
-
-pub const PAUSES_NAMED_MAX: usize = 100;
-
-/// The number of pauses by scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Pauses of everything.
     pub everything: i64,
-    /// Pauses of a topic.
     pub topics: i64,
-    /// Pauses of a key.
     pub keys: i64,
 }
 
@@ -201,34 +178,25 @@ impl Counts {
     }
 }
 
-/// One pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// The id.
     pub id: i64,
-    /// The scope.
     pub scope: PauseScope,
-    /// The operator's reason.
     pub reason: Option<String>,
 }
 
-/// The scope of a pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PauseScope {
-    /// All events.
     Everything,
-    /// The events of this topic.
     Topic(String),
     /// The events of one key of this aggregate type. The log does not show the key, which may be personal data.
     KeyOf(String),
 }
 
-/// The pauses that were reported.
 #[derive(Debug, Default)]
 pub(crate) struct ReportedPauses {
     /// The set of holds that they belong to. As long as it is the same, the pauses are too.
     hold_version: Option<i64>,
-    /// By id and scope.
     pauses: Episodes<(i64, String)>,
 }
 
@@ -279,7 +247,7 @@ impl PauseScope {
     }
 }
 
-pub(crate) fn log_released(topic: &str, lasted: Option<Duration>) {
+fn log_released(topic: &str, lasted: Option<Duration>) {
     let seconds = lasted.map(rounded);
     tracing::info!(code = "topic_released", topic, seconds, "topic released, publishing resumed");
 }
@@ -291,23 +259,26 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_hold_is_reported_once_by_several_workers_and_ends_once() {
-        let holding = Holding::default();
-        let listed = |topic: &str| vec![(topic.to_owned(), "stuck".to_owned())];
+        let holds = KnownHolds::default();
+        let begins = |topic: &str| holds.reported.borrow_mut().begins(topic.to_owned());
+        let gone = |asked, held: &[(String, String)]| {
+            let gone = holds.gone(asked, held).into_iter();
+            gone.map(|(topic, hold)| (topic, hold.age())).collect::<Vec<_>>()
+        };
         let second = Duration::from_secs(1);
-        assert!(holding.begins("a"));
-        assert!(holding.begins("b"));
+        assert!(begins("a"));
+        assert!(begins("b"));
         advance(second).await;
-        assert!(!holding.begins("b"), "another worker detects it");
+        assert!(!begins("b"), "another worker detects it");
         let asked = Instant::now();
         assert_eq!(
-            holding.left(asked, &listed("a")),
+            gone(asked, &[("a".to_owned(), "stuck".to_owned())]),
             [("b".to_owned(), second)],
             "another relay or an operator has ended it"
         );
-        assert_eq!(holding.ends("a"), Some(second));
-        assert_eq!(holding.ends("a"), None);
-        assert!(holding.begins("a"), "the next hold is another one");
-        assert_eq!(holding.left(asked, &[]), [], "the query was sent before the hold began");
+        holds.released("a");
+        assert!(begins("a"), "the next hold is another one");
+        assert_eq!(gone(asked, &[]), [], "the query was sent before the hold began");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::failure::{Failure, FailureKind, Fault, FaultKind};
 use crate::holds::flight::ProbeResults;
 use crate::holds::flight::{Candidate, leaders, reachable};
 use crate::holds::flight::{Flight, settle_late};
-use crate::holds::{Due, Failed, Holds, log_released};
+use crate::holds::{Due, Failed, Holds};
 use crate::lanes::LANES;
 use crate::outbox::Outbox;
 use crate::publisher::{LISTED_FROM, Producer, Publisher};
@@ -54,7 +54,6 @@ const LIST_SHARE: u32 = 50;
 /// How long a topic is left out of the search for events after that search has timed out. It walks all rows that wait.
 const SLOW_FOR: Duration = Duration::from_secs(600);
 
-/// The probes of one relay.
 pub(crate) struct Probes<'a, P: Publisher, H, O: Outbox> {
     relay: &'a Relay<P>,
     holds: H,
@@ -63,7 +62,6 @@ pub(crate) struct Probes<'a, P: Publisher, H, O: Outbox> {
     producer: Option<P::Producer>,
     /// The version of the settings that `producer` was opened with.
     renewals: u64,
-    /// Rows whose acks are late.
     late: Vec<Flight<P::Producer, O::Event>>,
     /// Topics whose probes had no result. Their leases are given back, so that other relays can probe them at once.
     unfinished: Vec<String>,
@@ -185,9 +183,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         if !found.works.is_empty() {
             self.holds.release(&named(&found.works)).await?;
             self.finished(&found.works);
-            for topic in &found.works {
-                log_released(topic, relay.holds.reported.ends(topic));
-            }
+            found.works.iter().for_each(|topic| relay.holds.released(topic));
             // The fix may have helped other topics too.
             self.list_at = Instant::now();
             let held = u32::try_from(relay.stats.held_topics.get()).unwrap_or_default();

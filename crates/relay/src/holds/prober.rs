@@ -1,13 +1,12 @@
 //! The prober: detects when Kafka or a held topic is available again.
 
-use crate::failure::{Backoff, Failure, Fault, FaultKind};
-use crate::health::availability::{Outage, PROBER};
+use crate::failure::{Backoff, Fault, FaultKind};
+use crate::health::availability::{Availability, PROBER};
 use crate::health::stats::TOPICS_NAMED_MAX;
 use crate::holds::probe::Probes;
-use crate::holds::{Counts, Holds, ReportedPauses, Waiting, log_released};
+use crate::holds::{Counts, Holds, ReportedPauses, Waiting};
 use crate::outbox::Outbox;
 use crate::publisher::Publisher;
-use crate::reason::{fix, remedy};
 use crate::{Relay, fail_point};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -36,14 +35,12 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
             biased;
             () = relay.gate.closed() => {}
             () = quiet(&relay) => {
-                relay.gate.clear_failure();
-                relay.health.kafka_works();
+                relay.gate.works();
                 continue;
             }
         }
         if let Some(reason) = relay.gate.reason() {
-            relay.stats.kafka.fails(&reason);
-            relay.health.kafka.failed(0, &reason, &advice(&reason));
+            relay.gate.failed(&reason);
         }
         if relay.gate.is_flapping() {
             sleep(backoff.next_wait()).await;
@@ -52,7 +49,7 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
         }
         probe_until_answered(&relay, &mut backoff).await;
         if relay.gate.since_failure().is_none() {
-            relay.health.kafka_works();
+            relay.gate.works();
         }
         relay.gate.open();
     }
@@ -74,10 +71,7 @@ async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Back
             biased;
             Some(answer) = probes.next() => match answer {
                 Ok(()) => return,
-                Err(failure) => {
-                    relay.stats.kafka.fails(&failure);
-                    relay.health.kafka.failed(0, &failure, &advice(&failure));
-                }
+                Err(failure) => relay.gate.failed(&failure),
             },
             () = sleep_until(next), if probes.len() < CLUSTER_PROBES_MOST => {
                 probes.push(relay.publisher.probe());
@@ -88,13 +82,9 @@ async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Back
     }
 }
 
-fn advice(failure: &Failure) -> String {
-    format!("Publishing is suspended and resumes by itself. {}", fix(remedy(failure.reason)))
-}
-
 /// Keeps the metrics and the log of waiting events up to date, even while Kafka is unavailable or a probe is slow.
 pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
-    let outage = Outage::new("metrics of held topics, blocked keys and pauses", "backlog_not_measured")
+    let outage = Availability::new("metrics of held topics, blocked keys and pauses", "backlog_not_measured")
         .described("outdated", "up to date again");
     let mut reported = Reported::default();
     loop {
@@ -103,7 +93,6 @@ pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
     }
 }
 
-/// What the log and the metrics name.
 #[derive(Default)]
 struct Reported {
     pauses: ReportedPauses,
@@ -149,27 +138,24 @@ async fn name_held<P, H: Holds>(
     let held = if waiting.topics == 0 { Vec::new() } else { holds.held().await? };
     relay.stats.name_held(&held);
     if held.len() as i64 == waiting.topics {
-        for (topic, lasted) in relay.holds.reported.left(asked, &held) {
-            log_released(&topic, Some(lasted));
-        }
+        relay.holds.only(asked, &held);
     }
     Ok(())
 }
 
-fn note(outage: &Outage, done: Result<(), Fault>) {
+fn note(outage: &Availability, done: Result<(), Fault>) {
     match done {
         Ok(()) => outage.worked(0),
         // The scout fails the same way and logs it.
-        Err(fault) if fault.kind == FaultKind::Unavailable => {
-            tracing::debug!("{fault}");
-        }
+        Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
         Err(fault) => outage.failed(0, &fault, ADVICE),
     }
 }
 
 /// Probes held topics when they are due, until the relay stops. [`watch_holds`] finds out whether there are any.
 pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, holds: H, outbox: O) {
-    let outage = Outage::new("probes of held topics", "probes_failed").described("failing", "working again");
+    let outage =
+        Availability::new("probes of held topics", "probes_failed").described("failing", "working again");
     let mut probes = Probes::new(&relay, holds, outbox);
     while !relay.board.is_stopped() {
         if relay.gate.is_open() {

@@ -17,7 +17,6 @@ pub(crate) const CLAIM_LANES_MAX: usize = 16;
 const ELSEWHERE_FIRST: Duration = Duration::from_millis(2);
 const ELSEWHERE_MOST: Duration = Duration::from_millis(100);
 
-/// Shared by the scout and the workers of one relay.
 pub struct Board {
     state: RefCell<BoardState>,
     /// Wakes workers when a lane has work or the relay stops.
@@ -176,7 +175,6 @@ impl Board {
         std::mem::take(&mut self.state.borrow_mut().lost)
     }
 
-    /// Waits for the next doubt.
     pub(crate) async fn doubted(&self) {
         self.doubted.notified().await;
     }
@@ -325,7 +323,6 @@ impl Board {
         self.state.borrow().arrives_often
     }
 
-    /// Whether workers have all lanes.
     pub(crate) fn all_taken(&self) -> bool {
         self.state.borrow().lanes.iter().all(|lane| lane.taken)
     }
@@ -360,7 +357,6 @@ impl Board {
         std::mem::take(&mut self.state.borrow_mut().progress)
     }
 
-    /// Whether the relay stops.
     pub fn is_stopped(&self) -> bool {
         self.state.borrow().stopped
     }

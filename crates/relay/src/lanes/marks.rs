@@ -54,10 +54,8 @@ pub struct Marks {
     fence: Fence,
 }
 
-/// The result of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Swept {
-    /// No row is below a mark.
     Clean,
     /// One lane is read from the smallest id again.
     Reset,
@@ -107,7 +105,6 @@ impl MarksSnapshot {
 }
 
 impl Marks {
-    /// No marks.
     pub fn new() -> Marks {
         Marks::with_gaps_max(GAPS_MAX)
     }
@@ -228,7 +225,6 @@ impl Marks {
         ids.iter().copied().filter(|id| !self.seen.has(*id)).collect()
     }
 
-    /// H of the next fence.
     pub(crate) fn highest_read(&self) -> i64 {
         self.highest_read
     }
@@ -238,7 +234,6 @@ impl Marks {
         self.seen.pass(self.fence.passed()).then(|| self.seen.clone())
     }
 
-    /// The fence.
     pub fn fence(&self) -> &Fence {
         &self.fence
     }
@@ -341,7 +336,6 @@ const EXCEPTED_MAX: usize = 100;
 /// A transaction that holds the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writer {
-    /// Its name in `pg_locks`.
     pub name: String,
     /// Its transaction id, if it has one yet. It has one when it has inserted a row.
     pub xid: Option<i64>,
@@ -359,7 +353,6 @@ pub struct Excepted {
 }
 
 impl Excepted {
-    /// No transaction.
     pub fn none() -> Excepted {
         Excepted { xids: Vec::new(), floor: i64::MAX, ended: 0 }
     }
@@ -405,7 +398,6 @@ impl Fence {
         self.passed
     }
 
-    /// The excepted transactions.
     pub(crate) fn excepted(&self) -> Excepted {
         Excepted {
             xids: self.excepted.keys().copied().collect(),
@@ -504,22 +496,18 @@ pub struct SeenIds {
 }
 
 impl SeenIds {
-    /// No ids, with room for this many gaps.
     pub(crate) fn new(gaps_max: usize) -> SeenIds {
         SeenIds { unknown_to: i64::MIN, highest: i64::MIN, gaps: BTreeSet::new(), gaps_max }
     }
 
-    /// The highest id seen.
     pub(crate) fn highest(&self) -> i64 {
         self.highest
     }
 
-    /// The gaps, in order.
     pub(crate) fn gaps(&self) -> Vec<i64> {
         self.gaps.iter().copied().collect()
     }
 
-    /// Whether this id was seen.
     pub(crate) fn has(&self, id: i64) -> bool {
         id <= self.highest && !self.gaps.contains(&id) && id >= self.unknown_to
     }

@@ -24,7 +24,6 @@ impl Lane {
         u8::try_from(number).ok().filter(|&n| usize::from(n) < LANES).map(Lane)
     }
 
-    /// Every lane, in order.
     pub fn all() -> impl Iterator<Item = Lane> {
         (0..LANES as u8).map(Lane)
     }

@@ -8,7 +8,7 @@
 //! at least every [`SCAN_EVERY`], find those.
 
 use crate::failure::{Backoff, Fault, FaultKind};
-use crate::health::availability::Outage;
+use crate::health::availability::Availability;
 use crate::lanes::marks::{Marks, MarksSnapshot, SeenIds, Swept, Writer};
 use crate::lanes::width::{ScanOrder, Width};
 use crate::lanes::{LANES, Lane};
@@ -46,7 +46,6 @@ const SWEEPS_ADVICE: &str = "Events are still published, but rows that were rese
 const SWEEP_LANES: usize = 8;
 
 /// The scout's access to the outbox.
-#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait ScoutQueries {
     /// The first unsent row above the mark of each of these lanes, if there is one.
     async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault>;
@@ -60,10 +59,8 @@ pub trait ScoutQueries {
     }
 }
 
-/// The result of a scan.
 #[derive(Clone, Debug)]
 pub struct Scan {
-    /// The server that answered.
     pub server: ServerId,
     /// The basis in the snapshot of the scan.
     pub basis: i64,
@@ -74,7 +71,6 @@ pub struct Scan {
 /// The result of a look.
 #[derive(Clone, Debug)]
 pub struct Looked {
-    /// The server that answered.
     pub server: ServerId,
     /// The set of holds in the snapshot of the look.
     pub hold_version: i64,
@@ -89,7 +85,6 @@ impl Looked {
     pub const ROWS_MAX: usize = 100;
 }
 
-/// The scout of one relay.
 pub struct Scout<P, L> {
     relay: Rc<Relay<P>>,
     queries: L,
@@ -106,11 +101,10 @@ pub struct Scout<P, L> {
     /// A relay that drains only scans.
     drains: bool,
     /// Failures of sweeps.
-    sweeps: Outage,
+    sweeps: Availability,
 }
 
 impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
-    /// A scout that has not started.
     pub fn new(relay: Rc<Relay<P>>, queries: L, random: fastrand::Rng) -> Scout<P, L> {
         let now = Instant::now();
         Scout {
@@ -126,11 +120,10 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             lookout: Lookout::new(),
             looked_for: Duration::ZERO,
             drains: false,
-            sweeps: Outage::new("sweeps", "backlog_not_measured").described("failing", "working again"),
+            sweeps: Availability::new("sweeps", "backlog_not_measured").described("failing", "working again"),
         }
     }
 
-    /// Scouts until the relay stops.
     pub async fn scout(mut self) {
         while !self.relay.board.is_stopped() {
             self.relay.stats.beat();
@@ -457,12 +450,10 @@ const GAPS_MAX: usize = 100;
 /// How long the scout only scans after another relay had locked the lanes of new rows: that relay publishes what arrives.
 const YIELDS_FOR: Duration = Duration::from_secs(1);
 
-/// What to look for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Look {
     /// Rows with a greater id. If this is `None`, only the highest id is wanted.
     pub above: Option<i64>,
-    /// Rows with one of these ids.
     pub gaps: Vec<i64>,
 }
 
@@ -474,7 +465,6 @@ pub(crate) struct Lookout {
     /// The basis of the last scan, if since then every unsent row is with a worker or will be found by a look.
     basis: Option<i64>,
     scanned_at: Instant,
-    /// When a look last found a new row.
     found_at: Instant,
     not_before: Option<Instant>,
 }

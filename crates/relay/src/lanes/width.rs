@@ -57,10 +57,8 @@ impl Width {
     }
 }
 
-/// The order in which the scout scans the lanes.
 pub(crate) struct ScanOrder {
     width: Width,
-    /// The lane with which the next scan begins.
     next: usize,
     /// Lanes found empty since the last scan that found rows.
     empty: [bool; LANES],

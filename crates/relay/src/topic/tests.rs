@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::event::Payload;
-use crate::event::fixture;
+use crate::fixture;
 use crate::lanes::Lane;
 use std::collections::HashSet;
 use uuid::Uuid;

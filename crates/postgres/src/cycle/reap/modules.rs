@@ -7,7 +7,7 @@ use crate::cycle::reap::PostgresReaper;
 use crate::schema::own;
 use crate::table::TableName;
 use relay::failure::{Fault, FaultKind};
-use relay::health::availability::Outage;
+use relay::health::availability::Availability;
 use relay::health::stats::Stats;
 use relay::reaper::{Pace, Reap, Reaped};
 use std::collections::VecDeque;
@@ -236,7 +236,7 @@ pub struct Reapers {
     modules: ModulesReaper,
     /// Whether the outbox is finished for this round.
     at_modules: bool,
-    outage: Outage,
+    outage: Availability,
 }
 
 impl Reapers {
@@ -245,7 +245,7 @@ impl Reapers {
             outbox,
             modules,
             at_modules: false,
-            outage: Outage::new("reaper of the modules", "reaper_failed")
+            outage: Availability::new("reaper of the modules", "reaper_failed")
                 .described("failing", "working again"),
         }
     }

@@ -2,102 +2,18 @@
 
 use super::*;
 use crate::OnRejected;
-use crate::event::fixture::{LARGE, Row};
+use crate::fixture::{FakeProducer, LARGE, Row};
 use crate::outbox::ReadEnd;
 use crate::partition::LOOK_UP_EVERY;
-use crate::publisher::DeliveryReport;
-use crate::reason::{INVALID_HEADERS, STUCK};
-use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use crate::reason::STUCK;
 use uuid::Uuid;
 
 mod many_types;
 
-/// Once `answers` is set, it reports the rows in flight just after the session has drained the reports.
-#[derive(Default)]
-pub(crate) struct LateReporter {
-    in_flight: RefCell<Vec<u32>>,
-    reported: RefCell<Vec<DeliveryReport>>,
-    answers: Cell<bool>,
-    /// How many partitions each topic has, if not one.
-    partitions: Cell<Option<u32>>,
-    /// It never reports this row.
-    keeps: Option<u32>,
-    /// It refuses the rows with these indexes before they are sent.
-    refuses: Vec<u32>,
-    /// The topics of the cluster, if it lists them.
-    listed: Option<HashSet<String>>,
-    lists: Rc<Cell<u32>>,
-    lookups: Rc<Cell<u32>>,
-}
-
-impl LateReporter {
-    /// Reports every row except this one.
-    pub(crate) fn all_but(index: u32) -> LateReporter {
-        LateReporter { keeps: Some(index), answers: Cell::new(true), ..LateReporter::default() }
-    }
-
-    /// Lists these topics of the cluster.
-    pub(crate) fn listing(topics: &[&str]) -> LateReporter {
-        let listed = topics.iter().map(|topic| (*topic).to_owned()).collect();
-        LateReporter { listed: Some(listed), ..LateReporter::default() }
-    }
-
-    /// How many times it listed topics and looked up a topic.
-    pub(crate) fn requests(&self) -> (Rc<Cell<u32>>, Rc<Cell<u32>>) {
-        (Rc::clone(&self.lists), Rc::clone(&self.lookups))
-    }
-}
-
-impl Producer for LateReporter {
-    async fn lookup(&self, topic: &str) -> Result<u32, Failure> {
-        self.lookups.set(self.lookups.get() + 1);
-        let missing = || Failure { kind: FailureKind::Topic, reason: "unknown-topic", error: String::new() };
-        if topic == "events.missing" { Err(missing()) } else { Ok(self.partitions.get().unwrap_or(1)) }
-    }
-    async fn list_topics(&self) -> Option<HashSet<String>> {
-        self.lists.set(self.lists.get() + 1);
-        self.listed.clone()
-    }
-    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
-        Ok(vec![Some(0); self.lookup(topic).await? as usize])
-    }
-    async fn reach_leader(&self, _: &str, _: u32) -> Result<(), Failure> {
-        Ok(())
-    }
-    fn send<E: Event>(&mut self, index: u32, _: &str, _: u32, _: &E) -> Result<(), Refusal> {
-        if self.refuses.contains(&index) {
-            return Err(Refusal::Row(INVALID_HEADERS.rejection("not a string")));
-        }
-        self.in_flight.borrow_mut().push(index);
-        Ok(())
-    }
-    fn has_failed(&self) -> bool {
-        false
-    }
-    fn refusal(&self) -> Option<Failure> {
-        None
-    }
-    fn drain(&mut self, reports: &mut Vec<DeliveryReport>) {
-        reports.append(&mut self.reported.borrow_mut());
-        if self.answers.get() {
-            let (kept, acknowledged): (Vec<u32>, Vec<u32>) =
-                self.in_flight.take().into_iter().partition(|index| Some(*index) == self.keeps);
-            let reports = acknowledged.into_iter().map(|index| DeliveryReport { index, outcome: Ok(()) });
-            self.reported.borrow_mut().extend(reports);
-            self.in_flight.replace(kept);
-        }
-    }
-    async fn quiet(&mut self, _: bool) {}
-    async fn take_back(&mut self) {}
-    async fn drained(&mut self) {}
-    fn abandon(self) {}
-}
-
 #[tokio::test]
 async fn a_report_that_arrives_at_the_last_moment_counts_for_its_own_batch() {
     let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
-    let mut session = Session::new(LateReporter::default(), Rc::default());
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
     let mut batch = Batch::default();
     batch.rows_mut().push(Row(1));
     batch.appended(ReadEnd::Complete);
@@ -112,7 +28,7 @@ async fn a_report_that_arrives_at_the_last_moment_counts_for_its_own_batch() {
 #[tokio::test]
 async fn reports_of_deferred_rows_count_for_their_own_batch() {
     let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
-    let mut session = Session::new(LateReporter::default(), Rc::default());
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
     batch.appended(ReadEnd::Complete);
@@ -135,7 +51,7 @@ async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
         (vec![Row(101), Row(201)], true, true),
     ] {
         let keeps = rows.iter().position(|row| row.0 == 101).map(|index| index as u32);
-        let mut session = Session::new(LateReporter { keeps, ..LateReporter::default() }, Rc::default());
+        let mut session = Session::new(FakeProducer::keeping(keeps), Rc::default());
         let mut batch = Batch::default();
         batch.rows_mut().extend(rows);
         batch.appended(ReadEnd::Complete);
@@ -159,7 +75,7 @@ async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
 
 #[tokio::test]
 async fn session_closes_once_all_rows_in_flight_are_in_topics_that_another_one_has_held() {
-    let mut session = Session::new(LateReporter { keeps: Some(1), ..LateReporter::default() }, Rc::default());
+    let mut session = Session::new(FakeProducer::keeping(1), Rc::default());
     let mut batch = batch_of(vec![Row(1), Row(101)]);
     send(&mut session, &Refusals::new(), &mut batch).await;
     let is_silent = |topic: &str| topic == "events.silent";
@@ -179,8 +95,8 @@ async fn session_closes_once_all_rows_in_flight_are_in_topics_that_another_one_h
 }
 
 /// A session on `events.order`, whose partition is primed.
-async fn primed() -> Session<LateReporter> {
-    let mut session = Session::new(LateReporter::default(), Rc::default());
+async fn primed() -> Session<FakeProducer> {
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
     publish(&mut session, &Refusals::new(), &mut batch_of(vec![Row(1)])).await;
     session
 }
@@ -193,14 +109,14 @@ fn batch_of(rows: Vec<Row>) -> Batch<Row> {
 }
 
 /// Sends a batch and waits for all acknowledgements.
-async fn publish(session: &mut Session<LateReporter>, refusals: &Refusals, batch: &mut Batch<Row>) {
+async fn publish(session: &mut Session<FakeProducer>, refusals: &Refusals, batch: &mut Batch<Row>) {
     send(session, refusals, batch).await;
     session.producer.answers.set(true);
     session.finish(batch).await;
     session.producer.answers.set(false);
 }
 
-async fn send(session: &mut Session<LateReporter>, refusals: &Refusals, batch: &mut Batch<Row>) {
+async fn send(session: &mut Session<FakeProducer>, refusals: &Refusals, batch: &mut Batch<Row>) {
     let template = "events.{aggregate_type}".parse().unwrap();
     session.begin(refusals);
     session.send(&template, batch, 0).await;
@@ -236,7 +152,7 @@ async fn a_refused_row_after_one_in_flight_blocks_nothing_when_the_session_fails
 /// Rows of `events.order`, of which those with these indexes are refused before they are sent. The third one in a row holds the
 /// topic. Returns their fates, and what is held.
 async fn fates_of(
-    session: &mut Session<LateReporter>,
+    session: &mut Session<FakeProducer>,
     refuses: &[u32],
     rows: Vec<Row>,
 ) -> (Vec<Fate>, Vec<(String, i64)>) {
@@ -264,7 +180,7 @@ async fn a_topic_is_held_after_too_many_invalid_rows_in_a_row() {
     let (fates, held) = fates_of(&mut session, &[1, 2, 4, 5], rows()).await;
     assert_eq!((fates[3], held), (Acknowledged, vec![]), "a row that is sent ends the run");
     // Behind the first row of the partition, which is sent alone.
-    let mut session = Session::new(LateReporter::default(), Rc::default());
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
     let (fates, held) = fates_of(&mut session, &[1, 2, 3], rows()).await;
     assert_eq!((&fates[2..], held), (&[Rejected(1), Open, Open, Open][..], order(5)));
 }
@@ -296,7 +212,7 @@ fn large_rows_refused() -> Refusals {
 
 #[tokio::test]
 async fn rows_before_a_large_row_are_sent_when_their_partition_is_primed() {
-    let mut session = Session::new(LateReporter::default(), Rc::default());
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
     let mut batch = batch_of(vec![Row(1), Row(2), Row(50), Row(3)]);
     publish(&mut session, &large_rows_refused(), &mut batch).await;
     let fates: Vec<Fate> = (0..4).map(|index| batch.fate(index)).collect();
@@ -306,8 +222,7 @@ async fn rows_before_a_large_row_are_sent_when_their_partition_is_primed() {
 #[tokio::test]
 async fn a_row_that_was_never_sent_does_not_make_its_topic_stuck() {
     for elsewhere in [false, true] {
-        let mut session =
-            Session::new(LateReporter { keeps: Some(3), ..LateReporter::default() }, Rc::default());
+        let mut session = Session::new(FakeProducer::keeping(3), Rc::default());
         // Row 2 waits for the large row. Row 101 is in flight.
         let mut batch = batch_of(vec![Row(1), Row(50), Row(2), Row(101)]);
         send(&mut session, &large_rows_refused(), &mut batch).await;
@@ -322,7 +237,7 @@ async fn a_row_that_was_never_sent_does_not_make_its_topic_stuck() {
 }
 
 /// The number of partitions that the session uses for the topic of the first row.
-fn partitions_used(session: &Session<LateReporter>) -> Option<usize> {
+fn partitions_used(session: &Session<FakeProducer>) -> Option<usize> {
     let topic = session.destination(0)?.topic as usize;
     match &session.topics[topic].state {
         TopicState::Open(partitions) => Some(partitions.len()),
@@ -333,7 +248,7 @@ fn partitions_used(session: &Session<LateReporter>) -> Option<usize> {
 #[tokio::test(start_paused = true)]
 async fn sessions_switch_to_another_number_of_partitions_together_between_two_batches() {
     let (counts, refusals) = (Rc::<Counts>::default(), Refusals::new());
-    let mut sessions = [1, 2].map(|_| Session::new(LateReporter::default(), Rc::clone(&counts)));
+    let mut sessions = [1, 2].map(|_| Session::new(FakeProducer::default(), Rc::clone(&counts)));
     for session in &mut sessions {
         publish(session, &refusals, &mut batch_of(vec![Row(1)])).await;
         session.producer.partitions.set(Some(3));

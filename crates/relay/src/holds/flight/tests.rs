@@ -1,17 +1,13 @@
 //! Rows of probes whose acks arrive late, with a scripted outbox.
 
 use super::*;
-use crate::cycle::session::tests::LateReporter;
-use crate::event::Event;
-use crate::event::fixture::Row;
+use crate::fixture::{self, FakeProducer, Row};
 use crate::health::stats::Stats;
 use crate::lanes::Lane;
 use crate::lanes::marks::Marks;
 use crate::outbox::{Head, ReadEnd, Search, SearchResult, ServerId, Slice};
-use crate::publisher::fixture;
-use crate::publisher::{DeliveryReport, Refusal};
 use crate::reason::{NO_ANSWER, Reason, UNKNOWN_TOPIC};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -114,7 +110,7 @@ async fn each_report_restarts_the_time_that_a_producer_may_be_silent() {
     let template = "events.{aggregate_type}".parse().unwrap();
     let marks = Rc::new(RefCell::new(Marks::new()));
     let relay = Relay::new((), template, fixture::limits(), marks, Arc::new(Stats::new()));
-    let mut flight = Flight::new(LateReporter::all_but(1));
+    let mut flight = Flight::new(FakeProducer { answers: Cell::new(true), ..FakeProducer::keeping(1) });
     let mut found = ProbeResults::default();
     for id in [1, 2] {
         let due = Due { topic: format!("events.{id}"), reason: "stuck".to_owned() };
@@ -129,44 +125,15 @@ async fn each_report_restarts_the_time_that_a_producer_may_be_silent() {
     assert_eq!(flight.silent_for(), Duration::from_secs(5));
 }
 
-/// A producer whose leaders all answer, except for these topics.
-struct AllBut(&'static [(&'static str, &'static Reason)]);
-
-impl Producer for AllBut {
-    async fn reach_leader(&self, topic: &str, _: u32) -> Result<(), Failure> {
-        let found = self.0.iter().find(|(name, _)| *name == topic);
-        found.map_or(Ok(()), |(_, reason)| Err(reason.failure(topic)))
-    }
-    async fn lookup(&self, _: &str) -> Result<u32, Failure> {
-        unreachable!("only leaders are asked")
-    }
-    async fn leaders(&self, _: &str) -> Result<Vec<Option<i32>>, Failure> {
-        unreachable!("the candidates have leaders")
-    }
-    fn send<E: Event>(&mut self, _: u32, _: &str, _: u32, _: &E) -> Result<(), Refusal> {
-        unreachable!("nothing is sent")
-    }
-    fn has_failed(&self) -> bool {
-        false
-    }
-    fn refusal(&self) -> Option<Failure> {
-        None
-    }
-    fn drain(&mut self, _: &mut Vec<DeliveryReport>) {}
-    async fn quiet(&mut self, _: bool) {}
-    async fn take_back(&mut self) {}
-    async fn drained(&mut self) {}
-    fn abandon(self) {}
-}
-
-async fn reached(producer: AllBut) -> (Vec<String>, Vec<String>) {
+async fn reached(unreachable: &'static [(&'static str, &'static Reason)]) -> (Vec<String>, Vec<String>) {
     let candidate = |topic: &str| {
         let due = Due { topic: topic.to_owned(), reason: UNKNOWN_TOPIC.word.to_owned() };
         Candidate::new(due, Witness { lane: Lane::new(1).unwrap(), id: 1, key: None }, &[Some(1)])
     };
     let mut found = ProbeResults::default();
     let candidates = ["a", "b", "c"].map(candidate).into();
-    let reached = reachable(&producer, candidates, &mut found).await;
+    let reached =
+        reachable(&FakeProducer { unreachable, ..FakeProducer::default() }, candidates, &mut found).await;
     let mut reached: Vec<String> = reached.into_iter().map(|candidate| candidate.due.topic).collect();
     reached.sort();
     (reached, found.fails.into_iter().map(|(topic, _)| topic).collect())
@@ -174,14 +141,14 @@ async fn reached(producer: AllBut) -> (Vec<String>, Vec<String>) {
 
 #[tokio::test]
 async fn a_partition_whose_leader_moves_postpones_no_other_topic_of_the_broker() {
-    let (reached, fails) = reached(AllBut(&[("a", &LEADER_MOVING)])).await;
+    let (reached, fails) = reached(&[("a", &LEADER_MOVING)]).await;
     assert_eq!(reached, ["b", "c"]);
     assert_eq!(fails, ["a"]);
 }
 
 #[tokio::test]
 async fn a_broker_that_does_not_answer_postpones_all_of_its_topics() {
-    let (reached, fails) = reached(AllBut(&[("a", &NO_ANSWER)])).await;
+    let (reached, fails) = reached(&[("a", &NO_ANSWER)]).await;
     assert!(reached.is_empty(), "{reached:?}");
     assert_eq!(fails, ["a", "b", "c"]);
 }

@@ -1,8 +1,8 @@
 //! Probes of many topics, with scripted holds.
 
 use super::*;
-use crate::cycle::session::tests::LateReporter;
-use crate::cycle::tests::{Answering, relay_with};
+use crate::cycle::tests::relay_with;
+use crate::fixture::{FakeCluster, FakeProducer};
 use crate::holds::Pause;
 use crate::holds::flight::tests::Table;
 use crate::holds::{Waiting, Witness};
@@ -84,7 +84,7 @@ fn table() -> Table {
 /// all rows that wait.
 #[tokio::test(start_paused = true)]
 async fn a_topic_without_events_does_not_end_the_probes_of_others() {
-    let relay = relay_with(Answering::default());
+    let relay = relay_with(FakeCluster::default());
     let holds = Scripted::default();
     relay.gate.open();
     relay.stats.held_topics.set(3);
@@ -112,13 +112,13 @@ async fn a_topic_without_events_does_not_end_the_probes_of_others() {
 
 #[tokio::test(start_paused = true)]
 async fn many_missing_topics_are_compared_with_one_list() {
-    let relay = relay_with(Answering::default());
+    let relay = relay_with(FakeCluster::default());
     let holds = Scripted::default();
     relay.gate.open();
     let topics: Vec<String> = (0..5_000).map(|number| format!("events.{number:04}")).collect();
     relay.stats.held_topics.set(5_000);
     let mut probes = Probes::new(&relay, holds.clone(), table());
-    let producer = LateReporter::listing(&["events.0007", "events.other"]);
+    let producer = FakeProducer::listing(&["events.0007", "events.other"]);
     let (listed, looked_up) = producer.requests();
     probes.producer = Some(producer);
     holds.make_due_again(&named(&topics));

@@ -2,32 +2,13 @@
 
 use super::*;
 use crate::Limits;
-use crate::event::Event;
-use crate::failure::Failure;
+use crate::fixture::{self, FakeCluster};
 use crate::health::stats::Stats;
 use crate::lanes::marks::Marks;
 use crate::outbox::ServerId;
-use crate::publisher::Judged;
-use crate::publisher::fixture::{self, Silent};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tokio::time::advance;
-
-struct Cluster;
-
-impl Publisher for Cluster {
-    type Producer = Silent;
-
-    async fn open(&self) -> Result<Silent, Failure> {
-        Ok(Silent::default())
-    }
-    async fn judge<E: Event>(&self, _: &str, _: u32, _: &[&E]) -> Judged {
-        unreachable!("a scout publishes nothing")
-    }
-    async fn probe(&self) -> Result<(), Failure> {
-        Ok(())
-    }
-}
 
 const SERVER: ServerId = ServerId { connection: 1, started_us: 1, backend: 1 };
 
@@ -74,19 +55,19 @@ impl ScoutQueries for Server {
 }
 
 /// A relay that has read a row, and can reach Kafka.
-fn relay(limits: Limits) -> Relay<Cluster> {
+fn relay(limits: Limits) -> Relay<Rc<FakeCluster>> {
     let template = "events.{aggregate_type}".parse().unwrap();
     let marks = Rc::new(RefCell::new(Marks::new()));
     marks.borrow_mut().note_server(SERVER);
     let epoch = marks.borrow().epoch();
     marks.borrow_mut().note_ids(epoch, [7]);
-    let relay = Relay::new(Cluster, template, limits, marks, Arc::new(Stats::new()));
+    let relay = Relay::new(Rc::default(), template, limits, marks, Arc::new(Stats::new()));
     relay.gate.open();
     relay
 }
 
 /// A relay of which workers have every lane, so the scout asks Postgres only for the fence and sweeps.
-async fn busy() -> Rc<Relay<Cluster>> {
+async fn busy() -> Rc<Relay<Rc<FakeCluster>>> {
     let relay = relay(fixture::limits());
     relay.board.add(Lane::all());
     while !relay.board.all_taken() {
@@ -95,7 +76,11 @@ async fn busy() -> Rc<Relay<Cluster>> {
     Rc::new(relay)
 }
 
-async fn scout_during(relay: &Rc<Relay<Cluster>>, server: &Server, watching: impl Future<Output = ()>) {
+async fn scout_during(
+    relay: &Rc<Relay<Rc<FakeCluster>>>,
+    server: &Server,
+    watching: impl Future<Output = ()>,
+) {
     let scout = Scout::new(Rc::clone(relay), server.clone(), fastrand::Rng::with_seed(1));
     tokio::select! {
         () = scout.scout() => unreachable!("the scout ended"),

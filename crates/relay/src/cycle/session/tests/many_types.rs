@@ -41,7 +41,7 @@ impl Event for OfType {
 }
 
 /// Publishes one row of each of this many types, in batches of 100, and returns how many were acknowledged.
-async fn publish_types(session: &mut Session<LateReporter>, template: &str, types: i64) -> usize {
+async fn publish_types(session: &mut Session<FakeProducer>, template: &str, types: i64) -> usize {
     let (template, refusals) = (template.parse::<TopicRules>().unwrap(), Refusals::new());
     let mut acknowledged = 0;
     for first in (0..types).step_by(100) {
@@ -65,7 +65,7 @@ async fn publish_types(session: &mut Session<LateReporter>, template: &str, type
 
 #[tokio::test]
 async fn a_session_with_10_000_topics_remembers_a_bounded_number() {
-    let mut session = Session::new(LateReporter::default(), Rc::default());
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
     assert_eq!(publish_types(&mut session, "events.{aggregate_type}", 10_000).await, 10_000);
     assert!(session.topics.len() <= TOPICS_KEPT, "{} topics", session.topics.len());
     assert!(session.routes.len() <= TOPICS_KEPT, "{} routes", session.routes.len());
@@ -75,7 +75,7 @@ async fn a_session_with_10_000_topics_remembers_a_bounded_number() {
 
 #[tokio::test]
 async fn a_session_with_10_000_types_of_one_topic_remembers_a_bounded_number() {
-    let mut session = Session::new(LateReporter::default(), Rc::default());
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
     assert_eq!(publish_types(&mut session, "events", 10_000).await, 10_000);
     assert_eq!(session.topics.len(), 1);
     assert!(session.routes.len() <= TOPICS_KEPT, "{} routes", session.routes.len());
@@ -97,7 +97,7 @@ async fn a_missing_topic_is_forgotten_after_its_batch() {
 #[tokio::test]
 async fn thousands_of_missing_topics_are_compared_with_one_list() {
     const TYPES: i64 = 5_000;
-    let producer = LateReporter::listing(&["events.type-0", "events.other"]);
+    let producer = FakeProducer::listing(&["events.type-0", "events.other"]);
     let (listed, looked_up) = producer.requests();
     let mut session = Session::new(producer, Rc::default());
     let mut batch = Batch::default();
