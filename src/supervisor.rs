@@ -211,7 +211,7 @@ pub async fn run(
         }
     };
     start.stats.stop();
-    relay.board.stop();
+    relay.lanes.board.stop();
     if let Some(task) = broken {
         return End::Broken(task);
     }
@@ -252,13 +252,13 @@ impl<'a> Start<'a> {
         let topics = facts.topics(&config.outbox);
         let relay = Rc::new(Relay::new(kafka, topics, config.limits(), marks, Arc::clone(&stats)));
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        relay.counts.follow_the_clock(since);
-        let record_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
+        relay.kafka.counts.follow_the_clock(since);
+        let record_bytes_max = i32::try_from(relay.kafka.publisher.record_bytes_max()).unwrap_or(i32::MAX);
         let statements = Rc::new(Statements::new(
             &config.outbox.table,
             facts.payload,
             config.outbox.on_sent,
-            &relay.topics,
+            &relay.kafka.topics,
             record_bytes_max,
         ));
         Start { config, database, server_version_num: facts.server_version_num, statements, relay, stats }
@@ -267,11 +267,11 @@ impl<'a> Start<'a> {
     /// Opens the gate at once if Kafka answers. A relay that only drains does not wait for Kafka.
     async fn open_gate(&self, until: Until, kafka_answers: bool) -> Result<(), Failure> {
         if until == Until::Drained && !kafka_answers {
-            self.relay.publisher.probe().await?;
+            self.relay.kafka.publisher.probe().await?;
         }
         if until == Until::Drained || kafka_answers {
-            self.relay.gate.works();
-            self.relay.gate.open();
+            self.relay.kafka.gate.works();
+            self.relay.kafka.gate.open();
         }
         Ok(())
     }
@@ -332,7 +332,7 @@ impl<'a> Start<'a> {
 
     /// How many rows are acknowledged but unsent. Another relay may have settled those of a claim that was lost.
     async fn unrecorded(&self) -> usize {
-        let (ids, event_ids) = self.relay.rows.acknowledged.borrow().ids();
+        let (ids, event_ids) = self.relay.memory.acknowledged.borrow().ids();
         if ids.is_empty() {
             return 0;
         }
@@ -368,7 +368,7 @@ async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static s
 /// Applies a reload. Work in progress keeps the old settings.
 fn apply(config: &Config, relay: &Relay<KafkaCluster>, database: &Database, set_pace: &watch::Sender<Pace>) {
     database.reconfigure(&config.postgres);
-    relay.publisher.reconfigure(&config.kafka, &config.limits());
+    relay.kafka.publisher.reconfigure(&config.kafka, &config.limits());
     relay.settings.set_limits(config.limits());
     set_pace.send_replace(config.pace());
 }
@@ -385,7 +385,7 @@ async fn drained_end(
     if let Some(fault) = fault.take() {
         return End::Unavailable(fault.to_string());
     }
-    if let Some(failure) = relay.gate.reason() {
+    if let Some(failure) = relay.kafka.gate.reason() {
         return End::Unavailable(no_kafka(&failure));
     }
     match holds.count().await {

@@ -109,7 +109,7 @@ pub(super) struct Marking {
 impl Marking {
     pub(super) fn new() -> Marking {
         let SendBatch { mut batch, .. } = SendBatch::new();
-        batch.set_shares(&[ROWS; LANES]);
+        batch.set_shares([ROWS; LANES].into_iter());
         let mut marks = Marks::new();
         marks.note_server(ServerId { connection: 1, started_us: 1, backend: 1 });
         marks.note_basis(marks.epoch(), 1);

@@ -9,7 +9,7 @@ use outbox_relay::relay::lanes::scout::Look;
 use outbox_relay::relay::lanes::marks::MarksSnapshot;
 use outbox_relay::relay::lanes::scout::{Looked, Scan, ScoutQueries};
 use outbox_relay::relay::outbox::{
-    Claim, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
+    Claim, Epoch, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -182,17 +182,17 @@ impl Claim for MadeClaim {
             (false, _) if bytes > bytes_max => ReadEnd::Cut,
             (false, _) => ReadEnd::More,
         };
-        Ok(Slice { hold_version: 0, basis: 0, end })
+        Ok(Slice { hold_version: 0, epoch: Epoch::default(), end })
     }
 
     async fn head(&mut self, _: &ReadRequest) -> Result<Head<MadeRow>, Fault> {
-        Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
+        Ok(Head { hold_version: 0, epoch: Epoch::default(), row: None, refusal: None })
     }
 
     async fn read_on(&mut self, search: &Search, _: &mut Vec<MadeRow>) -> Result<SearchResult, Fault> {
         Ok(SearchResult {
             hold_version: search.hold_version,
-            basis: search.basis,
+            epoch: search.epoch,
             ids: Vec::new(),
             cut: true,
         })
@@ -223,7 +223,7 @@ impl ScoutQueries for MadeScoutQueries {
         } else {
             lanes.iter().map(|lane| (*lane, stock.next.get())).collect()
         };
-        Ok(Scan { server: SERVER, basis: 0, first_unsent })
+        Ok(Scan { server: SERVER, epoch: Epoch::default(), first_unsent })
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
@@ -231,6 +231,6 @@ impl ScoutQueries for MadeScoutQueries {
     }
 
     async fn look(&mut self, _: &Look) -> Result<Looked, Fault> {
-        Ok(Looked { server: SERVER, hold_version: 0, basis: 0, rows: Vec::new() })
+        Ok(Looked { server: SERVER, hold_version: 0, epoch: Epoch::default(), rows: Vec::new() })
     }
 }

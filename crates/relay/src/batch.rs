@@ -27,12 +27,9 @@
 //! | `Blocked` | a blocked key, unless an earlier row of the key stays unsent | it stays unsent until an operator decides |
 //! | `Open`, `InFlight`, `Suspect` | nothing, or a hold of its topic | it stays unsent, and is claimed again |
 
-use crate::OnRejected;
-use crate::event::Event;
-use crate::failure::Rejection;
-use crate::lanes::{LANES, Lane};
 use crate::memory::UNKNOWN_HOLDS;
-use crate::outbox::{ReadEnd, RejectedRow};
+use crate::outbox::RejectedRow;
+use crate::{Epoch, Event, LANES, Lane, OnRejected, ReadEnd, Rejection};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -43,13 +40,16 @@ pub struct Batch<E> {
     rejections: Vec<(String, Rejection)>,
     on_rejected: OnRejected,
     /// After this many invalid rows of a topic in a row, the next one holds the topic.
-    invalid_before_hold: usize,
+    pub(crate) invalid_before_hold: usize,
     /// Keys that wait behind a rejected row of this batch, with the index of the first such row.
     blocked_keys: HashMap<Vec<u8>, usize>,
-    bytes: usize,
-    recovered: usize,
-    hold_version: i64,
-    basis: i64,
+    pub(crate) bytes: usize,
+    /// The number of rows that were acknowledged in an earlier batch.
+    pub(crate) recovered: usize,
+    /// The set of holds in the read's snapshot; [`UNKNOWN_HOLDS`] if no read has succeeded.
+    pub(crate) hold_version: i64,
+    /// The epoch in the read's snapshot.
+    pub(crate) epoch: Epoch,
     /// The maximum number of rows to read from each lane of the claim. No limit for lanes without an entry.
     shares: Vec<usize>,
     end: ReadEnd,
@@ -69,7 +69,7 @@ impl<E: Event> Batch<E> {
             bytes: 0,
             recovered: 0,
             hold_version: UNKNOWN_HOLDS,
-            basis: -1,
+            epoch: Epoch::NONE,
             shares: Vec::new(),
             end: ReadEnd::More,
             read: None,
@@ -82,13 +82,9 @@ impl<E: Event> Batch<E> {
         Batch { invalid_before_hold: if holds { rows as usize } else { usize::MAX }, ..self }
     }
 
-    pub(crate) fn invalid_before_hold(&self) -> usize {
-        self.invalid_before_hold
-    }
-
     /// Sets the maximum number of rows that the read returns from each lane of the claim.
-    pub fn set_shares(&mut self, shares: &[usize]) {
-        self.shares = shares.to_vec();
+    pub fn set_shares(&mut self, shares: impl Iterator<Item = usize>) {
+        self.shares = shares.collect();
     }
 
     /// Append the next slice of the read here, then call [`Batch::appended`].
@@ -121,20 +117,10 @@ impl<E: Event> Batch<E> {
         self.appended(self.end)
     }
 
-    /// Records the set of holds and the basis of the read's snapshot.
-    pub(crate) fn read_under(&mut self, hold_version: i64, basis: i64) {
+    /// Records the set of holds and the epoch of the read's snapshot.
+    pub(crate) fn read_under(&mut self, hold_version: i64, epoch: Epoch) {
         self.hold_version = hold_version;
-        self.basis = basis;
-    }
-
-    /// The set of holds in the read's snapshot; [`UNKNOWN_HOLDS`] if no read has succeeded.
-    pub(crate) fn hold_version(&self) -> i64 {
-        self.hold_version
-    }
-
-    /// The basis in the read's snapshot; -1 if nothing was read.
-    pub(crate) fn basis(&self) -> i64 {
-        self.basis
+        self.epoch = epoch;
     }
 
     /// Ends the read early. Later rows belong to another batch.
@@ -148,10 +134,6 @@ impl<E: Event> Batch<E> {
 
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     pub(crate) fn fate(&self, index: usize) -> Fate {
@@ -174,11 +156,6 @@ impl<E: Event> Batch<E> {
     pub(crate) fn recovered(&mut self, index: usize) {
         self.acknowledged(index);
         self.recovered += 1;
-    }
-
-    /// The number of rows that were acknowledged in an earlier batch.
-    pub(crate) fn recovered_rows(&self) -> usize {
-        self.recovered
     }
 
     pub(crate) fn suspect(&mut self, index: usize) {
@@ -362,7 +339,7 @@ mod tests {
 
     fn coverage_of(rows: [Row; 2], share: usize) -> Coverage {
         let mut batch = Batch::new(OnRejected::DeadLetter);
-        batch.set_shares(&[share]);
+        batch.set_shares([share].into_iter());
         batch.rows_mut().extend(rows);
         batch.appended(ReadEnd::Complete);
         batch.coverage(&[Row(1).lane()])[0]

@@ -1,6 +1,6 @@
 //! One row of the outbox, as the cycle sees it.
 
-use crate::lanes::Lane;
+use crate::Lane;
 use uuid::Uuid;
 
 /// One claimed row. Everything is borrowed from the buffer that the row was read into, and texts are bytes, so nothing is

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use crate::event::{Event, Payload};
-use crate::failure::Failure;
-use crate::lanes::Lane;
-use crate::publisher::{DeliveryReport, Judged, Producer, Publisher, Refusal};
+use crate::event::Payload;
+use crate::publisher::Judged;
 use crate::reason::{INVALID_HEADERS, Reason, UNKNOWN_TOPIC};
-use crate::{Limits, OnRejected};
+use crate::{DeliveryReport, Event, Failure, Lane, Limits, OnRejected, Producer, Publisher, Refusal};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;

@@ -33,15 +33,24 @@ pub mod reaper;
 pub mod reason;
 pub mod topic;
 
+// Other files import the words that most of them need from here.
+use crate::batch::{Batch, Coverage, Fate};
 use crate::cycle::narrow::Narrowing;
+use crate::cycle::session::Session;
+use crate::event::Event;
+use crate::failure::{Backoff, Failure, FailureKind, Fault, FaultKind, Rejection};
 use crate::health::Health;
-use crate::health::availability::Gate;
+use crate::health::availability::{Availability, Gate};
 use crate::health::stats::Stats;
-use crate::holds::KnownHolds;
 use crate::lanes::board::Board;
-use crate::lanes::marks::Marks;
-use crate::memory::RowMemory;
+use crate::lanes::marks::{Marks, MarksSnapshot, SeenIds};
+use crate::lanes::{LANES, Lane};
+use crate::memory::Memory;
+use crate::outbox::{
+    Claim, Epoch, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement,
+};
 use crate::partition::Counts;
+use crate::publisher::{DeliveryReport, Producer, Publisher, Refusal};
 use crate::topic::TopicRules;
 use settings::choice;
 use std::cell::{Cell, RefCell};
@@ -51,20 +60,29 @@ use std::time::Duration;
 
 /// State shared by the workers, the scout and the prober of one process. One thread runs them all, so there are no locks.
 pub struct Relay<P> {
+    pub kafka: Kafka<P>,
+    pub lanes: Lanes,
+    pub memory: Memory,
+    pub settings: Settings,
+    pub health: Health,
+    pub stats: Arc<Stats>,
+}
+
+/// What all sessions share.
+pub struct Kafka<P> {
     pub publisher: P,
     pub topics: TopicRules,
     /// The number of partitions of topics in use.
     pub counts: Rc<Counts>,
-    pub settings: Settings,
+    /// Closed while Kafka is unavailable.
+    pub gate: Gate,
+}
+
+/// Which lanes have work, and how to read them.
+pub struct Lanes {
     pub board: Board,
     pub marks: Rc<RefCell<Marks>>,
     narrowing: Narrowing,
-    pub rows: RowMemory,
-    holds: KnownHolds,
-    /// Closed while Kafka is unavailable.
-    pub gate: Gate,
-    pub health: Health,
-    pub stats: Arc<Stats>,
 }
 
 impl<P> Relay<P> {
@@ -75,19 +93,23 @@ impl<P> Relay<P> {
         marks: Rc<RefCell<Marks>>,
         stats: Arc<Stats>,
     ) -> Self {
+        let (counts, gate) = (Rc::new(Counts::new(Arc::clone(&stats))), Gate::new(Arc::clone(&stats)));
         Relay {
-            publisher,
-            topics,
-            counts: Rc::new(Counts::new(Arc::clone(&stats))),
+            kafka: Kafka { publisher, topics, counts, gate },
+            lanes: Lanes { board: Board::new(), marks, narrowing: Narrowing::new() },
+            memory: Memory::new(),
             settings: Settings::new(limits),
-            board: Board::new(),
-            marks,
-            narrowing: Narrowing::new(),
-            rows: RowMemory::new(),
-            holds: KnownHolds::default(),
-            gate: Gate::new(Arc::clone(&stats)),
             health: Health::new(Arc::clone(&stats)),
             stats,
+        }
+    }
+
+    /// Waits until the gate is open or the relay stops.
+    pub(crate) async fn opened(&self) {
+        tokio::select! {
+            biased;
+            () = self.kafka.gate.opened() => {}
+            () = self.lanes.board.stopped() => {}
         }
     }
 

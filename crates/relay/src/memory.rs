@@ -17,10 +17,8 @@
 //! The set is bounded: the rows of a lane are claimed again before later ones, so each lane has at most one batch here, plus
 //! one for each failed settlement during which the set of holds changed, until nothing is held any more.
 
-use crate::batch::{Batch, Coverage};
-use crate::event::Event;
-use crate::failure::{Fault, FaultKind};
-use crate::lanes::{LANES, Lane};
+use crate::holds::KnownHolds;
+use crate::{Batch, Coverage, Event, Fault, FaultKind, LANES, Lane};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -32,34 +30,27 @@ const FIRST_ROW_BYTES: usize = 16 * 1024;
 /// example because of a constraint, these rows are published again after each restart.
 const UNPROVEN_ROWS_MAX: usize = 100;
 
-/// A relay's knowledge of rows that outlives a batch.
-pub struct RowMemory {
+#[derive(Default)]
+pub struct Memory {
+    pub(crate) holds: KnownHolds,
     /// Rows that are acknowledged but not settled.
     pub acknowledged: RefCell<Acknowledged>,
     pub refusals: Refusals,
     /// Whether PostgreSQL refused the latest settlement.
-    settling_is_refused: Cell<bool>,
-    /// Whether PostgreSQL has ever recorded all rows of one.
-    has_recorded: Cell<bool>,
+    pub(crate) settling_is_refused: Cell<bool>,
+    /// Whether PostgreSQL has ever recorded all sent rows of one.
+    pub(crate) has_recorded: Cell<bool>,
     /// Rows of probes in flight without their lane locks, by id and event_id, with their lanes.
     probing: RefCell<HashMap<(i64, Uuid), Lane>>,
     /// The version of the last empty set of holds.
-    nothing_held_at: Cell<Option<i64>>,
+    pub(crate) nothing_held_at: Cell<Option<i64>>,
     /// The usual size of a row, which decides how many to read at once.
     row_bytes: Cell<usize>,
 }
 
-impl RowMemory {
-    pub(crate) fn new() -> RowMemory {
-        RowMemory {
-            acknowledged: RefCell::new(Acknowledged::new()),
-            refusals: Refusals::new(),
-            settling_is_refused: Cell::new(false),
-            has_recorded: Cell::new(false),
-            probing: RefCell::default(),
-            nothing_held_at: Cell::new(None),
-            row_bytes: Cell::new(FIRST_ROW_BYTES),
-        }
+impl Memory {
+    pub(crate) fn new() -> Memory {
+        Memory { row_bytes: Cell::new(FIRST_ROW_BYTES), ..Memory::default() }
     }
 
     /// Marks the rows from this index on that are in the acknowledged set.
@@ -83,16 +74,6 @@ impl RowMemory {
             Some(FaultKind::Refused) => self.settling_is_refused.set(true),
             Some(_) => {}
         }
-    }
-
-    /// Records that PostgreSQL has recorded all sent rows of a settlement.
-    pub(crate) fn note_recorded(&self) {
-        self.has_recorded.set(true);
-    }
-
-    /// Whether PostgreSQL refused the latest settlement.
-    pub(crate) fn settling_is_refused(&self) -> bool {
-        self.settling_is_refused.get()
     }
 
     /// The maximum number of rows of a claim, given the limit that applies once rows have been recorded as sent.
@@ -129,11 +110,6 @@ impl RowMemory {
     pub(crate) fn probed(&self, lanes: &[Lane]) -> Vec<Lane> {
         let probing = self.probing.borrow();
         lanes.iter().copied().filter(|lane| probing.values().any(|probed| probed == lane)).collect()
-    }
-
-    /// Records the version of the set of holds if it is empty, otherwise `None`.
-    pub(crate) fn note_empty_holds(&self, hold_version: Option<i64>) {
-        self.nothing_held_at.set(hold_version);
     }
 
     /// The set of holds with this version, and whether it is known to be empty.

@@ -1,9 +1,7 @@
 //! The outbox as the cycle sees it. `postgres/` and the simulator of the tests implement these traits.
 
-use crate::event::Event;
-use crate::failure::{Fault, Rejection};
-use crate::lanes::Lane;
 use crate::lanes::marks::Excepted;
+use crate::{Event, Fault, Lane, Rejection};
 use std::collections::HashSet;
 
 /// One worker's access to the outbox.
@@ -69,6 +67,31 @@ pub trait Claim {
     async fn release(self) -> Result<(), Fault>;
 }
 
+/// What marks are valid for. Marks of another epoch may be above rows that can be read again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Epoch {
+    /// The file of the table. In another file, ids may start again.
+    pub table_file: u32,
+    /// How many holds, blocks and pauses have ended.
+    pub ended: u32,
+}
+
+impl Epoch {
+    /// An epoch that no table has.
+    pub const NONE: Epoch = Epoch { table_file: u32::MAX, ended: u32::MAX };
+
+    /// The number that the database compares.
+    pub fn number(self) -> i64 {
+        i64::from(self.ended) << 32 | i64::from(self.table_file)
+    }
+}
+
+impl From<i64> for Epoch {
+    fn from(number: i64) -> Epoch {
+        Epoch { table_file: number as u32, ended: (number >> 32) as u32 }
+    }
+}
+
 /// Identifies a server process. If it changes, commits may have been lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServerId {
@@ -81,39 +104,38 @@ pub struct ServerId {
 
 #[derive(Clone, Debug)]
 pub struct ReadRequest {
-    /// One per lane of the claim: only rows with a greater id are read.
-    pub lows: Vec<i64>,
-    /// The basis for which `lows` is valid. Under another basis the read begins at the smallest id.
-    pub basis: i64,
+    pub rows: RowSelection,
+    /// One for each lane of the claim, or for each row that the request names.
+    pub wanted: Vec<Wanted>,
+    /// The epoch for which the marks in `wanted` are valid. Under another one the read begins at the smallest id.
+    pub epoch: Epoch,
     /// If one of these transactions has ended, the read begins at their floor, if that is lower.
     pub excepted: Excepted,
     /// The maximum number of rows to read.
     pub rows_max: usize,
-    /// One per lane of the claim: the maximum number of rows to read from it.
-    pub shares: Vec<usize>,
-    pub rows: RowSelection,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What to read from one lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub lane: Lane,
+    /// Only rows with a greater id are read.
+    pub low: i64,
+    /// The maximum number of rows.
+    pub share: usize,
+    /// The row that the request names.
+    pub row: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowSelection {
     /// Every unsent row of the claimed lanes that is not held, paused or blocked.
     Pending,
-    /// The first unsent row of the key of each of these rows, even if its topic is held: what topics are probed with. `lows` and
-    /// `shares` have one entry for each of them, and the rows come in this order.
-    FirstOfKeys(Vec<(Lane, i64)>),
-    /// These rows, if they are unsent, even if they are held, paused or blocked: Kafka has acknowledged them. `lows` and
-    /// `shares` as for `FirstOfKeys`.
-    These(Vec<(Lane, i64)>),
-}
-
-impl RowSelection {
-    /// The rows that are named, with their lanes.
-    pub fn named(&self) -> &[(Lane, i64)] {
-        match self {
-            RowSelection::Pending => &[],
-            RowSelection::FirstOfKeys(rows) | RowSelection::These(rows) => rows,
-        }
-    }
+    /// The first unsent row of the key of each row that is named, even if its topic is held: what topics are probed with. The rows
+    /// come in the order of the request.
+    FirstOfKeys,
+    /// The rows that are named, if they are unsent, even if they are held, paused or blocked: Kafka has acknowledged them.
+    Named,
 }
 
 /// What a flow reads: every row with a greater id than `above`, and those with the ids of `gaps`.
@@ -125,8 +147,8 @@ pub struct Search {
     pub gaps: Vec<i64>,
     /// The set of holds of the flow. If it has changed, the read returns no rows.
     pub hold_version: i64,
-    /// The basis of the flow. If it has changed, the read returns no rows.
-    pub basis: i64,
+    /// The epoch of the flow. If it has changed, the read returns no rows.
+    pub epoch: Epoch,
     /// Transactions whose ids are not in `gaps`. If one of them has ended, the read returns no rows and another `hold_version`.
     pub excepted: Vec<i64>,
     /// The maximum number of rows to find.
@@ -141,10 +163,8 @@ pub struct Search {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchResult {
-    /// The set of holds in the read's snapshot.
     pub hold_version: i64,
-    /// The basis in the read's snapshot.
-    pub basis: i64,
+    pub epoch: Epoch,
     /// The ids of all rows found, in ascending order, including rows that are sent or wait, and rows of other lanes.
     pub ids: Vec<i64>,
     /// A limit ended the read: rows with greater ids may follow.
@@ -153,10 +173,8 @@ pub struct SearchResult {
 
 /// The first row of a lane.
 pub struct Head<E> {
-    /// The set of holds in the read's snapshot.
     pub hold_version: i64,
-    /// The basis in the read's snapshot.
-    pub basis: i64,
+    pub epoch: Epoch,
     /// The row without columns that may be large or damaged, or `None` if there is none. It must not be published.
     pub row: Option<E>,
     /// The server's error if it cannot read the whole row.
@@ -168,9 +186,7 @@ pub struct Head<E> {
 pub struct Slice {
     /// The set of holds. The number changes with every change of the set.
     pub hold_version: i64,
-    /// What marks are valid for: the file of the table in the lower 32 bits, and above them the number of holds, blocks and
-    /// pauses that have ended.
-    pub basis: i64,
+    pub epoch: Epoch,
     /// Whether there is more.
     pub end: ReadEnd,
 }
@@ -214,7 +230,7 @@ pub struct TopicHold<'a, E> {
     pub topic: &'a str,
     pub why: &'a Rejection,
     /// The first row that could not be published. Probes use the first unsent row of its key.
-    pub witness: &'a E,
+    pub example: &'a E,
 }
 
 /// What a confirmed COMMIT recorded.

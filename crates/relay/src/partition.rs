@@ -7,7 +7,7 @@
 //! Each session looks up the number of partitions of a topic in the metadata of its own producer. [`Counts`] makes all
 //! sessions of the process look it up again at the same time, between two batches, so that they agree on it.
 
-use crate::health::stats::Stats;
+use crate::Stats;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! Kafka as the cycle sees it. `kafka/` and the simulator of the tests implement these traits.
 
-use crate::event::Event;
-use crate::failure::{Failure, Rejection};
+use crate::{Event, Failure, Rejection};
 use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};

@@ -1,8 +1,6 @@
 //! The reaper: decides when to delete old rows, one batch at a time.
 
-use crate::failure::{Fault, FaultKind};
-use crate::health::availability::Availability;
-use crate::health::stats::Stats;
+use crate::{Availability, Fault, FaultKind, Stats};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;

@@ -3,7 +3,7 @@
 //! A reason has one kind, and the kind alone decides what the relay does. `kafka/errors/codes.rs` maps error codes to reasons;
 //! `docs/error-codes.md` shows both tables.
 
-use crate::failure::{Failure, FailureKind, Rejection};
+use crate::{Failure, FailureKind, Rejection};
 
 /// Why something was not acknowledged.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! Which topic an event belongs to, and which ones it may name.
 
-use crate::event::Event;
-use crate::failure::Rejection;
 use crate::reason::{INVALID_TOPIC_NAME, TOPIC_NOT_ALLOWED};
+use crate::{Event, Rejection};
 use pg_outbox::topic::{TOPIC_LENGTH_MAX, TemplateError, TopicError, TopicPart, TopicTemplate, check_topic};
 use settings::findings::Problem;
 use settings::reader::Reader;

@@ -25,7 +25,7 @@ use relay::event::Event;
 use relay::failure::Fault;
 use relay::lanes::Lane;
 use relay::outbox::{
-    Claim, Head, Outbox, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, ServerId, Settled,
+    Claim, Epoch, Head, Outbox, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, ServerId, Settled,
     Settlement, Slice,
 };
 use std::pin::pin;
@@ -155,7 +155,7 @@ impl Outbox for PostgresOutbox {
             discard,
             reading,
             hold_version: -1,
-            basis: -1,
+            epoch: Epoch::NONE,
             read: 0,
             rows_max: promptly.map_or(0, |read| read.rows_max),
             in_order: true,
@@ -174,7 +174,7 @@ pub struct PostgresClaim<'a> {
     reading: Option<Reading>,
     /// As of the read's snapshot, from the latest row: a slice can be empty.
     hold_version: i64,
-    basis: i64,
+    epoch: Epoch,
     read: usize,
     rows_max: usize,
     /// The rows arrive lane by lane, by id. False if the read names its rows, which then arrive in the order of the request.
@@ -203,7 +203,7 @@ impl PostgresClaim<'_> {
         let (mut bytes, mut cut, mut got) = (0, false, 0);
         while let Some(row) = stream.try_next().await? {
             self.hold_version = row.try_get(column::HOLD_VERSION)?;
-            self.basis = row.try_get(column::BASIS)?;
+            self.epoch = row.try_get::<_, i64>(column::EPOCH)?.into();
             if row.try_get::<_, Option<i64>>(column::ID)?.is_none() {
                 continue; // a row without an event, which only has the versions
             }
@@ -235,7 +235,7 @@ impl PostgresClaim<'_> {
         } else {
             self.reading = reading;
         }
-        Ok(Slice { hold_version: self.hold_version, basis: self.basis, end })
+        Ok(Slice { hold_version: self.hold_version, epoch: self.epoch, end })
     }
 }
 
@@ -258,8 +258,7 @@ impl Claim for PostgresClaim<'_> {
             let drained = answer("reading events", rows.try_for_each(|_| std::future::ready(Ok(())))).await;
             drained.map_err(|fault| self.discard.after(fault))?;
         }
-        let opened =
-            Reading::open(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
+        let opened = Reading::open(&self.transaction, self.statements, self.prepares, read).await;
         self.reading = Some(opened.map_err(|fault| self.discard.after(fault))?);
         Ok(())
     }
@@ -282,8 +281,7 @@ impl Claim for PostgresClaim<'_> {
 
     async fn head(&mut self, read: &ReadRequest) -> Result<Head<OutboxRow>, Fault> {
         self.reading = None; // as in `release`
-        let head =
-            first_row::read(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
+        let head = first_row::read(&self.transaction, self.statements, self.prepares, read).await;
         head.map_err(|fault| self.discard.after(fault))
     }
 
@@ -292,7 +290,7 @@ impl Claim for PostgresClaim<'_> {
             // Parsing and planning the statement for every read would cost more than claims do.
             return Ok(SearchResult {
                 hold_version: search.hold_version,
-                basis: search.basis,
+                epoch: search.epoch,
                 ids: Vec::new(),
                 cut: true,
             });

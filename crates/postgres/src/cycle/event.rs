@@ -12,8 +12,8 @@ use uuid::Uuid;
 pub(crate) mod column {
     /// The version of the set of holds.
     pub(crate) const HOLD_VERSION: usize = 0;
-    /// The basis for which the marks are valid.
-    pub(crate) const BASIS: usize = 1;
+    /// The epoch for which the marks are valid.
+    pub(crate) const EPOCH: usize = 1;
     /// NULL if there is no row.
     pub(crate) const ID: usize = 2;
     pub(crate) const LANE: usize = 3;

@@ -11,7 +11,7 @@ use crate::table::TableName;
 use relay::failure::Fault;
 use relay::health::stats::TOPICS_NAMED_MAX;
 use relay::holds::{Counts, PAUSES_NAMED_MAX, Pause, PauseScope};
-use relay::holds::{Due, Failed, Holds, LEASE, Waiting, Witness};
+use relay::holds::{Due, ExampleRow, Failed, Holds, LEASE, Waiting};
 use relay::lanes::Lane;
 use relay::reason::REJECTS_EVERYTHING;
 use std::collections::HashMap;
@@ -109,7 +109,7 @@ impl Holds for PostgresHolds {
         Ok(due)
     }
 
-    async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault> {
+    async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, Fault> {
         let topics: Vec<&str> = due.iter().map(|due| due.topic.as_str()).collect();
         let any: Vec<bool> = due.iter().map(|due| due.reason == REJECTS_EVERYTHING.word).collect();
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
@@ -120,9 +120,9 @@ impl Holds for PostgresHolds {
         let witness = |row: &Row| {
             let lane = Lane::new(row.get::<_, i16>(1).into())?;
             let key = row.get::<_, Option<String>>(3).map(String::into_bytes);
-            Some((row.get::<_, String>(0), Witness { lane, id: row.get(2), key }))
+            Some((row.get::<_, String>(0), ExampleRow { lane, id: row.get(2), key }))
         };
-        let mut found: HashMap<String, Witness> = rows.iter().filter_map(witness).collect();
+        let mut found: HashMap<String, ExampleRow> = rows.iter().filter_map(witness).collect();
         Ok(due.iter().map(|due| found.remove(&due.topic)).collect())
     }
 

@@ -95,7 +95,7 @@ struct Measurements<'a, P> {
 impl<P> Measurements<'_, P> {
     /// While Kafka is unavailable, the scout asks PostgreSQL nothing. Otherwise it fails in the same way and says so.
     fn note_unavailable(&self, begun: Instant, fault: &Fault) {
-        if self.relay.gate.is_open() {
+        if self.relay.kafka.gate.is_open() {
             tracing::debug!("{fault}");
         } else {
             self.relay.health.postgres_failed(SCOUT, begun, fault);
@@ -103,7 +103,7 @@ impl<P> Measurements<'_, P> {
     }
 
     fn note_available(&self) {
-        if !self.relay.gate.is_open() {
+        if !self.relay.kafka.gate.is_open() {
             self.relay.health.postgres.needed_only_by(&[SCOUT]);
             self.relay.health.postgres_worked(SCOUT);
         }
@@ -121,7 +121,7 @@ impl<P> Measurements<'_, P> {
     async fn measure_backlog(&self) -> Result<(), Fault> {
         const DOING: &str = "estimating the backlog";
         let (lanes, numbers) = lanes();
-        let lows = self.relay.marks.borrow().snapshot(&lanes).lows;
+        let lows = self.relay.lanes.marks.borrow().snapshot(&lanes).lows;
         let params: Params<'_> = &[(&numbers, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)];
         let rows = self.transaction.query(DOING, &self.statements.backlog, params).await?;
         let unsent = rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(|error| fault(DOING, error))?;
@@ -134,9 +134,10 @@ impl<P> Measurements<'_, P> {
     async fn measure_oldest(&self) -> Result<(), Fault> {
         const DOING: &str = "looking for the oldest event";
         let (lanes, numbers) = lanes();
-        let marks = self.relay.marks.borrow().snapshot(&lanes);
+        let marks = self.relay.lanes.marks.borrow().snapshot(&lanes);
+        let epoch = marks.epoch.number();
         let params: Params<'_> =
-            &[(&numbers, Type::INT2_ARRAY), (&marks.lows, Type::INT8_ARRAY), (&marks.basis, Type::INT8)];
+            &[(&numbers, Type::INT2_ARRAY), (&marks.lows, Type::INT8_ARRAY), (&epoch, Type::INT8)];
         let rows = self.transaction.query(DOING, &self.statements.oldest, params).await?;
         let Some(row) = rows.first() else { unreachable!("an aggregate without GROUP BY is one row") };
         let read = || Ok((row.try_get::<_, Option<f64>>(0)?, row.try_get(1)?));

@@ -10,11 +10,11 @@ use crate::cycle::statements::Statements;
 use deadpool_postgres::Object;
 use relay::failure::Fault;
 use relay::lanes::Lane;
+use relay::lanes::marks::MarksSnapshot;
 use relay::lanes::marks::Writer;
 use relay::lanes::scout::Look;
-use relay::lanes::marks::MarksSnapshot;
 use relay::lanes::scout::{Looked, Scan, ScoutQueries};
-use relay::outbox::ServerId;
+use relay::outbox::{Epoch, ServerId};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio_postgres::Row;
@@ -125,7 +125,7 @@ impl ScoutQueries for PostgresScoutQueries {
         let params = [
             (&numbers as &(dyn ToSql + Sync), Type::INT2_ARRAY),
             (&marks.lows, Type::INT8_ARRAY),
-            (&marks.basis, Type::INT8),
+            (&marks.epoch.number(), Type::INT8),
             xids,
             floor,
         ];
@@ -204,25 +204,25 @@ impl ScoutQueries for PostgresScoutQueries {
 
 fn scan(connection: u64, rows: &[Row]) -> Result<Scan, tokio_postgres::Error> {
     let mut server = ServerId { connection, started_us: 0, backend: 0 };
-    let mut basis = -1;
+    let mut epoch = Epoch::NONE;
     let mut first_unsent = Vec::new();
     for row in rows {
         server = ServerId { connection, started_us: row.try_get(2)?, backend: row.try_get(3)? };
-        basis = row.try_get(4)?;
+        epoch = row.try_get::<_, i64>(4)?.into();
         let lane: i16 = row.try_get(0)?;
         if let (Some(lane), Some(id)) = (Lane::new(lane.into()), row.try_get(1)?) {
             first_unsent.push((lane, id));
         }
     }
-    Ok(Scan { server, basis, first_unsent })
+    Ok(Scan { server, epoch, first_unsent })
 }
 
 fn looked(connection: u64, rows: &[Row]) -> Result<Looked, tokio_postgres::Error> {
     let server = ServerId { connection, started_us: 0, backend: 0 };
-    let mut looked = Looked { server, hold_version: -1, basis: -1, rows: Vec::new() };
+    let mut looked = Looked { server, hold_version: -1, epoch: Epoch::NONE, rows: Vec::new() };
     for row in rows {
         looked.server = ServerId { connection, started_us: row.try_get(0)?, backend: row.try_get(1)? };
-        (looked.hold_version, looked.basis) = (row.try_get(2)?, row.try_get(3)?);
+        (looked.hold_version, looked.epoch) = (row.try_get(2)?, row.try_get::<_, i64>(3)?.into());
         let lane: Option<i16> = row.try_get(5)?;
         if let Some(id) = row.try_get(4)? {
             looked.rows.push((id, lane.and_then(|lane| Lane::new(lane.into()))));

@@ -56,7 +56,7 @@ pub(crate) async fn settle(
         let topics: Vec<&str> = held.iter().map(|held| held.topic).collect();
         let reasons: Vec<&str> = held.iter().map(|held| held.why.reason).collect();
         let errors: Vec<String> = held.iter().map(|held| storable(&held.why.error)).collect();
-        let witnesses: Vec<i64> = held.iter().map(|held| held.witness.id()).collect();
+        let witnesses: Vec<i64> = held.iter().map(|held| held.example.id()).collect();
         let arrays: [(&(dyn ToSql + Sync), Type); 4] = [
             (&topics, Type::TEXT_ARRAY),
             (&reasons, Type::TEXT_ARRAY),

@@ -1,15 +1,9 @@
 //! The first stage: claims lanes and plans the read. Also keeps the claim alive while the cycle waits for Kafka.
 
-use crate::Relay;
-use crate::batch::Batch;
 use crate::cycle::reports::Overdue;
-use crate::fail_point;
-use crate::failure::Fault;
-use crate::lanes::Lane;
 use crate::lanes::board::CLAIM_LANES_MAX;
-use crate::lanes::marks::MarksSnapshot;
-use crate::lanes::marks::SeenIds;
-use crate::outbox::{Claim, Outbox, ReadRequest, RowSelection};
+use crate::outbox::{RowSelection, Wanted};
+use crate::{Batch, Claim, Fault, Lane, MarksSnapshot, Outbox, ReadRequest, Relay, SeenIds, fail_point};
 use std::future::Future;
 use std::pin::pin;
 use tokio::time::{Instant, sleep, timeout};
@@ -71,11 +65,11 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     lanes: &[Lane],
     skips_locked: bool,
 ) -> Result<Option<Claimed<O::Claim<'o>>>, Fault> {
-    let claim_first = relay.board.has_more(lanes)
-        || relay.board.was_elsewhere(lanes)
-        || relay.narrowing.claims_first(lanes);
+    let claim_first = relay.lanes.board.has_more(lanes)
+        || relay.lanes.board.were_locked_by_others(lanes)
+        || relay.lanes.narrowing.claims_first(lanes);
     let rows_max = if claim_first { relay.settings.limits().batch_rows } else { prompt_rows(relay) };
-    let rows_max = relay.narrowing.rows_max(lanes, relay.rows.rows_max(rows_max));
+    let rows_max = relay.lanes.narrowing.rows_max(lanes, relay.memory.rows_max(rows_max));
     let early = (!claim_first).then(|| PlannedRead::new(relay, lanes, rows_max));
     let claim = outbox.claim(lanes, early.as_ref().map(|planned| &planned.read)).await?;
     if claim.lanes().is_empty() {
@@ -83,11 +77,11 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         return Ok(None);
     }
     fail_point::reach("lanes-locked").await;
-    relay.marks.borrow_mut().note_server(claim.server());
+    relay.lanes.marks.borrow_mut().note_server(claim.server());
     let owned = claim.lanes().to_vec();
     let planned = match early {
         // The server is still the one for which the read was planned.
-        Some(early) if early.marks.epoch() == relay.marks.borrow().epoch() => early.only(&owned),
+        Some(early) if early.marks.generation == relay.lanes.marks.borrow().generation => early.only(&owned),
         _ => PlannedRead::new(relay, &owned, rows_max),
     };
     let deadline = Instant::now() + relay.settings.limits().publish_timeout;
@@ -108,29 +102,30 @@ fn shares<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> Vec<usize> {
     if lanes.len() > CLAIM_LANES_MAX {
         return vec![rows_max; lanes.len()];
     }
-    relay.board.shares(lanes, rows_max)
+    relay.lanes.board.shares(lanes, rows_max)
 }
 
 /// How many rows to read at once if no backlog is known. All of them are read, even beyond `batch_bytes`, so this limits
 /// what a burst of unexpectedly large rows costs.
 fn prompt_rows<P>(relay: &Relay<P>) -> usize {
     let limits = relay.settings.limits();
-    relay.rows.rows_in(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
+    relay.memory.rows_in(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
 }
 
 impl PlannedRead {
     fn new<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> PlannedRead {
-        let search = relay.marks.borrow_mut().search();
-        let marks = relay.marks.borrow().snapshot(lanes);
-        let refused = relay.rows.shares_if_refused(lanes);
+        let search = relay.lanes.marks.borrow_mut().search();
+        let marks = relay.lanes.marks.borrow().snapshot(lanes);
+        let refused = relay.memory.shares_if_refused(lanes);
         let rows_max = refused.as_ref().map_or(rows_max, |shares| shares.iter().sum::<usize>().min(rows_max));
+        let shares = refused.unwrap_or_else(|| shares(relay, lanes, rows_max));
+        let wanted = lanes.iter().zip(&marks.lows).zip(shares);
         let read = ReadRequest {
-            lows: marks.lows.clone(),
-            basis: marks.basis,
+            rows: RowSelection::Pending,
+            wanted: wanted.map(|((&lane, &low), share)| Wanted { lane, low, share, row: None }).collect(),
+            epoch: marks.epoch,
             excepted: marks.excepted.clone(),
             rows_max,
-            shares: refused.unwrap_or_else(|| shares(relay, lanes, rows_max)),
-            rows: RowSelection::Pending,
         };
         PlannedRead { marks, read, search, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
     }
@@ -138,8 +133,7 @@ impl PlannedRead {
     /// Keeps the part of a read that was sent with the claim for the lanes that were locked.
     fn only(mut self, owned: &[Lane]) -> PlannedRead {
         self.marks = self.marks.only(&self.lanes, owned);
-        let shares = self.lanes.iter().zip(&self.read.shares).filter(|(lane, _)| owned.contains(lane));
-        self.read.shares = shares.map(|(_, rows)| *rows).collect();
+        self.read.wanted.retain(|wanted| owned.contains(&wanted.lane));
         self.sent = true;
         self
     }

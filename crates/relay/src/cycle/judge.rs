@@ -4,14 +4,10 @@
 //! A row is judged only after every earlier row of its partition was acknowledged or rejected. Rows after an open one are
 //! claimed again.
 
-use crate::Relay;
-use crate::batch::Batch;
-use crate::batch::Fate;
-use crate::cycle::session::{Destination, Session};
-use crate::event::Event;
-use crate::failure::{Failure, FailureKind, Rejection};
-use crate::publisher::{Judged, Producer, Publisher};
+use crate::cycle::session::Destination;
+use crate::publisher::Judged;
 use crate::reason::{OTHER_RECORD_REFUSED, RECORD_TOO_LARGE, REJECTS_EVERYTHING};
+use crate::{Batch, Event, Failure, FailureKind, Fate, Producer, Publisher, Rejection, Relay, Session};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -88,10 +84,10 @@ async fn judge_destination<E: Event, P: Publisher>(
         let group = &rest[..width.min(rows_before_large(relay, &topic, batch, &rest)).max(1)];
         let rows: Vec<&E> = group.iter().map(|&index| &batch.rows()[index]).collect();
         let Judged { acknowledged, failure } =
-            relay.publisher.judge(&topic, destination.partition, &rows).await;
+            relay.kafka.publisher.judge(&topic, destination.partition, &rows).await;
         let size = group.len();
         for index in rest.drain(..acknowledged) {
-            relay.rows.refusals.accepted(&topic, batch.rows()[index].size());
+            relay.memory.refusals.accepted(&topic, batch.rows()[index].size());
             batch.acknowledged(index);
         }
         let Some(failure) = failure else {
@@ -127,14 +123,14 @@ async fn judge_destination<E: Event, P: Publisher>(
 /// How many rows precede the first one that is as large as a refused row. That one is judged alone at once, because halving
 /// would take more steps to find it.
 fn rows_before_large<E: Event, P>(relay: &Relay<P>, topic: &str, batch: &Batch<E>, rest: &[usize]) -> usize {
-    let is_large = |index: usize| relay.rows.refusals.sizes.covers(topic, batch.rows()[index].size());
+    let is_large = |index: usize| relay.memory.refusals.sizes.covers(topic, batch.rows()[index].size());
     rest.iter().take_while(|&&index| !is_large(index)).count()
 }
 
 /// Records that a row was refused alone. Returns true after so many in a row that the topic must be the cause.
 fn refused_alone<E: Event, P>(relay: &Relay<P>, topic: &str, row: &E, failure: &Failure) -> bool {
     let too_large = (failure.reason == RECORD_TOO_LARGE.word).then(|| row.size());
-    let refused = relay.rows.refusals.refused(topic, row.event_id(), too_large);
+    let refused = relay.memory.refusals.refused(topic, row.event_id(), too_large);
     refused > relay.settings.limits().rejections_before_hold as usize
 }
 

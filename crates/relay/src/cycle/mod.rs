@@ -22,17 +22,12 @@ mod reports;
 pub mod session;
 pub mod worker;
 
-use crate::batch::{Batch, Coverage};
 use crate::cycle::claim::{Claimed, Flow};
-use crate::cycle::session::Session;
-use crate::event::Event;
-use crate::failure::{Failure, FailureKind, Fault};
-use crate::lanes::Lane;
-use crate::lanes::marks::MarksSnapshot;
-use crate::outbox::{Claim, Outbox, Settled, Settlement};
-use crate::publisher::Publisher;
 use crate::reason::SILENT_CONNECTION;
-use crate::{Relay, fail_point};
+use crate::{
+    Batch, Claim, Coverage, Event, Failure, FailureKind, Fault, Lane, MarksSnapshot, Outbox, Publisher,
+    Relay, Session, Settled, Settlement, fail_point,
+};
 use std::time::Duration;
 use tokio::time::timeout_at;
 
@@ -87,9 +82,9 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
         return Ok(Cycle::default());
     };
     let limits = relay.settings.limits();
-    let on_rejected = relay.narrowing.on_rejected(lanes, limits.on_rejected);
+    let on_rejected = relay.lanes.narrowing.on_rejected(lanes, limits.on_rejected);
     let mut batch = Batch::new(on_rejected).holding_after(limits.rejections_before_hold);
-    session.begin(&relay.rows.refusals);
+    session.begin(&relay.memory.refusals);
     publish::publish(relay, session, &mut claimed, &mut batch).await;
     publish::accepted(relay, session, &batch);
     let unjudged = judge_suspects(relay, session, &mut claimed, &mut batch).await;
@@ -102,13 +97,13 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     let Claimed { claim, planned, lanes: owned, fault, flow, .. } = claimed;
     let settled = match fault {
         None => settle(relay, claim, session, &batch, &flow, skip_locked).await.inspect_err(|fault| {
-            relay.narrowing.settlement_failed(&owned, fault);
+            relay.lanes.narrowing.settlement_failed(&owned, fault);
         }),
         Some(fault) => Err(fault),
     };
     match settled {
         Ok(settled) => {
-            let failure = session.failure().cloned();
+            let failure = session.failure.clone();
             let confirmed = confirm(relay, &planned.marks, &owned, &batch, &settled);
             Ok(Cycle { publishing, failure, unjudged, flow, ..confirmed })
         }
@@ -150,7 +145,7 @@ async fn settle<C: Claim, P: Publisher>(
         held: session.held(batch),
         skip_locked,
     };
-    relay.holds.leave_out(&mut settlement);
+    relay.memory.holds.leave_out(&mut settlement);
     if settlement.is_empty() && flow.recorded == 0 {
         claim.release().await?;
         return Ok(Settled::All);
@@ -159,9 +154,9 @@ async fn settle<C: Claim, P: Publisher>(
     let only_sent =
         settlement.rejected.is_empty() && settlement.blocked.is_empty() && settlement.held.is_empty();
     let settled = claim.settle(&settlement).await.inspect_err(|fault| {
-        relay.holds.not_settled(&settlement, fault);
+        relay.memory.holds.not_settled(&settlement, fault);
         if only_sent {
-            relay.rows.note_settlement(Some(fault));
+            relay.memory.note_settlement(Some(fault));
         }
     })?;
     fail_point::reach("committed").await;
@@ -179,7 +174,7 @@ fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
         relay.health.rejected(rejected, "key blocked (see `outbox-relay blocked-keys list`)");
     }
     for held in &settlement.held {
-        relay.holds.recorded(held, &relay.stats);
+        relay.memory.holds.recorded(held, &relay.stats);
     }
 }
 
@@ -192,17 +187,17 @@ fn confirm<E: Event, P: Publisher>(
     settled: &Settled,
 ) -> Cycle {
     if batch.sent().next().is_some() {
-        relay.rows.note_settlement(None);
+        relay.memory.note_settlement(None);
         if *settled == Settled::All {
-            relay.rows.note_recorded();
+            relay.memory.has_recorded.set(true);
         }
     }
     let coverage = batch.coverage(owned);
-    let hold_version = batch.hold_version();
-    let mut acknowledged = relay.rows.acknowledged.borrow_mut();
-    acknowledged.forget(&coverage, batch.rows(), relay.rows.holds_seen(hold_version));
+    let hold_version = batch.hold_version;
+    let mut acknowledged = relay.memory.acknowledged.borrow_mut();
+    acknowledged.forget(&coverage, batch.rows(), relay.memory.holds_seen(hold_version));
     match settled {
-        Settled::All => relay.marks.borrow_mut().raise(snapshot, batch.basis(), &coverage),
+        Settled::All => relay.lanes.marks.borrow_mut().raise(snapshot, batch.epoch, &coverage),
         Settled::Only(recorded) => {
             acknowledged.keep(batch.sent().filter(|row| !recorded.contains(&row.id())), hold_version);
         }
@@ -213,7 +208,7 @@ fn confirm<E: Event, P: Publisher>(
         coverage,
         rows: batch.len(),
         sent: batch.sent().count(),
-        recovered: batch.recovered_rows(),
+        recovered: batch.recovered,
         locked_out: *settled != Settled::All,
         ..Cycle::default()
     }
@@ -221,10 +216,10 @@ fn confirm<E: Event, P: Publisher>(
 
 /// Adds the acknowledged rows of a batch that was not settled to the acknowledged set.
 fn keep_acknowledged<E: Event, P>(relay: &Relay<P>, owned: &[Lane], batch: &Batch<E>) {
-    let mut acknowledged = relay.rows.acknowledged.borrow_mut();
+    let mut acknowledged = relay.memory.acknowledged.borrow_mut();
     // Rows that the claim covered but did not read were settled by another relay.
     let unsettled: Vec<&E> = batch.rows().iter().filter(|row| acknowledged.contains(*row)).collect();
-    let seen = relay.rows.holds_seen(batch.hold_version());
+    let seen = relay.memory.holds_seen(batch.hold_version);
     acknowledged.forget(&batch.coverage(owned), batch.rows(), seen);
     acknowledged.keep(unsettled.into_iter().chain(batch.sent()), seen.hold_version);
 }

@@ -9,21 +9,14 @@
 //! lock of its lane. If Postgres refuses, the row becomes a dead letter or blocks its key. A row that cannot be moved as a
 //! whole always blocks its key.
 
-use crate::OnRejected;
-use crate::Relay;
-use crate::batch::Batch;
-use crate::batch::Coverage;
-use crate::batch::Fate;
 use crate::cycle::claim::PlannedRead;
-use crate::event::Event;
-use crate::failure::{Fault, FaultKind};
-use crate::health::availability::Availability;
-use crate::lanes::board::{Board, MoreWork};
+use crate::lanes::board::MoreWork;
 use crate::lanes::width::Width;
-use crate::lanes::{LANES, Lane};
-use crate::outbox::{Claim, Head, ReadEnd};
 use crate::reason::UNREADABLE_ROW;
-use crate::topic;
+use crate::{
+    Availability, Batch, Board, Claim, Coverage, Event, Fate, Fault, FaultKind, Head, LANES, Lane,
+    OnRejected, ReadEnd, Relay, topic,
+};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -230,22 +223,22 @@ pub(super) async fn read_head<C: Claim, P>(
     planned: &PlannedRead,
     batch: &mut Batch<C::Event>,
 ) -> Result<(), Fault> {
-    let epoch = planned.marks.epoch();
-    batch.set_shares(&planned.read.shares);
-    let Head { hold_version, basis, row, refusal } = claim.head(&planned.read).await?;
-    batch.read_under(hold_version, basis);
-    relay.marks.borrow_mut().note_basis(epoch, basis);
+    let generation = planned.marks.generation;
+    batch.set_shares(planned.read.wanted.iter().map(|wanted| wanted.share));
+    let Head { hold_version, epoch, row, refusal } = claim.head(&planned.read).await?;
+    batch.read_under(hold_version, epoch);
+    relay.lanes.marks.borrow_mut().note_epoch(generation, epoch);
     match (row, refusal) {
         (None, _) => _ = batch.appended(ReadEnd::Complete),
         // The row was restored, or another row is the first one now. The next read is a normal one.
         (Some(_), None) => _ = batch.appended(ReadEnd::Cut),
         (Some(row), Some(error)) => {
-            relay.marks.borrow_mut().note_ids(epoch, [row.id()]);
+            relay.lanes.marks.borrow_mut().note_ids(generation, [row.id()]);
             batch.rows_mut().push(row);
             let index = batch.appended(ReadEnd::Cut);
-            relay.rows.mark_acknowledged(batch, index);
+            relay.memory.mark_acknowledged(batch, index);
             if batch.fate(index) == Fate::Open {
-                let topic = topic::name(&relay.topics, &batch.rows()[index]);
+                let topic = topic::name(&relay.kafka.topics, &batch.rows()[index]);
                 batch.rejected(index, &topic, UNREADABLE_ROW.rejection(error));
             }
         }

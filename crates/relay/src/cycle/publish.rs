@@ -12,17 +12,14 @@
 //! was read before or is part of the search, so a flow sends a prefix of each key. docs/design/flows.md has the rules, and
 //! `crates/relay/tests/model` checks them.
 
-use crate::batch::Batch;
 use crate::cycle::claim::{Claimed, PlannedRead, SLICE_ROWS_MAX};
 use crate::cycle::narrow::read_head;
 use crate::cycle::reports::{collect_reports, flows_on, not_acknowledged, wait_for_reports};
-use crate::cycle::session::{Session, Tally};
-use crate::event::Event;
-use crate::failure::{Fault, FaultKind};
-use crate::lanes::marks::{Marks, SeenIds};
-use crate::outbox::{Claim, ReadEnd, Search, SearchResult};
-use crate::publisher::Publisher;
-use crate::{Relay, fail_point};
+use crate::cycle::session::Tally;
+use crate::{
+    Batch, Claim, Epoch, Event, Fault, FaultKind, Marks, Publisher, ReadEnd, Relay, Search, SearchResult,
+    SeenIds, Session, fail_point,
+};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -36,7 +33,7 @@ pub(super) async fn publish<C: Claim, P: Publisher>(
     claimed: &mut Claimed<C>,
     batch: &mut Batch<C::Event>,
 ) {
-    let published = if relay.narrowing.reads_head(&claimed.planned.lanes) {
+    let published = if relay.lanes.narrowing.reads_head(&claimed.planned.lanes) {
         read_head(relay, &mut claimed.claim, &claimed.planned, batch).await
     } else {
         read_and_send(relay, session, claimed, batch).await
@@ -51,7 +48,7 @@ pub(super) async fn publish<C: Claim, P: Publisher>(
     {
         session.close(not_acknowledged(relay, session));
     }
-    if session.failure().is_some() {
+    if session.failure.is_some() {
         claimed.keep_during(relay, collect_reports(session, batch)).await;
     }
 }
@@ -65,14 +62,14 @@ async fn read_and_send<C: Claim, P: Publisher>(
     read(relay, &mut claimed.claim, &mut claimed.planned, batch).await?;
     let deadline = claimed.deadline;
     // Send all rows at once. Slice by slice, they would be sent in many small requests.
-    let sending = timeout_at(deadline, session.send(&relay.topics, batch, 0));
+    let sending = timeout_at(deadline, session.send(&relay.kafka.topics, batch, 0));
     if claimed.keep_during(relay, sending).await.is_err() {
         session.close(not_acknowledged(relay, session));
     }
     if claimed.fault.is_none() {
         fail_point::reach("rows-sent").await;
         // A claim for rare rows ends without a flow, unless a silent partition would stop the other rows of its lanes.
-        let flows = relay.board.arrives_often() || {
+        let flows = relay.lanes.board.arrives_often.get() || {
             let prompt = timeout(PROMPT, session.finish(batch));
             claimed.keep_during(relay, prompt).await.is_err()
         };
@@ -96,53 +93,54 @@ async fn read<C: Claim, P>(
 ) -> Result<(), Fault> {
     // Use the same limits for the whole batch, even if a reload changes them meanwhile.
     let limits = relay.settings.limits();
-    batch.set_shares(&planned.read.shares);
-    let failed = |fault: &Fault| relay.narrowing.read_failed(&planned.lanes, planned.read.rows_max, fault);
+    batch.set_shares(planned.read.wanted.iter().map(|wanted| wanted.share));
+    let failed =
+        |fault: &Fault| relay.lanes.narrowing.read_failed(&planned.lanes, planned.read.rows_max, fault);
     if !planned.sent {
         claim.read(&planned.read).await.inspect_err(failed)?;
     }
     fail_point::reach("read-sent").await;
     loop {
-        let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes());
+        let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes);
         let rows = relay
-            .rows
+            .memory
             .rows_in(bytes_left)
             .min(limits.batch_rows.saturating_sub(batch.len()))
             .min(SLICE_ROWS_MAX);
         let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
         let from = batch.appended(read.as_ref().map_or(ReadEnd::Cut, |slice| slice.end));
         let slice = read.inspect_err(|fault| {
-            relay.rows.note_failed_slice(limits.batch_bytes);
+            relay.memory.note_failed_slice(limits.batch_bytes);
             failed(fault);
         })?;
-        batch.read_under(slice.hold_version, slice.basis);
+        batch.read_under(slice.hold_version, slice.epoch);
         let rows = &batch.rows()[from..];
-        relay.rows.note_row_size(rows);
-        note_slice(&mut relay.marks.borrow_mut(), planned.marks.epoch(), slice.basis, rows);
+        relay.memory.note_row_size(rows);
+        note_slice(&mut relay.lanes.marks.borrow_mut(), planned.marks.generation, slice.epoch, rows);
         if let Some(search) = &mut planned.search {
             search.add(rows.iter().map(Event::id));
         }
-        relay.rows.mark_acknowledged(batch, from);
-        if relay.rows.probes_any_of(&batch.rows()[from..]) {
+        relay.memory.mark_acknowledged(batch, from);
+        if relay.memory.probes_any_of(&batch.rows()[from..]) {
             batch.cut();
             return Err(probed_just_now());
         }
-        let full = batch.len() >= limits.batch_rows || batch.bytes() >= limits.batch_bytes;
+        let full = batch.len() >= limits.batch_rows || batch.bytes >= limits.batch_bytes;
         if slice.end == ReadEnd::More && full {
             batch.cut();
         }
         if slice.end != ReadEnd::More || full {
-            relay.narrowing.read_took(planned.lanes.len(), planned.begun.elapsed());
+            relay.lanes.narrowing.read_took(planned.lanes.len(), planned.begun.elapsed());
             return Ok(());
         }
         fail_point::reach("between-slices").await;
     }
 }
 
-/// Passes the basis and the ids of a slice to the marks.
-fn note_slice<E: Event>(marks: &mut Marks, epoch: u64, basis: i64, rows: &[E]) {
-    marks.note_basis(epoch, basis);
-    marks.note_ids(epoch, rows.iter().map(Event::id));
+/// Passes the epoch and the ids of a slice to the marks.
+fn note_slice<E: Event>(marks: &mut Marks, generation: u64, epoch: Epoch, rows: &[E]) {
+    marks.note_epoch(generation, epoch);
+    marks.note_ids(generation, rows.iter().map(Event::id));
 }
 
 fn probed_just_now() -> Fault {
@@ -157,11 +155,11 @@ pub(super) fn accepted<E: Event, P: Publisher>(
     session: &Session<P::Producer>,
     batch: &Batch<E>,
 ) {
-    if relay.rows.refusals.is_empty() {
+    if relay.memory.refusals.is_empty() {
         return;
     }
     for (topic, _) in session.tally(batch) {
-        relay.rows.refusals.accepted(topic, 0);
+        relay.memory.refusals.accepted(topic, 0);
     }
 }
 
@@ -183,7 +181,7 @@ pub(super) fn reported<E: Event, P: Publisher>(
     relay.settings.published(relay.stats.notes.throttle().is_some(), session.publishing());
     let first_sent = session.publishing().filter(|_| acknowledged).map(|lasted| Instant::now() - lasted);
     if let Some(at) = first_sent {
-        relay.gate.acknowledged(at);
+        relay.kafka.gate.acknowledged(at);
     }
 }
 
@@ -202,13 +200,13 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
     batch: &mut Batch<C::Event>,
 ) {
     let window = relay.settings.limits().flow_window;
-    let may_flow = relay.narrowing.allows_all() && !relay.rows.settling_is_refused();
+    let may_flow = relay.lanes.narrowing.allows_all() && !relay.memory.settling_is_refused.get();
     if window.is_zero() || !may_flow || !batch.is_complete(&claimed.lanes) {
         return;
     }
     let Some(mut search) = claimed.planned.search.take() else { return };
     // The first read may have left too many gaps to search for.
-    if !search.pass(claimed.planned.marks.fenced()) {
+    if !search.pass(claimed.planned.marks.fenced) {
         return;
     }
     let begun = Instant::now();
@@ -221,8 +219,8 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
         sleep_until(read_at).await;
         session.absorb(batch);
         claimed.measure_latency(relay, batch, batch.first_unacknowledged(claimed.flow.measured));
-        let ends = relay.board.is_stopped()
-            || !relay.gate.is_open()
+        let ends = relay.lanes.board.is_stopped()
+            || !relay.kafka.gate.is_open()
             || relay.settings.renewals() != renewals
             || session.leaves_rows(batch);
         arriving = has_rows && rows_at.elapsed() < IDLE;
@@ -271,8 +269,8 @@ async fn record<C: Claim, P>(
     }
     let sent: Vec<&C::Event> = batch.sent_in(rows.clone()).collect();
     let recorded = claimed.claim.record_sent(&sent).await.inspect_err(|fault| {
-        relay.narrowing.settlement_failed(&claimed.lanes, fault);
-        relay.rows.note_settlement(Some(fault));
+        relay.lanes.narrowing.settlement_failed(&claimed.lanes, fault);
+        relay.memory.note_settlement(Some(fault));
     })?;
     fail_point::reach("recorded").await;
     claimed.flow.recorded = rows.end;
@@ -294,38 +292,38 @@ async fn step<C: Claim, P: Publisher>(
     search: &mut SeenIds,
 ) -> Result<Step, Fault> {
     let limits = relay.settings.limits();
-    let epoch = claimed.planned.marks.epoch();
-    let bytes_max = limits.batch_bytes.saturating_sub(batch.bytes());
-    let rows_max = relay.rows.rows_in(bytes_max).min(SLICE_ROWS_MAX);
+    let generation = claimed.planned.marks.generation;
+    let bytes_max = limits.batch_bytes.saturating_sub(batch.bytes);
+    let rows_max = relay.memory.rows_in(bytes_max).min(SLICE_ROWS_MAX);
     // Note the fence before the read is sent. Otherwise an id below it could commit after the read's snapshot.
     let (fenced, excepted) = {
-        let marks = relay.marks.borrow();
-        (marks.fence().passed(), marks.fence().excepted())
+        let marks = relay.lanes.marks.borrow();
+        (marks.fence.passed, marks.fence.excepted())
     };
     // The rows of a transaction that was excepted and has ended are not part of the search.
     if excepted.ended != claimed.planned.marks.excepted.ended {
         return Ok(Step::Last);
     }
     let request = Search {
-        above: search.highest(),
+        above: search.highest,
         gaps: search.gaps(),
-        hold_version: batch.hold_version(),
-        basis: batch.basis(),
+        hold_version: batch.hold_version,
+        epoch: batch.epoch,
         excepted: excepted.xids,
-        rows_max: relay.rows.rows_max(limits.batch_rows).saturating_sub(batch.len()).min(rows_max),
+        rows_max: relay.memory.rows_max(limits.batch_rows).saturating_sub(batch.len()).min(rows_max),
         bytes_max,
         expects_rows: claimed.flow.finds_rows,
-        expects_free: relay.rows.holds_seen(batch.hold_version()).nothing_held,
+        expects_free: relay.memory.holds_seen(batch.hold_version).nothing_held,
     };
     if request.rows_max == 0 || request.bytes_max == 0 {
         return Ok(Step::Last);
     }
     let mut rows = Vec::new();
     let found = claimed.claim.read_on(&request, &mut rows).await.inspect_err(|fault| {
-        relay.narrowing.read_failed(&claimed.planned.lanes, request.rows_max, fault);
+        relay.lanes.narrowing.read_failed(&claimed.planned.lanes, request.rows_max, fault);
     })?;
-    let same = note(relay, epoch, &found, &request, &rows);
-    if !same || relay.rows.probes_any_of(&rows) {
+    let same = note(relay, generation, &found, &request, &rows);
+    if !same || relay.memory.probes_any_of(&rows) {
         return Ok(Step::Last);
     }
     search.add(found.ids.iter().copied());
@@ -334,27 +332,29 @@ async fn step<C: Claim, P: Publisher>(
         return Ok(if found.cut || !is_known { Step::Last } else { Step::NoRows });
     }
     let from = batch.extend(rows);
-    relay.rows.note_row_size(&batch.rows()[from..]);
-    relay.rows.mark_acknowledged(batch, from);
-    let sending = timeout_at(claimed.deadline, session.send(&relay.topics, batch, from));
+    relay.memory.note_row_size(&batch.rows()[from..]);
+    relay.memory.mark_acknowledged(batch, from);
+    let sending = timeout_at(claimed.deadline, session.send(&relay.kafka.topics, batch, from));
     if claimed.keep_during(relay, sending).await.is_err() {
         session.close(not_acknowledged(relay, session));
     }
     Ok(if found.cut || !is_known { Step::Last } else { Step::Rows })
 }
 
-/// Passes what a read found to the marks. Returns whether the flow may continue: the epoch, the holds and the basis
+/// Passes what a read found to the marks. Returns whether the flow may continue: the generation, the holds and the epoch
 /// have not changed.
 fn note<E: Event, P>(
     relay: &Relay<P>,
-    epoch: u64,
+    generation: u64,
     found: &SearchResult,
     request: &Search,
     rows: &[E],
 ) -> bool {
-    let mut marks = relay.marks.borrow_mut();
-    marks.note_basis(epoch, found.basis);
-    marks.note_ids(epoch, rows.iter().map(Event::id));
-    marks.note_seen(epoch, &found.ids);
-    marks.epoch() == epoch && found.hold_version == request.hold_version && found.basis == request.basis
+    let mut marks = relay.lanes.marks.borrow_mut();
+    marks.note_epoch(generation, found.epoch);
+    marks.note_ids(generation, rows.iter().map(Event::id));
+    marks.note_seen(generation, &found.ids);
+    marks.generation == generation
+        && found.hold_version == request.hold_version
+        && found.epoch == request.epoch
 }

@@ -1,14 +1,8 @@
 //! Waits for Kafka's reports of the rows that were sent, and decides when a silent partition is stuck.
 
-use crate::Relay;
-use crate::batch::Batch;
 use crate::cycle::claim::Claimed;
-use crate::cycle::session::Session;
-use crate::event::Event;
-use crate::failure::{Failure, FailureKind};
-use crate::outbox::Claim;
-use crate::publisher::{Producer, Publisher};
 use crate::reason::BROKERS_DOWN;
+use crate::{Batch, Claim, Event, Failure, FailureKind, Producer, Publisher, Relay, Session};
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -44,7 +38,7 @@ impl Overdue {
     /// All rows of the batch. The wait for them began at this time.
     fn new<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>, begun: Instant) -> Overdue {
         let rows = batch.len();
-        let silent_since = session.reported_at().map_or(begun, |at| at.max(begun));
+        let silent_since = session.reported_at.map_or(begun, |at| at.max(begun));
         let undecided = batch.undecided(0..rows);
         Overdue { rows, undecided, begun, silent_since, answered_at: begun }
     }
@@ -53,7 +47,7 @@ impl Overdue {
     fn count<E: Event, P: Producer>(&mut self, session: &Session<P>, batch: &Batch<E>, from: usize) {
         let undecided = batch.undecided(from..self.rows);
         if undecided < self.undecided {
-            self.silent_since = session.reported_at().map_or(self.begun, |at| at.max(self.begun));
+            self.silent_since = session.reported_at.map_or(self.begun, |at| at.max(self.begun));
         }
         self.undecided = undecided;
     }
@@ -161,13 +155,13 @@ pub(super) async fn wait_for_reports<E: Event, P: Publisher>(
 /// When the last report must have arrived. A broker that enforces a quota answers no further request of a connection while it
 /// delays the relay, so there each report restarts the time.
 fn latest<P: Publisher>(relay: &Relay<P>, session: &Session<P::Producer>, deadline: Instant) -> Instant {
-    let extended = session.reported_at().map(|at| at + relay.settings.limits().publish_timeout);
+    let extended = session.reported_at.map(|at| at + relay.settings.limits().publish_timeout);
     extended.filter(|_| relay.stats.notes.throttle().is_some()).map_or(deadline, |at| at.max(deadline))
 }
 
 /// When the relay probes Kafka if no report arrives until then.
 fn probe_at<P: Publisher>(relay: &Relay<P>, session: &Session<P::Producer>, overdue: &Overdue) -> Instant {
-    session.reported_at().map_or(overdue.answered_at, |at| at.max(overdue.answered_at)) + silence_max(relay)
+    session.reported_at.map_or(overdue.answered_at, |at| at.max(overdue.answered_at)) + silence_max(relay)
 }
 
 /// Closes the session if no report has arrived for some time, and a probe of Kafka fails as well. Then the gate closes.
@@ -181,7 +175,7 @@ async fn closes_unanswered<E: Event, P: Publisher>(
         return false;
     }
     let waited = silence_max(relay);
-    let answer = timeout(waited, relay.publisher.probe()).await;
+    let answer = timeout(waited, relay.kafka.publisher.probe()).await;
     session.absorb(batch);
     let failure = match answer {
         Ok(Ok(())) => {
@@ -206,7 +200,7 @@ fn closes_held<E: Event, P: Publisher>(
     batch: &Batch<E>,
 ) -> bool {
     let Some(sent) = session.publishing().map(|lasted| Instant::now() - lasted) else { return false };
-    session.close_if_held(batch, |topic| relay.holds.is_stuck_since(topic, sent))
+    session.close_if_held(batch, |topic| relay.memory.holds.is_stuck_since(topic, sent))
 }
 
 /// Closes the session if the cluster answers and only some partitions are silent. Holds their topics.
@@ -218,7 +212,7 @@ async fn closes_stuck<E: Event, P: Publisher>(
     deadline: Instant,
 ) -> bool {
     // Other rows may have been acknowledged just before all of Kafka became unavailable.
-    let answers = timeout_at(deadline, relay.publisher.probe()).await;
+    let answers = timeout_at(deadline, relay.kafka.publisher.probe()).await;
     session.absorb(batch);
     if !matches!(answers, Ok(Ok(_))) {
         return false;
@@ -240,7 +234,7 @@ fn others_work<E: Event, P: Publisher>(
 pub(super) fn not_acknowledged<P: Publisher>(relay: &Relay<P>, session: &Session<P::Producer>) -> Failure {
     let waited = relay.settings.limits().publish_timeout;
     let error = format!("Kafka did not acknowledge all records within the publish_timeout of {waited:?}");
-    Failure::unknown(match session.last_error(waited) {
+    Failure::unknown(match session.producer.last_error(waited) {
         Some(cause) => format!("{error}. Last error of the Kafka client: {cause}"),
         None => error,
     })
@@ -250,6 +244,6 @@ pub(super) fn not_acknowledged<P: Publisher>(relay: &Relay<P>, session: &Session
 /// are stuck: they may have just recovered, and these rows would be duplicates.
 pub(super) async fn collect_reports<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Batch<E>) {
     session.absorb(batch);
-    session.stop(COLLECT_REPORTS_WITHIN).await;
+    session.producer.stop(COLLECT_REPORTS_WITHIN).await;
     session.absorb(batch);
 }

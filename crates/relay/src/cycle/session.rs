@@ -18,16 +18,15 @@
 //!   producer ID at *any* sequence number: if the first request failed and the second one were stored, the first would be
 //!   lost although it is reported as delivered.
 
-use crate::batch::{Batch, Fate};
-use crate::event::Event;
-use crate::fail_point;
-use crate::failure::{Failure, FailureKind, Rejection};
 use crate::memory::{Refusals, RefusedSizes};
 use crate::outbox::TopicHold;
 use crate::partition::{self, Counts};
-use crate::publisher::{DeliveryReport, LISTED_FROM, Producer, Refusal};
+use crate::publisher::LISTED_FROM;
 use crate::reason::{REJECTS_EVERYTHING, STUCK, UNKNOWN_TOPIC, not_listed};
 use crate::topic::{self, TopicRules};
+use crate::{
+    Batch, DeliveryReport, Event, Failure, FailureKind, Fate, Producer, Refusal, Rejection, fail_point,
+};
 use futures_util::{StreamExt, stream};
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -48,7 +47,7 @@ const TOPICS_KEPT: usize = 4_096;
 
 /// One idempotent producer and the state of its topics.
 pub struct Session<P> {
-    producer: P,
+    pub(crate) producer: P,
     topics: Vec<Topic>,
     topics_by_name: HashMap<String, usize>,
     /// Where rows go, by what their topic depends on.
@@ -69,9 +68,10 @@ pub struct Session<P> {
     now: Instant,
     /// When the first row of the current batch was sent.
     publishing_since: Option<Instant>,
-    reported_at: Option<Instant>,
+    pub(crate) reported_at: Option<Instant>,
     opened_at: Instant,
-    failure: Option<Failure>,
+    /// Why the session is closed, if it is.
+    pub(crate) failure: Option<Failure>,
 }
 
 /// A topic and a partition of it.
@@ -152,28 +152,9 @@ impl<P: Producer> Session<P> {
         self.publishing_since.map(|since| since.elapsed())
     }
 
-    pub(crate) fn reported_at(&self) -> Option<Instant> {
-        self.reported_at
-    }
-
     /// When Kafka last answered this session.
     pub(crate) fn answered_at(&self) -> Instant {
         self.reported_at.unwrap_or(self.opened_at)
-    }
-
-    /// What the Kafka client last reported by itself, if it is at most this old.
-    pub(crate) fn last_error(&self, max_age: Duration) -> Option<String> {
-        self.producer.last_error(max_age)
-    }
-
-    /// Whether the producer should be replaced between two batches.
-    pub(crate) fn is_worn(&self) -> bool {
-        self.producer.is_worn()
-    }
-
-    /// Why the session is closed, if it is.
-    pub(crate) fn failure(&self) -> Option<&Failure> {
-        self.failure.as_ref()
     }
 
     /// Closes the session: nothing more is sent.
@@ -234,11 +215,6 @@ impl<P: Producer> Session<P> {
             // Deferred rows wait only for the first row of their partition, so check after every report.
             self.producer.quiet(!self.deferred.is_empty()).await;
         }
-    }
-
-    /// Ends a closed session. Call [`Session::absorb`] afterwards.
-    pub(crate) async fn stop(&mut self, within: Duration) {
-        self.producer.stop(within).await;
     }
 
     /// Processes the reports that have arrived, and sends the rows that waited for the first row of their partition.
@@ -346,7 +322,7 @@ impl<P: Producer> Session<P> {
     /// holds their topic instead.
     fn reject<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, topic: usize, rejection: Rejection) {
         let Topic { name, state, .. } = &mut self.topics[topic];
-        let limit = batch.invalid_before_hold();
+        let limit = batch.invalid_before_hold;
         let may_hold = limit < usize::MAX && name.len() <= HELD_NAME_MAX;
         if !may_hold || self.refusals.refused_unsent(name, batch.rows()[index].event_id()) <= limit {
             return batch.rejected(index, name, rejection);
@@ -366,10 +342,6 @@ impl<P: Producer> Session<P> {
 
     pub(crate) fn topic(&self, destination: Destination) -> &str {
         &self.topics[destination.topic as usize].name
-    }
-
-    pub(crate) fn abandon(self) {
-        self.producer.abandon();
     }
 }
 
@@ -531,7 +503,7 @@ impl<P: Producer> Session<P> {
             let TopicState::Held(why) = &topic.state else { continue };
             let waits = batch.fate(index).is_undecided() || batch.fate(index) == Fate::Suspect;
             if waits && !std::mem::replace(&mut seen[destination.topic as usize], true) {
-                held.push(TopicHold { topic: &topic.name, why, witness: &batch.rows()[index] });
+                held.push(TopicHold { topic: &topic.name, why, example: &batch.rows()[index] });
             }
         }
         held

@@ -1,12 +1,9 @@
 //! The gate and its keeper, with a cluster whose probes always succeed.
 
-use crate::Limits;
-use crate::Relay;
 use crate::fixture::{self, FakeCluster};
-use crate::health::stats::Stats;
 use crate::holds::prober::keep_gate;
-use crate::lanes::marks::Marks;
 use crate::reason::TOO_FEW_REPLICAS;
+use crate::{Limits, Marks, Relay, Stats};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,24 +39,24 @@ async fn while_gate_is_kept(relay: &Rc<Relay<Rc<FakeCluster>>>, test: impl Futur
 async fn an_outage_that_no_probe_detects_lasts_until_a_row_is_acknowledged() {
     let relay = relay();
     while_gate_is_kept(&relay, async {
-        relay.gate.opened().await;
+        relay.kafka.gate.opened().await;
         assert_eq!(not_ready(&relay), None, "a probe is enough at the start");
         let before = Instant::now();
-        let probes = relay.publisher.probes.get();
+        let probes = relay.kafka.publisher.probes.get();
         // Each session fails, and each probe succeeds.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(60) {
-            relay.gate.close(TOO_FEW_REPLICAS.failure("nothing is stored"));
-            relay.gate.opened().await;
+            relay.kafka.gate.close(TOO_FEW_REPLICAS.failure("nothing is stored"));
+            relay.kafka.gate.opened().await;
             assert!(not_ready(&relay).unwrap().contains("too-few-replicas"));
-            assert!(relay.gate.outage_lasts().is_some_and(|lasts| lasts >= begun.elapsed()));
+            assert!(relay.kafka.gate.outage_lasts().is_some_and(|lasts| lasts >= begun.elapsed()));
             sleep(Duration::from_millis(10)).await;
         }
-        let probes = relay.publisher.probes.get() - probes;
+        let probes = relay.kafka.publisher.probes.get() - probes;
         assert!((20..200).contains(&probes), "the gate is opened about once a second: {probes}");
-        relay.gate.acknowledged(before);
+        relay.kafka.gate.acknowledged(before);
         assert!(not_ready(&relay).is_some(), "that batch was sent before");
-        relay.gate.acknowledged(Instant::now());
+        relay.kafka.gate.acknowledged(Instant::now());
         assert_eq!(not_ready(&relay), None);
     })
     .await;
@@ -69,15 +66,15 @@ async fn an_outage_that_no_probe_detects_lasts_until_a_row_is_acknowledged() {
 async fn an_outage_ends_after_a_while_if_no_rows_can_prove_it() {
     let relay = relay();
     while_gate_is_kept(&relay, async {
-        relay.gate.opened().await;
+        relay.kafka.gate.opened().await;
         relay.stats.workers_busy.inc();
-        relay.gate.close(TOO_FEW_REPLICAS.failure("nothing is stored"));
+        relay.kafka.gate.close(TOO_FEW_REPLICAS.failure("nothing is stored"));
         sleep(Duration::from_secs(60)).await;
-        assert!(relay.gate.is_open() && not_ready(&relay).is_some(), "a worker is still trying");
+        assert!(relay.kafka.gate.is_open() && not_ready(&relay).is_some(), "a worker is still trying");
         relay.stats.workers_busy.dec();
         sleep(Duration::from_secs(20)).await;
         assert_eq!(not_ready(&relay), None);
-        assert!(relay.gate.outage_lasts().is_none());
+        assert!(relay.kafka.gate.outage_lasts().is_none());
     })
     .await;
 }

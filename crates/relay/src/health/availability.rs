@@ -1,8 +1,7 @@
 //! Whether servers, topics and rows are available. A lasting fault is logged once when it begins and once when it ends.
 
-use crate::failure::Failure;
-use crate::health::stats::Stats;
 use crate::reason::{fix, remedy};
+use crate::{Failure, Stats};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
@@ -146,7 +145,7 @@ pub struct Gate {
     /// When a failure last closed it, until a row is acknowledged. A probe may not detect the cause.
     failed_at: Cell<Option<Instant>>,
     /// It was opened and closed again before any row was acknowledged.
-    flapping: Cell<bool>,
+    pub(crate) is_flapping: Cell<bool>,
     /// Wakes waiting tasks when it opens or closes.
     changed: Notify,
 }
@@ -160,7 +159,7 @@ impl Gate {
             is_open: Cell::default(),
             reason: RefCell::default(),
             failed_at: Cell::default(),
-            flapping: Cell::default(),
+            is_flapping: Cell::default(),
             changed: Notify::new(),
         }
     }
@@ -169,7 +168,7 @@ impl Gate {
     pub(crate) fn close(&self, failure: Failure) {
         self.reason.replace(Some(failure));
         if self.is_open.replace(false) {
-            self.flapping.set(self.failed_at.get().is_some());
+            self.is_flapping.set(self.failed_at.get().is_some());
         }
         self.failed_at.set(Some(Instant::now()));
         self.changed.notify_waiters();
@@ -191,11 +190,6 @@ impl Gate {
         self.failed_at.get().map(|at| at.elapsed())
     }
 
-    /// Whether the gate was opened and closed again before any row was acknowledged.
-    pub(crate) fn is_flapping(&self) -> bool {
-        self.flapping.get()
-    }
-
     /// Reports that Kafka is unavailable.
     pub(crate) fn failed(&self, failure: &Failure) {
         self.stats.kafka.fails(failure);
@@ -207,7 +201,7 @@ impl Gate {
     /// Reports that Kafka works, and forgets the last failure.
     pub fn works(&self) {
         self.failed_at.set(None);
-        self.flapping.set(false);
+        self.is_flapping.set(false);
         self.stats.kafka.answers();
         self.kafka.worked(0);
     }

@@ -3,12 +3,9 @@
 pub mod availability;
 pub mod stats;
 
-use crate::event::Event;
-use crate::failure::Fault;
-use crate::health::availability::{Availability, Episode, Episodes, POSTGRES_ADVICE, rounded};
-use crate::health::stats::Stats;
+use crate::health::availability::{Episode, Episodes, POSTGRES_ADVICE, rounded};
 use crate::outbox::RejectedRow;
-use crate::reason;
+use crate::{Availability, Event, Fault, Stats, reason};
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::future::poll_fn;

@@ -1,18 +1,16 @@
 //! Rows that probe held topics, with their producer. Before any lane is locked, and without a write, the prober checks whether the
 //! topics exist and their leaders answer. Rows are sent and settled under the locks of their lanes.
 
-use crate::event::Event;
-use crate::failure::{Failure, FailureKind, Fault};
 use crate::health::availability::PROBER;
-use crate::holds::{Due, Witness};
-use crate::lanes::board::Board;
+use crate::holds::{Due, ExampleRow};
 use crate::lanes::marks::{Excepted, LOWEST};
-use crate::lanes::{LANES, Lane};
 use crate::memory::UNKNOWN_HOLDS;
-use crate::outbox::{Claim, Outbox, ReadEnd, ReadRequest, RowSelection, Settled, Settlement};
-use crate::publisher::{DeliveryReport, Producer, Refusal};
+use crate::outbox::{RowSelection, Wanted};
 use crate::reason::{LEADER_MOVING, REJECTS_EVERYTHING};
-use crate::{Relay, partition, topic};
+use crate::{
+    Board, Claim, DeliveryReport, Epoch, Event, Failure, FailureKind, Fault, LANES, Lane, Outbox, Producer,
+    ReadEnd, ReadRequest, Refusal, Relay, Settled, Settlement, partition, topic,
+};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt, iter};
@@ -92,7 +90,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
 
     /// Stops waiting. Rows in flight may still be stored.
     pub(crate) fn abandon<Q>(self, relay: &Relay<Q>) {
-        self.probes.iter().for_each(|probe| relay.rows.end_probing(&probe.row));
+        self.probes.iter().for_each(|probe| relay.memory.end_probing(&probe.row));
         self.producer.abandon();
     }
 
@@ -107,7 +105,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         lane_rests: &mut [Option<Instant>; LANES],
     ) -> Result<(), Fault> {
         let mut waiting = candidates;
-        let mut turns = Turns::new(relay, waiting.iter().map(|candidate| candidate.witness.lane));
+        let mut turns = Turns::new(relay, waiting.iter().map(|candidate| candidate.example.lane));
         while let Some(free) = turns.next().await {
             let claim = outbox.claim(&free, None).await?;
             let owned = claim.lanes().to_vec();
@@ -116,7 +114,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
                 turns.pause().await;
                 continue;
             }
-            let is_ours = |candidate: &Candidate| owned.contains(&candidate.witness.lane);
+            let is_ours = |candidate: &Candidate| owned.contains(&candidate.example.lane);
             let (ours, others): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ours);
             waiting = others;
             let done = self.publish_locked(relay, claim, ours, found, lane_rests).await;
@@ -135,17 +133,17 @@ impl<P: Producer, E: Event> Flight<P, E> {
         found: &mut ProbeResults,
         lane_rests: &mut [Option<Instant>; LANES],
     ) -> Result<(), Fault> {
-        let witnesses = candidates.iter().map(|candidate| (candidate.witness.lane, candidate.witness.id));
-        let (mut rows, _) = read(relay, &mut claim, RowSelection::FirstOfKeys(witnesses.collect())).await?;
+        let examples = candidates.iter().map(|candidate| (candidate.example.lane, candidate.example.id));
+        let (mut rows, _) = read(relay, &mut claim, RowSelection::FirstOfKeys, examples).await?;
         let (first, mut recovered) = (self.sent, Vec::new());
         for Candidate { due, partitions, .. } in candidates {
             let Some(row) = rows.remove(&due.topic) else {
                 found.unknown.push(due.topic);
                 continue;
             };
-            if let Err((_, rejection)) = topic::of(&relay.topics, &row) {
+            if let Err((_, rejection)) = topic::of(&relay.kafka.topics, &row) {
                 classify(due, rejection.into(), found);
-            } else if relay.rows.acknowledged.borrow().contains(&row) {
+            } else if relay.memory.acknowledged.borrow().contains(&row) {
                 // An earlier probe sent it, which does not show whether the topic works now.
                 recovered.push(row);
                 found.unknown.push(due.topic);
@@ -156,7 +154,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         self.wait_for_reports(first).await;
         // Before the lanes are free, so that claims that read these rows wait for their acks.
         for probe in self.probes.iter().filter(|probe| probe.index >= first && probe.outcome.is_none()) {
-            relay.rows.begin_probing(&probe.row);
+            relay.memory.begin_probing(&probe.row);
             lane_rests[probe.row.lane().index()] = Some(Instant::now() + LANE_RESTS);
         }
         let is_ours = |probe: &mut Probe<E>| probe.index >= first && probe.is_acknowledged();
@@ -165,8 +163,8 @@ impl<P: Producer, E: Event> Flight<P, E> {
         let settled = settle(relay, claim, &sent).await?;
         for Probe { due, row, .. } in acknowledged {
             // The row of a probe was sent after every row that was refused unsent.
-            relay.rows.refusals.sent(&due.topic);
-            relay.rows.refusals.accepted(&due.topic, row.size());
+            relay.memory.refusals.sent(&due.topic);
+            relay.memory.refusals.accepted(&due.topic, row.size());
             found.acknowledged(due.topic, is_recorded(&settled, &row));
         }
         Ok(())
@@ -225,7 +223,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
     pub(crate) fn take_failed<Q>(&mut self, relay: &Relay<Q>, found: &mut ProbeResults) {
         self.absorb();
         for probe in self.probes.extract_if(.., |probe| matches!(probe.outcome, Some(Err(_)))) {
-            relay.rows.end_probing(&probe.row);
+            relay.memory.end_probing(&probe.row);
             if let Some(Err(failure)) = probe.outcome {
                 classify(probe.due, failure, found);
             }
@@ -237,8 +235,8 @@ impl<P: Producer, E: Event> Flight<P, E> {
         self.absorb();
         let mut acknowledged = Vec::new();
         for probe in self.probes.extract_if(.., |probe| probe.is_acknowledged()) {
-            relay.rows.acknowledged.borrow_mut().keep(std::iter::once(&probe.row), UNKNOWN_HOLDS);
-            relay.rows.end_probing(&probe.row);
+            relay.memory.acknowledged.borrow_mut().keep(std::iter::once(&probe.row), UNKNOWN_HOLDS);
+            relay.memory.end_probing(&probe.row);
             acknowledged.push((probe.due.topic, probe.row));
         }
         acknowledged
@@ -275,9 +273,9 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
         let (ours, others): (Vec<_>, Vec<_>) =
             waiting.into_iter().partition(|(_, row)| owned.contains(&row.lane()));
         waiting = others;
-        let witnesses = ours.iter().map(|(_, row)| (row.lane(), row.id())).collect();
-        let (rows, end) = read(relay, &mut claim, RowSelection::These(witnesses)).await?;
-        let is_known = |row: &&O::Event| relay.rows.acknowledged.borrow().contains(*row);
+        let named = ours.iter().map(|(_, row)| (row.lane(), row.id()));
+        let (rows, end) = read(relay, &mut claim, RowSelection::Named, named).await?;
+        let is_known = |row: &&O::Event| relay.memory.acknowledged.borrow().contains(*row);
         let known: Vec<&O::Event> = rows.values().filter(is_known).collect();
         let settled = settle(relay, claim, &known).await?;
         turns.done(&owned);
@@ -285,7 +283,7 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
             let was_read = known.iter().any(|known| known.id() == row.id());
             if !was_read && end == ReadEnd::Complete {
                 // Another relay has settled it. Otherwise an operator's `sent_at = NULL` would be ignored.
-                relay.rows.acknowledged.borrow_mut().settled(std::iter::once(&row));
+                relay.memory.acknowledged.borrow_mut().settled(std::iter::once(&row));
             }
             found.acknowledged(topic, was_read && is_recorded(&settled, &row));
         }
@@ -299,22 +297,18 @@ async fn read<Q, C: Claim>(
     relay: &Relay<Q>,
     claim: &mut C,
     rows: RowSelection,
+    named: impl Iterator<Item = (Lane, i64)>,
 ) -> Result<(HashMap<String, C::Event>, ReadEnd), Fault> {
-    let count = rows.named().len();
     // Without marks: it begins at the smallest id, and raises none.
-    let read = ReadRequest {
-        lows: vec![LOWEST; count],
-        basis: -1,
-        excepted: Excepted::none(),
-        rows_max: count,
-        shares: vec![1; count],
-        rows,
-    };
+    let wanted: Vec<Wanted> =
+        named.map(|(lane, id)| Wanted { lane, low: LOWEST, share: 1, row: Some(id) }).collect();
+    let count = wanted.len();
+    let read = ReadRequest { rows, wanted, epoch: Epoch::NONE, excepted: Excepted::none(), rows_max: count };
     claim.read(&read).await?;
     let mut rows = Vec::new();
     // Rows beyond the byte limit are probed later.
     let slice = claim.next_slice(count, relay.settings.limits().batch_bytes, &mut rows).await?;
-    Ok((rows.into_iter().map(|row| (topic::name(&relay.topics, &row), row)).collect(), slice.end))
+    Ok((rows.into_iter().map(|row| (topic::name(&relay.kafka.topics, &row), row)).collect(), slice.end))
 }
 
 /// Whether the settlement has recorded this row as sent. If not, another relay would publish it again once its hold ends.
@@ -339,7 +333,7 @@ async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> 
         skip_locked: true,
     };
     let settled = claim.settle(&settlement).await;
-    let mut acknowledged = relay.rows.acknowledged.borrow_mut();
+    let mut acknowledged = relay.memory.acknowledged.borrow_mut();
     let (recorded, others): (Vec<&C::Event>, Vec<&C::Event>) =
         sent.iter().partition(|row| settled.as_ref().is_ok_and(|settled| is_recorded(settled, **row)));
     let count = recorded.len();
@@ -380,18 +374,18 @@ const REQUESTS_MAX: usize = 16;
 /// A topic with the row to probe it with.
 pub(crate) struct Candidate {
     pub(crate) due: Due,
-    pub(crate) witness: Witness,
+    pub(crate) example: ExampleRow,
     pub(crate) partitions: u32,
     partition: u32,
     leader: Option<i32>,
 }
 
 impl Candidate {
-    pub(crate) fn new(due: Due, witness: Witness, leaders: &[Option<i32>]) -> Candidate {
+    pub(crate) fn new(due: Due, example: ExampleRow, leaders: &[Option<i32>]) -> Candidate {
         let partitions = leaders.len() as u32;
-        let partition = witness.key.as_deref().map_or(0, |key| partition::of(key, partitions));
+        let partition = example.key.as_deref().map_or(0, |key| partition::of(key, partitions));
         let leader = leaders.get(partition as usize).copied().flatten();
-        Candidate { due, witness, partitions, partition, leader }
+        Candidate { due, example, partitions, partition, leader }
     }
 }
 
@@ -493,7 +487,7 @@ pub(crate) struct Turns<'a> {
 
 impl<'a> Turns<'a> {
     pub(crate) fn new<Q>(relay: &'a Relay<Q>, lanes: impl Iterator<Item = Lane>) -> Turns<'a> {
-        let board = &relay.board;
+        let board = &relay.lanes.board;
         let taken: BTreeSet<Lane> = lanes.collect();
         let reserve = |lane: Lane| board.reserve(lane).map(move |()| lane).boxed_local();
         let reserving = taken.iter().copied().map(reserve).collect();

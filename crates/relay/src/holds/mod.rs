@@ -5,14 +5,11 @@ pub(crate) mod flight;
 pub(crate) mod probe;
 pub mod prober;
 
-use crate::event::Event;
-use crate::failure::{Fault, FaultKind};
 use crate::health::LOCKS_PATIENCE;
 use crate::health::availability::{Episode, Episodes, rounded};
-use crate::health::stats::Stats;
-use crate::lanes::Lane;
-use crate::outbox::{Settlement, TopicHold};
+use crate::outbox::TopicHold;
 use crate::reason::{self, STUCK};
+use crate::{Event, Fault, FaultKind, Lane, Settlement, Stats};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -29,7 +26,7 @@ pub trait Holds {
     /// Leases up to `most` topics that are due for a probe and not paused. No other relay gets them during [`LEASE`].
     async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault>;
     /// A row to probe each of these topics with, in their order. `None` if no row waits for the topic.
-    async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault>;
+    async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, Fault>;
     async fn release(&mut self, topics: &[&str]) -> Result<(), Fault>;
     /// Schedules the next probe of these topics with backoff.
     async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault>;
@@ -76,7 +73,7 @@ pub struct Due {
 }
 
 #[derive(Clone, Debug)]
-pub struct Witness {
+pub struct ExampleRow {
     pub lane: Lane,
     /// The row. The probe sends the first unsent row of its key.
     pub id: i64,

@@ -16,16 +16,11 @@
 //! acknowledged set, and the hold ends only after a claim of its lane has settled it. If an operator deletes the hold
 //! first, a claim that reads the row waits for the probe.
 
-use crate::Relay;
-use crate::failure::{Failure, FailureKind, Fault, FaultKind};
-use crate::holds::flight::ProbeResults;
-use crate::holds::flight::{Candidate, leaders, reachable};
-use crate::holds::flight::{Flight, settle_late};
+use crate::holds::flight::{Candidate, Flight, ProbeResults, leaders, reachable, settle_late};
 use crate::holds::{Due, Failed, Holds};
-use crate::lanes::LANES;
-use crate::outbox::Outbox;
-use crate::publisher::{LISTED_FROM, Producer, Publisher};
+use crate::publisher::LISTED_FROM;
 use crate::reason::{INVALID_TOPIC_NAME, NO_ANSWER, UNKNOWN_TOPIC, not_listed};
+use crate::{Failure, FailureKind, Fault, FaultKind, LANES, Outbox, Producer, Publisher, Relay};
 use pg_outbox::topic::check_topic;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -133,14 +128,14 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             if std::mem::take(&mut self.make_all_due) {
                 self.holds.make_due().await?;
             }
-            if self.late.len() >= LATE_MAX || relay.board.is_stopped() || !self.may_probe().await {
+            if self.late.len() >= LATE_MAX || relay.lanes.board.is_stopped() || !self.may_probe().await {
                 return Ok(());
             }
             let together = if self.listed.is_some() { LISTED_TOPICS_MAX } else { TOPICS_MAX };
             let topics_max = if self.alone > 0 { 1 } else { together };
             self.alone = self.alone.saturating_sub(1);
             let due = self.holds.due(topics_max).await?;
-            if due.is_empty() || !relay.gate.is_open() {
+            if due.is_empty() || !relay.kafka.gate.is_open() {
                 self.unfinished.extend(due.into_iter().map(|due| due.topic));
                 return Ok(());
             }
@@ -155,7 +150,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     /// Waits for late acks and records them, so that another relay does not publish their rows again.
     pub(crate) async fn end(&mut self) -> Result<(), Fault> {
         let (mut done, until) = (Ok(()), Instant::now() + ANSWER_WITHIN);
-        while !self.late.is_empty() && self.relay.gate.is_open() && Instant::now() < until {
+        while !self.late.is_empty() && self.relay.kafka.gate.is_open() && Instant::now() < until {
             sleep(LATE_EVERY).await;
             done = done.and(self.take_in_late().await);
         }
@@ -183,7 +178,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         if !found.works.is_empty() {
             self.holds.release(&named(&found.works)).await?;
             self.finished(&found.works);
-            found.works.iter().for_each(|topic| relay.holds.released(topic));
+            found.works.iter().for_each(|topic| relay.memory.holds.released(topic));
             // The fix may have helped other topics too.
             self.list_at = Instant::now();
             let held = u32::try_from(relay.stats.held_topics.get()).unwrap_or_default();
@@ -194,18 +189,12 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             }
         }
         if !found.fails.is_empty() {
-            let failed = |(topic, failure): &'_ (String, Failure)| {
+            let failed = found.fails.iter().map(|(topic, failure)| {
                 let reason = (failure.kind == FailureKind::Topic).then_some(failure.reason);
-                (topic.clone(), reason, failure.error.clone())
-            };
-            let failed: Vec<_> = found.fails.iter().map(failed).collect();
-            let failed: Vec<Failed<'_>> = failed
-                .iter()
-                .map(|(topic, reason, error)| Failed { topic, reason: *reason, error })
-                .collect();
-            self.holds.postpone(&failed).await?;
-            let topics: Vec<String> = found.fails.into_iter().map(|(topic, _)| topic).collect();
-            self.finished(&topics);
+                Failed { topic, reason, error: &failure.error }
+            });
+            self.holds.postpone(&failed.collect::<Vec<_>>()).await?;
+            self.finished(found.fails.iter().map(|(topic, _)| topic));
         }
         if !found.unknown.is_empty() {
             self.holds.retry_soon(&named(&found.unknown)).await?;
@@ -214,8 +203,8 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         Ok(())
     }
 
-    fn finished(&mut self, topics: &[String]) {
-        let topics: HashSet<&String> = topics.iter().collect();
+    fn finished<'t>(&mut self, topics: impl IntoIterator<Item = &'t String>) {
+        let topics: HashSet<&String> = topics.into_iter().collect();
         self.unfinished.retain(|topic| !topics.contains(topic));
     }
 
@@ -238,8 +227,8 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         };
         let known = leaders(&producer, due, found).await;
         let asked: Vec<Due> = known.iter().map(|(due, _)| due.clone()).collect();
-        let searched = if asked.is_empty() { Ok(Vec::new()) } else { self.holds.witnesses(&asked).await };
-        let witnesses = match searched {
+        let searched = if asked.is_empty() { Ok(Vec::new()) } else { self.holds.examples(&asked).await };
+        let examples = match searched {
             Err(fault) if matches!(fault.kind, FaultKind::TimedOut | FaultKind::Data) => {
                 self.producer = Some(producer);
                 self.cannot_search(asked, &fault, found);
@@ -248,14 +237,14 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             found => found?,
         };
         let mut candidates = Vec::new();
-        for ((due, leaders), witness) in known.into_iter().zip(witnesses) {
-            match witness {
-                Some(witness) => candidates.push(Candidate::new(due, witness, &leaders)),
+        for ((due, leaders), example) in known.into_iter().zip(examples) {
+            match example {
+                Some(example) => candidates.push(Candidate::new(due, example, &leaders)),
                 None => found.works.push(due.topic),
             }
         }
         let resting = |candidate: &Candidate| {
-            self.lane_rests[candidate.witness.lane.index()].is_some_and(|until| until > Instant::now())
+            self.lane_rests[candidate.example.lane.index()].is_some_and(|until| until > Instant::now())
         };
         let (resting, candidates): (Vec<_>, Vec<_>) = candidates.into_iter().partition(resting);
         found.unknown.extend(resting.into_iter().map(|candidate| candidate.due.topic));
@@ -280,9 +269,9 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     async fn of_valid_names(&mut self, due: Vec<Due>, found: &mut ProbeResults) -> Result<Vec<Due>, Fault> {
         let (valid, invalid): (Vec<Due>, Vec<Due>) =
             due.into_iter().partition(|due| check_topic(&due.topic).is_ok());
-        let witnesses = if invalid.is_empty() { Vec::new() } else { self.holds.witnesses(&invalid).await? };
-        for (Due { topic, .. }, witness) in invalid.into_iter().zip(witnesses) {
-            match (witness, check_topic(&topic)) {
+        let examples = if invalid.is_empty() { Vec::new() } else { self.holds.examples(&invalid).await? };
+        for (Due { topic, .. }, example) in invalid.into_iter().zip(examples) {
+            match (example, check_topic(&topic)) {
                 (Some(_), Err(error)) => {
                     found.fails.push((topic, INVALID_TOPIC_NAME.failure(error.to_string())));
                 }
@@ -351,14 +340,13 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let relay = self.relay;
         let renewals = relay.settings.renewals();
         let renewed = std::mem::replace(&mut self.renewals, renewals) != renewals;
-        match self.producer.take() {
-            Some(producer) if !renewed && !producer.has_failed() && !producer.is_worn() => Ok(producer),
-            Some(producer) => {
-                producer.abandon();
-                relay.publisher.open_for_probes().await
+        if let Some(producer) = self.producer.take() {
+            if !renewed && !producer.has_failed() && !producer.is_worn() {
+                return Ok(producer);
             }
-            None => relay.publisher.open_for_probes().await,
+            producer.abandon();
         }
+        relay.kafka.publisher.open_for_probes().await
     }
 
     /// Runs after the lanes were released. Keeps the producer, or keeps waiting for late acks.
@@ -369,12 +357,12 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     ) -> Result<(), Fault> {
         let relay = self.relay;
         flight.take_failed(relay, found);
-        if flight.is_done() && !flight.has_failed() {
-            self.producer = Some(flight.into_producer());
-            return Ok(());
-        }
         if flight.is_done() {
-            flight.abandon(relay);
+            if flight.has_failed() {
+                flight.abandon(relay);
+            } else {
+                self.producer = Some(flight.into_producer());
+            }
             return Ok(());
         }
         let topics: Vec<String> = flight.topics().map(str::to_owned).collect();

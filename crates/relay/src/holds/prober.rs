@@ -1,13 +1,10 @@
 //! The prober: detects when Kafka or a held topic is available again.
 
-use crate::failure::{Backoff, Fault, FaultKind};
-use crate::health::availability::{Availability, PROBER};
+use crate::health::availability::PROBER;
 use crate::health::stats::TOPICS_NAMED_MAX;
 use crate::holds::probe::Probes;
 use crate::holds::{Counts, Holds, ReportedPauses, Waiting};
-use crate::outbox::Outbox;
-use crate::publisher::Publisher;
-use crate::{Relay, fail_point};
+use crate::{Availability, Backoff, Fault, FaultKind, Outbox, Publisher, Relay, fail_point};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::rc::Rc;
@@ -33,31 +30,33 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
     loop {
         tokio::select! {
             biased;
-            () = relay.gate.closed() => {}
+            () = relay.kafka.gate.closed() => {}
             () = quiet(&relay) => {
-                relay.gate.works();
+                relay.kafka.gate.works();
                 continue;
             }
         }
-        if let Some(reason) = relay.gate.reason() {
-            relay.gate.failed(&reason);
+        if let Some(reason) = relay.kafka.gate.reason() {
+            relay.kafka.gate.failed(&reason);
         }
-        if relay.gate.is_flapping() {
+        if relay.kafka.gate.is_flapping.get() {
             sleep(backoff.next_wait()).await;
         } else {
             backoff.reset();
         }
         probe_until_answered(&relay, &mut backoff).await;
-        if relay.gate.since_failure().is_none() {
-            relay.gate.works();
+        if relay.kafka.gate.since_failure().is_none() {
+            relay.kafka.gate.works();
         }
-        relay.gate.open();
+        relay.kafka.gate.open();
     }
 }
 
 /// Waits until the last failure is [`QUIET`] ago while all workers are idle: no row is left to prove that Kafka works.
 async fn quiet<P>(relay: &Relay<P>) {
-    while relay.gate.since_failure().is_none_or(|time| time < QUIET) || relay.stats.workers_busy.get() > 0 {
+    while relay.kafka.gate.since_failure().is_none_or(|time| time < QUIET)
+        || relay.stats.workers_busy.get() > 0
+    {
         sleep(QUIET_CHECK_EVERY).await;
     }
 }
@@ -71,10 +70,10 @@ async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Back
             biased;
             Some(answer) = probes.next() => match answer {
                 Ok(()) => return,
-                Err(failure) => relay.gate.failed(&failure),
+                Err(failure) => relay.kafka.gate.failed(&failure),
             },
             () = sleep_until(next), if probes.len() < CLUSTER_PROBES_MOST => {
-                probes.push(relay.publisher.probe());
+                probes.push(relay.kafka.publisher.probe());
                 // A probe takes several round trips; give it time before the next one.
                 next = Instant::now() + CLUSTER_FIRST + backoff.next_wait();
             }
@@ -110,7 +109,7 @@ async fn refresh<P, H: Holds>(relay: &Relay<P>, holds: &mut H, reported: &mut Re
     relay.stats.blocked_keys.set(waiting.keys);
     let Counts { everything, topics, keys } = waiting.paused;
     relay.stats.count_pauses(everything, topics, keys);
-    relay.rows.note_empty_holds(waiting.is_empty().then_some(waiting.hold_version));
+    relay.memory.nothing_held_at.set(waiting.is_empty().then_some(waiting.hold_version));
     // The server sorts all holds for the sample. If they do not change, the reasons change seldom.
     let is_named = |(version, at): (i64, Instant)| {
         waiting.topics > TOPICS_NAMED_MAX as i64
@@ -138,7 +137,7 @@ async fn name_held<P, H: Holds>(
     let held = if waiting.topics == 0 { Vec::new() } else { holds.held().await? };
     relay.stats.name_held(&held);
     if held.len() as i64 == waiting.topics {
-        relay.holds.only(asked, &held);
+        relay.memory.holds.only(asked, &held);
     }
     Ok(())
 }
@@ -157,22 +156,21 @@ pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, 
     let outage =
         Availability::new("probes of held topics", "probes_failed").described("failing", "working again");
     let mut probes = Probes::new(&relay, holds, outbox);
-    while !relay.board.is_stopped() {
-        if relay.gate.is_open() {
+    while !relay.lanes.board.is_stopped() {
+        if relay.kafka.gate.is_open() {
             fail_point::reach("probing-holds").await;
             note(&outage, probes.round().await);
         } else {
             probes.give_up();
-            tokio::select! {
-                biased;
-                () = relay.board.stopped() => return,
-                () = relay.gate.opened() => {}
+            relay.opened().await;
+            if relay.lanes.board.is_stopped() {
+                return;
             }
             probes.make_due();
         }
         tokio::select! {
             biased;
-            () = relay.board.stopped() => {}
+            () = relay.lanes.board.stopped() => {}
             () = sleep(HOLDS_EVERY) => {}
         }
     }

@@ -23,9 +23,7 @@
 //! transaction is open, and also after it was rolled back. The fence removes it: no transaction can commit an id up to the
 //! fence any more.
 
-use crate::batch::Coverage;
-use crate::lanes::{LANES, Lane};
-use crate::outbox::ServerId;
+use crate::{Coverage, Epoch, LANES, Lane, ServerId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -38,20 +36,20 @@ const SERVERS_MAX: usize = 1_000;
 
 /// The marks of all lanes. They are in memory only.
 pub struct Marks {
-    epoch: u64,
+    /// Changes with every [`Marks::forget`]. Results of reads from an older generation are ignored.
+    pub(crate) generation: u64,
     servers: HashSet<ServerId>,
-    /// The basis for which the marks are valid; -1 for none.
-    basis: i64,
+    epoch: Epoch,
     low: [i64; LANES],
     resets: [u32; LANES],
     /// The last sweep of the lane found a row below its mark.
     was_reset: [bool; LANES],
     /// The highest id of the unsent rows that reads returned: the H of the next fence.
-    highest_read: i64,
+    pub(crate) highest_read: i64,
     /// The ids of all rows that reads saw, for flows.
     seen: SeenIds,
     gaps_max: usize,
-    fence: Fence,
+    pub(crate) fence: Fence,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,13 +64,14 @@ pub(crate) enum Swept {
 /// The marks and the fence when a read was sent. The result of the read is valid only for them.
 #[derive(Clone, Debug)]
 pub struct MarksSnapshot {
-    epoch: u64,
-    fenced: i64,
+    pub(crate) generation: u64,
+    /// The fence that had passed when the read was sent.
+    pub(crate) fenced: i64,
     resets: Vec<u32>,
     /// One per lane, in the order of the request.
     pub lows: Vec<i64>,
-    /// The basis for which `lows` is valid.
-    pub basis: i64,
+    /// The epoch for which `lows` is valid.
+    pub epoch: Epoch,
     /// The transactions whose rows may be below `lows`, but only once they have ended.
     pub excepted: Excepted,
 }
@@ -81,16 +80,6 @@ impl MarksSnapshot {
     /// The same, but for a read that begins at the smallest id.
     pub(crate) fn reading_from_lowest(&self) -> MarksSnapshot {
         MarksSnapshot { lows: vec![LOWEST; self.lows.len()], ..self.clone() }
-    }
-
-    /// The epoch of the marks that the read belongs to.
-    pub fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    /// The fence that had passed when the read was sent.
-    pub(crate) fn fenced(&self) -> i64 {
-        self.fenced
     }
 
     /// The part about `some` of the `lanes` of the read, in the same order.
@@ -112,9 +101,9 @@ impl Marks {
     /// No marks. Flows search for at most this many gaps.
     pub fn with_gaps_max(gaps_max: usize) -> Marks {
         Marks {
-            epoch: 0,
+            generation: 0,
             servers: HashSet::new(),
-            basis: -1,
+            epoch: Epoch::NONE,
             low: [LOWEST; LANES],
             resets: [0; LANES],
             was_reset: [false; LANES],
@@ -127,7 +116,7 @@ impl Marks {
 
     /// Forgets everything, because the server may have lost commits and issue their ids again.
     pub(crate) fn forget(&mut self) {
-        *self = Marks { epoch: self.epoch + 1, ..Marks::with_gaps_max(self.gaps_max) };
+        *self = Marks { generation: self.generation + 1, ..Marks::with_gaps_max(self.gaps_max) };
     }
 
     /// Forgets all marks, H and the fence of a known server, because ids below them may be issued again.
@@ -152,70 +141,65 @@ impl Marks {
         self.servers = servers;
     }
 
-    /// Changes with every [`Marks::forget`]. Results of reads from an older epoch are ignored.
-    pub fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
     /// The marks and the fence for a read that is about to be sent.
     pub fn snapshot(&self, lanes: &[Lane]) -> MarksSnapshot {
         MarksSnapshot {
-            epoch: self.epoch,
-            fenced: self.fence.passed(),
+            generation: self.generation,
+            fenced: self.fence.passed,
             resets: lanes.iter().map(|lane| self.resets[lane.index()]).collect(),
             lows: lanes.iter().map(|lane| self.low[lane.index()]).collect(),
-            basis: self.basis,
+            epoch: self.epoch,
             excepted: self.fence.excepted(),
         }
     }
 
-    /// Notes the basis in the snapshot of a read of `epoch`. A change invalidates every mark, because marks may be above rows
-    /// of held topics, which can be read again when a hold has ended. (A new hold does not change the basis.) If the table
+    /// Notes the epoch in the snapshot of a read of `generation`. A change invalidates every mark, because marks may be above rows
+    /// of held topics, which can be read again when a hold has ended. (A new hold does not change the epoch.) If the table
     /// has another file, ids may start again, so H and the fence are forgotten as well.
-    pub fn note_basis(&mut self, epoch: u64, basis: i64) {
-        if epoch != self.epoch || basis == self.basis {
+    pub fn note_epoch(&mut self, generation: u64, epoch: Epoch) {
+        if generation != self.generation || epoch == self.epoch {
             return;
         }
-        if self.basis != -1 && file(basis) != file(self.basis) {
+        if self.epoch != Epoch::NONE && epoch.table_file != self.epoch.table_file {
             self.forget_ids();
         }
-        self.basis = basis;
+        self.epoch = epoch;
         self.low = [LOWEST; LANES];
     }
 
-    /// Notes the ids of unsent rows that a read of `epoch` returned.
-    pub fn note_ids(&mut self, epoch: u64, ids: impl IntoIterator<Item = i64> + Clone) {
-        if epoch == self.epoch {
+    /// Notes the ids of unsent rows that a read of `generation` returned.
+    pub fn note_ids(&mut self, generation: u64, ids: impl IntoIterator<Item = i64> + Clone) {
+        if generation == self.generation {
             self.highest_read = ids.clone().into_iter().fold(self.highest_read, i64::max);
             self.seen.add(ids);
         }
     }
 
-    /// Notes what a scan of `epoch` found: the first unsent row of each lane. It proves the same as a claim that has settled
+    /// Notes what a scan of `generation` found: the first unsent row of each lane. It proves the same as a claim that has settled
     /// every row before it.
     pub(crate) fn scanned(
         &mut self,
         snapshot: &MarksSnapshot,
-        basis: i64,
+        epoch: Epoch,
         lanes: &[Lane],
         first: &[(Lane, i64)],
     ) {
-        if snapshot.epoch != self.epoch {
+        if snapshot.generation != self.generation {
             return;
         }
-        self.note_basis(snapshot.epoch, basis);
+        self.note_epoch(snapshot.generation, epoch);
         self.highest_read = first.iter().fold(self.highest_read, |highest, (_, id)| highest.max(*id));
         let coverage = |lane: &Lane| {
             let first_open = first.iter().find(|(its, _)| its == lane).map(|(_, id)| *id);
             Coverage { lane: *lane, last_read: None, first_open, cut: false, used_share: false }
         };
-        self.raise(snapshot, basis, &lanes.iter().map(coverage).collect::<Vec<_>>());
+        self.raise(snapshot, epoch, &lanes.iter().map(coverage).collect::<Vec<_>>());
     }
 
-    /// Notes the ids of rows of any lane, sent or not, that a flow of `epoch` saw. They do not change H: otherwise one very
+    /// Notes the ids of rows of any lane, sent or not, that a flow of `generation` saw. They do not change H: otherwise one very
     /// large id of a sent row would raise all marks above the ids that are drawn now.
-    pub(crate) fn note_seen(&mut self, epoch: u64, ids: &[i64]) {
-        if epoch == self.epoch {
+    pub(crate) fn note_seen(&mut self, generation: u64, ids: &[i64]) {
+        if generation == self.generation {
             self.seen.add(ids.iter().copied());
         }
     }
@@ -225,17 +209,9 @@ impl Marks {
         ids.iter().copied().filter(|id| !self.seen.has(*id)).collect()
     }
 
-    pub(crate) fn highest_read(&self) -> i64 {
-        self.highest_read
-    }
-
     /// The search of a flow whose first read is about to be sent. `None` if it is unknown which earlier ids were read.
     pub(crate) fn search(&mut self) -> Option<SeenIds> {
-        self.seen.pass(self.fence.passed()).then(|| self.seen.clone())
-    }
-
-    pub fn fence(&self) -> &Fence {
-        &self.fence
+        self.seen.pass(self.fence.passed).then(|| self.seen.clone())
     }
 
     /// Passes a list of the writers to the fence. `high` is H, as noted before they were listed.
@@ -290,19 +266,19 @@ impl Marks {
         if below.is_empty() { Swept::Clean } else { Swept::Reset }
     }
 
-    /// Whether the marks are valid for this basis.
-    pub(crate) fn are_for(&self, basis: i64) -> bool {
-        self.basis == basis
+    /// Whether the marks are valid for this epoch.
+    pub(crate) fn are_for(&self, epoch: Epoch) -> bool {
+        self.epoch == epoch
     }
 
     pub(crate) fn low(&self, lane: Lane) -> i64 {
         self.low[lane.index()]
     }
 
-    /// Raises the marks after a confirmed COMMIT that recorded every row except those that `coverage` names as open. `basis` is
+    /// Raises the marks after a confirmed COMMIT that recorded every row except those that `coverage` names as open. `epoch` is
     /// that of the read's snapshot.
-    pub fn raise(&mut self, snapshot: &MarksSnapshot, basis: i64, coverage: &[Coverage]) {
-        if snapshot.epoch != self.epoch || basis != self.basis {
+    pub fn raise(&mut self, snapshot: &MarksSnapshot, epoch: Epoch, coverage: &[Coverage]) {
+        if snapshot.generation != self.generation || epoch != self.epoch {
             return;
         }
         for (coverage, resets) in coverage.iter().zip(&snapshot.resets) {
@@ -315,11 +291,6 @@ impl Marks {
             }
         }
     }
-}
-
-/// The file of the table, which is part of the basis.
-fn file(basis: i64) -> u32 {
-    basis as u32
 }
 
 impl Default for Marks {
@@ -371,7 +342,7 @@ struct Exception {
 /// One fence at a time. It begins with a list of the lock's holders and passes when all of them have ended or are excepted.
 pub struct Fence {
     /// No transaction except the excepted ones can commit new rows up to this id.
-    passed: i64,
+    pub(crate) passed: i64,
     /// The excepted transactions, by transaction id.
     excepted: BTreeMap<i64, Exception>,
     /// How many times excepted transactions have ended.
@@ -391,11 +362,6 @@ impl Fence {
             pending: HashMap::new(),
             begun: Instant::now(),
         }
-    }
-
-    /// No transaction except the excepted ones can commit new rows up to this id.
-    pub(crate) fn passed(&self) -> i64 {
-        self.passed
     }
 
     pub(crate) fn excepted(&self) -> Excepted {
@@ -483,13 +449,13 @@ fn is_prepared(holder: &str) -> bool {
 /// The maximum number of gaps that a flow searches. Each is one index lookup per read.
 pub(crate) const GAPS_MAX: usize = 1_000;
 
-/// Seen ids of one epoch of the marks.
+/// Seen ids of one generation of the marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenIds {
     /// For ids up to this one, it is unknown which were seen.
     unknown_to: i64,
     /// The highest id seen, or the fence if that is higher.
-    highest: i64,
+    pub(crate) highest: i64,
     /// Unseen ids between the two.
     gaps: BTreeSet<i64>,
     gaps_max: usize,
@@ -498,10 +464,6 @@ pub struct SeenIds {
 impl SeenIds {
     pub(crate) fn new(gaps_max: usize) -> SeenIds {
         SeenIds { unknown_to: i64::MIN, highest: i64::MIN, gaps: BTreeSet::new(), gaps_max }
-    }
-
-    pub(crate) fn highest(&self) -> i64 {
-        self.highest
     }
 
     pub(crate) fn gaps(&self) -> Vec<i64> {

@@ -1,6 +1,6 @@
 //! How many lanes a statement covers, and which the scout scans next. After a timeout the next statement covers fewer.
 
-use crate::lanes::{LANES, Lane};
+use crate::{LANES, Lane};
 use std::cell::Cell;
 use std::time::Duration;
 use tokio::time::Instant;

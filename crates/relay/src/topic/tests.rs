@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::event::Payload;
-use crate::fixture;
-use crate::lanes::Lane;
+use crate::{Lane, fixture};
 use std::collections::HashSet;
 use uuid::Uuid;
 

@@ -88,7 +88,7 @@ impl Slot {
     pub fn check_memory(&self) {
         let life = self.life.borrow();
         let Some(life) = life.as_ref() else { return };
-        let acknowledged = life.relay.rows.acknowledged.borrow();
+        let acknowledged = life.relay.memory.acknowledged.borrow();
         let (rows, plan) = (acknowledged.len(), &self.world.plan);
         // A batch for each lane, and a row for each held topic that was probed. If a row was acknowledged just before a
         // pause began or ended, the relay does not know whether it is settled until no row waits any more.
@@ -128,7 +128,7 @@ impl Slot {
             biased;
             () = process.died.notified() => return,
             panicked = a_panic(working) => return self.world.violate(|| panicked),
-            () = self.stop.notified() => relay.board.stop(),
+            () = self.stop.notified() => relay.lanes.board.stop(),
         }
         tokio::select! {
             biased;

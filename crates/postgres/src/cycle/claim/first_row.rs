@@ -7,8 +7,7 @@ use crate::cycle::event::{OutboxRow, column};
 use crate::cycle::statements::Statements;
 use relay::event::Event;
 use relay::failure::{Fault, FaultKind};
-use relay::lanes::Lane;
-use relay::outbox::{Head, ReadRequest, RowSelection};
+use relay::outbox::{Head, ReadRequest, RowSelection, Wanted};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -20,26 +19,25 @@ pub(crate) async fn read(
     transaction: &ClaimTransaction<'_>,
     statements: &Statements,
     prepares: bool,
-    lanes: &[Lane],
     read: &ReadRequest,
 ) -> Result<Head<OutboxRow>, Fault> {
     let reader = HeadReader { transaction, prepares };
-    let values = Values::new(statements, lanes, read);
+    let values = Values::new(statements, read);
     let rows = reader.rows(&statements.read_head, &values.pending()).await?;
     let Some(row) = rows.into_iter().next() else {
-        return Ok(Head { hold_version: -1, basis: read.basis, row: None, refusal: None });
+        return Ok(Head { hold_version: -1, epoch: read.epoch, row: None, refusal: None });
     };
     let first = || -> Result<_, tokio_postgres::Error> {
-        let versions = (row.try_get(column::HOLD_VERSION)?, row.try_get(column::BASIS)?);
+        let versions = (row.try_get(column::HOLD_VERSION)?, row.try_get::<_, i64>(column::EPOCH)?.into());
         let is_there = row.try_get::<_, Option<i64>>(column::ID)?.is_some();
         Ok((versions, if is_there { Some(OutboxRow::new(row)?) } else { None }))
     };
-    let ((hold_version, basis), row) = first().map_err(|error| fault(DOING, error))?;
+    let ((hold_version, epoch), row) = first().map_err(|error| fault(DOING, error))?;
     let refusal = match &row {
-        Some(row) => reader.read_error(statements, lanes, read, row.id()).await?,
+        Some(row) => reader.read_error(statements, read, row.id()).await?,
         None => None,
     };
-    Ok(Head { hold_version, basis, row, refusal })
+    Ok(Head { hold_version, epoch, row, refusal })
 }
 
 struct HeadReader<'a, 'b> {
@@ -52,17 +50,12 @@ impl HeadReader<'_, '_> {
     async fn read_error(
         &self,
         statements: &Statements,
-        lanes: &[Lane],
         read: &ReadRequest,
         id: i64,
     ) -> Result<Option<String>, Fault> {
-        let witnesses = lanes.iter().map(|lane| (*lane, id)).collect();
-        let this = ReadRequest {
-            rows: RowSelection::These(witnesses),
-            lows: vec![i64::MIN; lanes.len()],
-            ..read.clone()
-        };
-        let values = Values::new(statements, lanes, &this);
+        let wanted = read.wanted.iter().map(|wanted| Wanted { low: i64::MIN, row: Some(id), ..*wanted });
+        let this = ReadRequest { rows: RowSelection::Named, wanted: wanted.collect(), ..read.clone() };
+        let values = Values::new(statements, &this);
         self.run("SAVEPOINT whole").await?;
         let whole = self.rows(&statements.read_row, &values.typed()).await;
         let error = match whole {

@@ -67,7 +67,7 @@ impl Locking<'_> {
         read: &ReadRequest,
     ) -> Result<(ClaimTransaction<'b>, Vec<Row>, Reading), Fault> {
         let sql = reading::sql(self.statements, read);
-        let values = Values::new(self.statements, self.lanes, read);
+        let values = Values::new(self.statements, read);
         let transaction = ClaimTransaction::Manual(ManualTransaction::new(connection));
         let begun = connection.batch_execute(self.begin);
         let locked = async {

@@ -8,7 +8,6 @@ use crate::connection::fault::answer;
 use crate::cycle::claim::transaction::ClaimTransaction;
 use crate::cycle::statements::Statements;
 use relay::failure::Fault;
-use relay::lanes::Lane;
 use relay::lanes::marks::Excepted;
 use relay::outbox::{ReadRequest, RowSelection};
 use tokio_postgres::types::{ToSql, Type};
@@ -26,29 +25,27 @@ pub(crate) enum Reading {
 pub(crate) struct Values<'a> {
     read: &'a ReadRequest,
     lanes: Vec<i16>,
+    lows: Vec<i64>,
+    epoch: i64,
     rows_max: i64,
     shares: Vec<i64>,
     record_bytes_max: i32,
     /// The ids of the rows that the read names.
-    witnesses: Vec<i64>,
+    named: Vec<i64>,
 }
 
 impl<'a> Values<'a> {
-    pub(crate) fn new(statements: &Statements, lanes: &[Lane], read: &'a ReadRequest) -> Values<'a> {
-        let named = read.rows.named();
-        let lanes: Vec<i16> = match read.rows {
-            RowSelection::Pending => lanes.iter().map(|lane| lane.number()).collect(),
-            RowSelection::FirstOfKeys(_) | RowSelection::These(_) => {
-                named.iter().map(|(lane, _)| lane.number()).collect()
-            }
-        };
+    pub(crate) fn new(statements: &Statements, read: &'a ReadRequest) -> Values<'a> {
+        let wanted = || read.wanted.iter();
         Values {
             read,
-            lanes,
+            lanes: wanted().map(|wanted| wanted.lane.number()).collect(),
+            lows: wanted().map(|wanted| wanted.low).collect(),
+            epoch: read.epoch.number(),
             rows_max: read.rows_max as i64,
-            shares: read.shares.iter().map(|rows| *rows as i64).collect(),
+            shares: wanted().map(|wanted| wanted.share as i64).collect(),
             record_bytes_max: statements.record_bytes_max,
-            witnesses: named.iter().map(|(_, id)| *id).collect(),
+            named: wanted().filter_map(|wanted| wanted.row).collect(),
         }
     }
 
@@ -60,15 +57,15 @@ impl<'a> Values<'a> {
     pub(crate) fn typed(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
         let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![
             (&self.lanes, Type::INT2_ARRAY),
-            (&self.read.lows, Type::INT8_ARRAY),
-            (&self.read.basis, Type::INT8),
+            (&self.lows, Type::INT8_ARRAY),
+            (&self.epoch, Type::INT8),
             (&self.rows_max, Type::INT8),
             (&self.record_bytes_max, Type::INT4),
             (&self.shares, Type::INT8_ARRAY),
         ];
         match self.read.rows {
             RowSelection::Pending => values.extend(excepted(&self.read.excepted)),
-            _ => values.push((&self.witnesses, Type::INT8_ARRAY)),
+            _ => values.push((&self.named, Type::INT8_ARRAY)),
         }
         values
     }
@@ -87,8 +84,8 @@ pub(crate) fn excepted(excepted: &Excepted) -> [(&(dyn ToSql + Sync), Type); 2] 
 pub(crate) fn sql<'a>(statements: &'a Statements, read: &ReadRequest) -> &'a str {
     match read.rows {
         RowSelection::Pending => &statements.read,
-        RowSelection::FirstOfKeys(_) => &statements.read_first,
-        RowSelection::These(_) => &statements.read_row,
+        RowSelection::FirstOfKeys => &statements.read_first,
+        RowSelection::Named => &statements.read_row,
     }
 }
 
@@ -111,11 +108,10 @@ impl Reading {
         transaction: &ClaimTransaction<'_>,
         statements: &Statements,
         prepares: bool,
-        lanes: &[Lane],
         read: &ReadRequest,
     ) -> Result<Reading, Fault> {
         const DOING: &str = "reading events";
-        let values = Values::new(statements, lanes, read);
+        let values = Values::new(statements, read);
         let sql = sql(statements, read);
         let prepared =
             if prepares { Some(answer(DOING, transaction.prepare_cached(sql)).await?) } else { None };

@@ -60,9 +60,9 @@ async fn peek(
     let statement = answer(DOING, transaction.prepare_cached(&statements.peek)).await?;
     let values: [&(dyn ToSql + Sync); 3] = [&search.above, &search.gaps, &search.excepted];
     let row = answer(DOING, transaction.client().query_one(&statement, &values)).await?;
-    let (hold_version, basis) = (row.get(column::HOLD_VERSION), row.get(column::BASIS));
+    let (hold_version, epoch) = (row.get(column::HOLD_VERSION), row.get::<_, i64>(column::EPOCH).into());
     let has_rows: bool = row.get(HAS_ROWS);
-    Ok((!has_rows).then(|| SearchResult { hold_version, basis, ..SearchResult::default() }))
+    Ok((!has_rows).then(|| SearchResult { hold_version, epoch, ..SearchResult::default() }))
 }
 
 /// Runs one of the reads: the cheap one, if there is an id below the first gap. Returns `None` if the cheap one does not
@@ -77,12 +77,12 @@ async fn read_with(
 ) -> Result<Option<SearchResult>, Fault> {
     let statement = answer(DOING, transaction.prepare_cached(query)).await?;
     let lanes: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
-    let rows_max = search.rows_max as i64;
+    let (rows_max, epoch) = (search.rows_max as i64, search.epoch.number());
     let mut values: Vec<&(dyn ToSql + Sync)> = vec![
         &search.above,
         &search.gaps,
         &search.hold_version,
-        &search.basis,
+        &epoch,
         &statements.record_bytes_max,
         &rows_max,
         &lanes,
@@ -108,7 +108,7 @@ async fn found(
     while let Some(row) = stream.try_next().await? {
         let Some(hold_version) = row.try_get(column::HOLD_VERSION)? else { return Ok(None) };
         found.hold_version = hold_version;
-        found.basis = row.try_get(column::BASIS)?;
+        found.epoch = row.try_get::<_, i64>(column::EPOCH)?.into();
         let Some(id) = row.try_get(column::ID)? else { continue };
         returned += 1;
         found.cut |= bytes >= search.bytes_max && bytes > 0;

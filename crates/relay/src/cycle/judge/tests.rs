@@ -1,9 +1,9 @@
 //! Judging with a cluster that refuses every row for the same reason.
 
 use super::*;
+use crate::ReadEnd;
 use crate::cycle::tests::relay_with;
 use crate::fixture::{FakeCluster, FakeProducer, Row};
-use crate::outbox::ReadEnd;
 use crate::reason::{INVALID_RECORD, Reason};
 use std::rc::Rc;
 
@@ -19,8 +19,8 @@ async fn judged(reason: &'static Reason) -> Fate {
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2)]);
     batch.appended(ReadEnd::Complete);
-    session.begin(&relay.rows.refusals);
-    session.send(&relay.topics, &mut batch, 0).await;
+    session.begin(&relay.memory.refusals);
+    session.send(&relay.kafka.topics, &mut batch, 0).await;
     batch.suspect(0);
     batch.suspect(1);
     judge(&relay, &mut session, &mut batch).await;
@@ -41,8 +41,8 @@ async fn a_claim_judges_for_a_limited_time_but_completes_a_search() {
     let mut batch = Batch::default();
     batch.rows_mut().extend((1..=16).map(Row));
     batch.appended(ReadEnd::Complete);
-    session.begin(&relay.rows.refusals);
-    session.send(&relay.topics, &mut batch, 0).await;
+    session.begin(&relay.memory.refusals);
+    session.send(&relay.kafka.topics, &mut batch, 0).await;
     (0..16).for_each(|index| batch.suspect(index));
     let begun = Instant::now();
     assert!(judge(&relay, &mut session, &mut batch).await.is_none());

@@ -1,11 +1,10 @@
 //! A session on a producer that reports when a test allows it.
 
 use super::*;
-use crate::OnRejected;
 use crate::fixture::{FakeProducer, LARGE, Row};
-use crate::outbox::ReadEnd;
 use crate::partition::LOOK_UP_EVERY;
 use crate::reason::STUCK;
+use crate::{OnRejected, ReadEnd};
 use uuid::Uuid;
 
 mod many_types;
@@ -64,12 +63,12 @@ async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
         assert_eq!(others_work && session.hold_stuck(&batch, batch.len(), patience), stuck);
         let held = session.held(&batch);
         let mut reasons: Vec<(&str, i64)> =
-            held.iter().map(|held| (held.why.reason, held.witness.0)).collect();
+            held.iter().map(|held| (held.why.reason, held.example.0)).collect();
         reasons.sort_unstable();
         let expected =
             if stuck { &[(STUCK.word, 101), ("unknown-topic", 201)][..] } else { &[("unknown-topic", 201)] };
         assert_eq!(reasons, expected);
-        assert_eq!(session.failure().is_some(), stuck, "a stuck topic closes the session");
+        assert_eq!(session.failure.is_some(), stuck, "a stuck topic closes the session");
     }
 }
 
@@ -84,14 +83,14 @@ async fn session_closes_once_all_rows_in_flight_are_in_topics_that_another_one_h
     session.absorb(&mut batch);
     session.absorb(&mut batch);
     assert!(!session.close_if_held(&batch, |_| false));
-    assert!(session.failure().is_none());
+    assert!(session.failure.is_none());
     assert!(session.close_if_held(&batch, is_silent));
     let held = session.held(&batch);
     assert_eq!(
-        held.iter().map(|held| (held.why.reason, held.witness.0)).collect::<Vec<_>>(),
+        held.iter().map(|held| (held.why.reason, held.example.0)).collect::<Vec<_>>(),
         [(STUCK.word, 101)]
     );
-    assert_eq!(session.failure().unwrap().reason, STUCK.word);
+    assert_eq!(session.failure.as_ref().unwrap().reason, STUCK.word);
 }
 
 /// A session on `events.order`, whose partition is primed.
@@ -161,17 +160,17 @@ async fn fates_of(
     batch.rows_mut().extend(rows);
     batch.appended(ReadEnd::Complete);
     publish(session, &Refusals::new(), &mut batch).await;
-    assert!(session.is_quiet() && session.failure().is_none());
+    assert!(session.is_quiet() && session.failure.is_none());
     let held = session.held(&batch);
     assert!(held.iter().all(|held| held.why.reason == REJECTS_EVERYTHING.word), "{:?}", held[0].why);
-    let held = held.iter().map(|held| (held.topic.to_owned(), held.witness.0)).collect();
+    let held = held.iter().map(|held| (held.topic.to_owned(), held.example.0)).collect();
     ((0..batch.len()).map(|index| batch.fate(index)).collect(), held)
 }
 
 #[tokio::test]
 async fn a_topic_is_held_after_too_many_invalid_rows_in_a_row() {
     use Fate::{Acknowledged, Open, Rejected};
-    let order = |witness| vec![("events.order".to_owned(), witness)];
+    let order = |example| vec![("events.order".to_owned(), example)];
     let mut session = primed().await;
     let rows = || (2..8).map(Row).collect();
     let (fates, held) = fates_of(&mut session, &[1, 2, 3], rows()).await;
@@ -231,7 +230,7 @@ async fn a_row_that_was_never_sent_does_not_make_its_topic_stuck() {
         session.absorb(&mut batch);
         assert!(elsewhere || session.others_work(&batch));
         assert!(session.hold_stuck(&batch, batch.len(), Duration::from_secs(15)));
-        let held: Vec<i64> = session.held(&batch).iter().map(|held| held.witness.0).collect();
+        let held: Vec<i64> = session.held(&batch).iter().map(|held| held.example.0).collect();
         assert_eq!(held, [101]);
     }
 }

@@ -1,15 +1,14 @@
 //! A worker with a scripted outbox and cluster.
 
 use super::*;
-use crate::Limits;
-use crate::event::Event;
 use crate::fixture::{self, FakeCluster, FakeProducer, Row};
-use crate::lanes::marks::Marks;
 use crate::lanes::scout::SCOUT;
-use crate::outbox::{
-    Claim, Head, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
-};
+use crate::outbox::Slice;
 use crate::reason::{CLIENT_FAILED, CONFIGURATION};
+use crate::{
+    Claim, Epoch, Event, Head, Limits, Marks, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled,
+    Settlement,
+};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tokio::task::LocalSet;
@@ -56,10 +55,10 @@ impl Claim for OneClaim {
     }
     async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, Fault> {
         rows.push(Row(1));
-        Ok(Slice { hold_version: 0, basis: 0, end: ReadEnd::Complete })
+        Ok(Slice { hold_version: 0, epoch: Epoch::from(0), end: ReadEnd::Complete })
     }
     async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, Fault> {
-        Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
+        Ok(Head { hold_version: 0, epoch: Epoch::from(0), row: None, refusal: None })
     }
     async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<SearchResult, Fault> {
         unreachable!("flows are off")
@@ -98,8 +97,8 @@ fn relay() -> Rc<Relay<Rc<FakeCluster>>> {
         ..FakeCluster::default()
     };
     let relay = Relay::new(Rc::new(cluster), template, limits, marks, Arc::new(Stats::new()));
-    relay.gate.open();
-    relay.board.add([Lane::new(0).unwrap()]);
+    relay.kafka.gate.open();
+    relay.lanes.board.add([Lane::new(0).unwrap()]);
     Rc::new(relay)
 }
 
@@ -116,7 +115,7 @@ async fn nothing_is_claimed_before_a_session_is_open() {
     let relay = relay();
     work_for(Duration::from_secs(60), &relay, &world).await;
     assert_eq!(world.claims.get(), 0);
-    relay.publisher.opens.set(Some(Ok(())));
+    relay.kafka.publisher.opens.set(Some(Ok(())));
     work_for(Duration::from_secs(1), &relay, &world).await;
     assert_eq!(world.claims.get(), 1);
 }
@@ -125,19 +124,19 @@ async fn nothing_is_claimed_before_a_session_is_open() {
 async fn a_session_that_cannot_be_opened_closes_the_gate_and_claims_nothing() {
     let world = Rc::new(World::default());
     let relay = relay();
-    relay.publisher.opens.set(Some(Err(&CONFIGURATION)));
+    relay.kafka.publisher.opens.set(Some(Err(&CONFIGURATION)));
     work_for(Duration::from_secs(60), &relay, &world).await;
     assert_eq!(world.claims.get(), 0);
-    assert_eq!(relay.gate.reason().unwrap().reason, "configuration");
+    assert_eq!(relay.kafka.gate.reason().unwrap().reason, "configuration");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_runs_out_of_time_reports_the_last_error_of_the_kafka_client() {
     let world = Rc::new(World::default());
     let relay = relay();
-    relay.publisher.opens.set(Some(Ok(())));
+    relay.kafka.publisher.opens.set(Some(Ok(())));
     work_for(PUBLISH_TIMEOUT + Duration::from_secs(60), &relay, &world).await;
-    let failure = relay.gate.reason().unwrap();
+    let failure = relay.kafka.gate.reason().unwrap();
     assert_eq!(failure.reason, "unknown", "{failure}");
     assert_eq!(
         failure.error,
@@ -151,14 +150,14 @@ async fn a_batch_that_runs_out_of_time_reports_the_last_error_of_the_kafka_clien
 async fn sessions_that_kafka_last_answered_before_it_stopped_answering_another_are_replaced() {
     let world = Rc::new(World::default());
     let relay = relay();
-    relay.publisher.opens.set(Some(Ok(())));
+    relay.kafka.publisher.opens.set(Some(Ok(())));
     let idle = Session::new(FakeProducer::silent(), Rc::default());
     work_for(PUBLISH_TIMEOUT - Duration::from_secs(1), &relay, &world).await;
     let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
     let worker = Worker { relay: &relay, number: 2, renewals: 0, backoff };
     assert!(!worker.is_outdated(&idle), "the other session may still be answered");
-    relay.board.give_back(&[Lane::new(0).unwrap()], &[]);
-    relay.board.add([Lane::new(0).unwrap()]);
+    relay.lanes.board.give_back(&[Lane::new(0).unwrap()], &[]);
+    relay.lanes.board.add([Lane::new(0).unwrap()]);
     work_for(PUBLISH_TIMEOUT + Duration::from_secs(10), &relay, &world).await;
     assert!(worker.is_outdated(&idle));
     assert!(!worker.is_outdated(&Session::new(FakeProducer::silent(), Rc::default())));
@@ -169,8 +168,8 @@ async fn sessions_that_kafka_last_answered_before_it_stopped_answering_another_a
 async fn rows_that_cannot_be_judged_are_claimed_again_with_backoff() {
     let world = Rc::new(World::default());
     let relay = relay();
-    relay.publisher.opens.set(Some(Ok(())));
-    relay.rows.refusals.refused("events.order", uuid::Uuid::from_u128(9), Some(1));
+    relay.kafka.publisher.opens.set(Some(Ok(())));
+    relay.memory.refusals.refused("events.order", uuid::Uuid::from_u128(9), Some(1));
     work_for(Duration::from_secs(60), &relay, &world).await;
     let claims = world.claims.get();
     println!("{claims} claims within a minute");
@@ -183,7 +182,7 @@ async fn rows_that_cannot_be_judged_are_claimed_again_with_backoff() {
 async fn a_worker_that_lost_its_claim_feeds_the_watchdog_while_it_waits_for_kafka() {
     let world = Rc::new(World::default());
     let relay = relay();
-    relay.publisher.opens.set(Some(Ok(())));
+    relay.kafka.publisher.opens.set(Some(Ok(())));
     world.loses_claims.set(true);
     // Separate tasks, so that the worker must wake up by itself and not because the scout does.
     let tasks = LocalSet::new();
@@ -212,8 +211,8 @@ async fn a_worker_that_lost_its_claim_feeds_the_watchdog_while_it_waits_for_kafk
 async fn an_outage_ends_for_a_worker_that_stays_idle() {
     let world = Rc::new(World::default());
     let relay = relay();
-    relay.publisher.opens.set(Some(Ok(())));
-    let lanes = relay.board.take().await.unwrap();
+    relay.kafka.publisher.opens.set(Some(Ok(())));
+    let lanes = relay.lanes.board.take().await.unwrap();
     relay.health.postgres_failed(1, Instant::now(), &fault(FaultKind::Unavailable));
     work_for(QUIET * 10, &relay, &world).await;
     assert!(relay.health.postgres.lasts().is_some(), "no other worker shows that Postgres works");
@@ -238,9 +237,9 @@ async fn rows_of_earlier_cycles_do_not_show_that_kafka_works() {
     let relay = relay();
     let failure = || Some(Failure::unknown("overdue"));
     after_cycle(&relay, &Cycle { sent: 2, recovered: 1, failure: failure(), ..Cycle::default() }, 0);
-    assert!(relay.gate.is_open(), "one row was acknowledged now");
+    assert!(relay.kafka.gate.is_open(), "one row was acknowledged now");
     after_cycle(&relay, &Cycle { sent: 1, recovered: 1, failure: failure(), ..Cycle::default() }, 0);
-    assert!(!relay.gate.is_open());
+    assert!(!relay.kafka.gate.is_open());
 }
 
 /// The hold of the row was deleted during its probe.
@@ -251,20 +250,20 @@ async fn a_row_that_a_probe_has_in_flight_delays_only_its_lane() {
     let worker = Worker { relay: &relay, number: 1, renewals: 0, backoff };
     let probed = Row(1).lane();
     let other = Lane::all().find(|lane| *lane != probed).unwrap();
-    relay.board.add([probed, other]);
-    let mut lanes = relay.board.take().await.unwrap();
-    lanes.extend(relay.board.take_rest());
-    let before = relay.narrowing.before(&lanes);
-    relay.rows.begin_probing(&Row(1));
+    relay.lanes.board.add([probed, other]);
+    let mut lanes = relay.lanes.board.take().await.unwrap();
+    lanes.extend(relay.lanes.board.take_rest());
+    let before = relay.lanes.narrowing.before(&lanes);
+    relay.memory.begin_probing(&Row(1));
     let waits = worker.not_settled(&lanes, &before, Instant::now(), &fault(FaultKind::Probed));
     assert!(!waits && relay.health.locks.lasts().is_none(), "no other session has locked a row");
-    let mut next = relay.board.take().await.unwrap();
-    next.extend(relay.board.take_rest());
+    let mut next = relay.lanes.board.take().await.unwrap();
+    next.extend(relay.lanes.board.take_rest());
     assert!(next.contains(&other) && !next.contains(&probed), "{next:?}");
-    relay.board.give_back(&next, &[]);
+    relay.lanes.board.give_back(&next, &[]);
     sleep(PROBED_ASIDE).await;
-    relay.board.add([probed]);
-    assert_eq!(relay.board.take().await.unwrap(), [probed]);
+    relay.lanes.board.add([probed]);
+    assert_eq!(relay.lanes.board.take().await.unwrap(), [probed]);
 }
 
 fn fault(kind: FaultKind) -> Fault {
@@ -278,7 +277,7 @@ async fn a_claim_that_an_outage_ended_does_not_begin_another_outage() {
     let fault = fault(FaultKind::Unavailable);
     let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
     let worker = Worker { relay: &relay, number: 1, renewals: 0, backoff };
-    let before = relay.narrowing.before(&[]);
+    let before = relay.lanes.narrowing.before(&[]);
     let begun = Instant::now();
     sleep(Duration::from_secs(1)).await;
     relay.health.postgres_failed(SCOUT, Instant::now(), &fault);

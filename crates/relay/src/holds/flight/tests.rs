@@ -2,11 +2,9 @@
 
 use super::*;
 use crate::fixture::{self, FakeProducer, Row};
-use crate::health::stats::Stats;
-use crate::lanes::Lane;
-use crate::lanes::marks::Marks;
-use crate::outbox::{Head, ReadEnd, Search, SearchResult, ServerId, Slice};
+use crate::outbox::Slice;
 use crate::reason::{NO_ANSWER, Reason, UNKNOWN_TOPIC};
+use crate::{Head, Lane, Marks, Search, SearchResult, ServerId, Stats};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -48,7 +46,7 @@ impl Claim for TableClaim {
     }
     async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, Fault> {
         rows.extend(self.unsent.iter().map(|id| Row(*id)));
-        Ok(Slice { hold_version: 7, basis: 1, end: ReadEnd::Complete })
+        Ok(Slice { hold_version: 7, epoch: Epoch::from(1), end: ReadEnd::Complete })
     }
     async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, Fault> {
         unreachable!("probes read whole rows")
@@ -77,13 +75,13 @@ async fn late(unsent: &[i64], free: &[i64]) -> (bool, bool) {
     let template = "events.{aggregate_type}".parse().unwrap();
     let marks = Rc::new(RefCell::new(Marks::new()));
     let relay = Relay::new((), template, fixture::limits(), marks, Arc::new(Stats::new()));
-    relay.rows.acknowledged.borrow_mut().keep(std::iter::once(&Row(1)), UNKNOWN_HOLDS);
+    relay.memory.acknowledged.borrow_mut().keep(std::iter::once(&Row(1)), UNKNOWN_HOLDS);
     let mut table = Table { unsent: unsent.to_vec(), free: free.iter().copied().collect() };
     let mut found = ProbeResults::default();
     let acknowledged = vec![("events.order".to_owned(), Row(1))];
     settle_late(&relay, &mut table, acknowledged, &mut found).await.unwrap();
     assert_eq!(found.works.len() + found.unknown.len(), 1, "{:?} {:?}", found.works, found.unknown);
-    let is_known = relay.rows.acknowledged.borrow().contains(&Row(1));
+    let is_known = relay.memory.acknowledged.borrow().contains(&Row(1));
     (!found.works.is_empty(), is_known)
 }
 
@@ -128,7 +126,7 @@ async fn each_report_restarts_the_time_that_a_producer_may_be_silent() {
 async fn reached(unreachable: &'static [(&'static str, &'static Reason)]) -> (Vec<String>, Vec<String>) {
     let candidate = |topic: &str| {
         let due = Due { topic: topic.to_owned(), reason: UNKNOWN_TOPIC.word.to_owned() };
-        Candidate::new(due, Witness { lane: Lane::new(1).unwrap(), id: 1, key: None }, &[Some(1)])
+        Candidate::new(due, ExampleRow { lane: Lane::new(1).unwrap(), id: 1, key: None }, &[Some(1)])
     };
     let mut found = ProbeResults::default();
     let candidates = ["a", "b", "c"].map(candidate).into();

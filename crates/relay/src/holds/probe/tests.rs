@@ -3,9 +3,8 @@
 use super::*;
 use crate::cycle::tests::relay_with;
 use crate::fixture::{FakeCluster, FakeProducer};
-use crate::holds::Pause;
 use crate::holds::flight::tests::Table;
-use crate::holds::{Waiting, Witness};
+use crate::holds::{ExampleRow, Pause, Waiting};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -48,7 +47,7 @@ impl Holds for Scripted {
         self.0.borrow_mut().due = due.collect();
         Ok(taken.into_iter().map(|topic| Due { topic, reason: "unknown-topic".to_owned() }).collect())
     }
-    async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault> {
+    async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, Fault> {
         self.0.borrow_mut().searched.push(due.len());
         if due.iter().any(|due| due.topic == "events.slow") {
             let message = "canceling statement due to statement timeout".to_owned();
@@ -86,7 +85,7 @@ fn table() -> Table {
 async fn a_topic_without_events_does_not_end_the_probes_of_others() {
     let relay = relay_with(FakeCluster::default());
     let holds = Scripted::default();
-    relay.gate.open();
+    relay.kafka.gate.open();
     relay.stats.held_topics.set(3);
     holds.make_due_again(&["events.a", "events.b", "events.slow"]);
     let mut probes = Probes::new(&relay, holds.clone(), table());
@@ -114,7 +113,7 @@ async fn a_topic_without_events_does_not_end_the_probes_of_others() {
 async fn many_missing_topics_are_compared_with_one_list() {
     let relay = relay_with(FakeCluster::default());
     let holds = Scripted::default();
-    relay.gate.open();
+    relay.kafka.gate.open();
     let topics: Vec<String> = (0..5_000).map(|number| format!("events.{number:04}")).collect();
     relay.stats.held_topics.set(5_000);
     let mut probes = Probes::new(&relay, holds.clone(), table());

@@ -1,11 +1,8 @@
 //! A scout with a scripted outbox.
 
 use super::*;
-use crate::Limits;
 use crate::fixture::{self, FakeCluster};
-use crate::health::stats::Stats;
-use crate::lanes::marks::Marks;
-use crate::outbox::ServerId;
+use crate::{Limits, Marks, ServerId, Stats};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tokio::time::advance;
@@ -39,7 +36,7 @@ impl Server {
 impl ScoutQueries for Server {
     async fn scan(&mut self, _: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault> {
         self.scans.set(self.scans.get() + 1);
-        self.answer(Scan { server: SERVER, basis: marks.basis, first_unsent: Vec::new() })
+        self.answer(Scan { server: SERVER, epoch: marks.epoch, first_unsent: Vec::new() })
     }
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
         // This transaction never ends, so the scout keeps asking.
@@ -50,7 +47,7 @@ impl ScoutQueries for Server {
         sleep(self.look_takes.get()).await;
         let new = self.inserted.borrow_mut().take_if(|(id, _)| look.above.is_some_and(|above| *id > above));
         let rows = new.map(|(id, lane)| (id, Some(lane))).into_iter().collect();
-        self.answer(Looked { server: SERVER, hold_version: 1, basis: -1, rows })
+        self.answer(Looked { server: SERVER, hold_version: 1, epoch: Epoch::NONE, rows })
     }
 }
 
@@ -59,19 +56,19 @@ fn relay(limits: Limits) -> Relay<Rc<FakeCluster>> {
     let template = "events.{aggregate_type}".parse().unwrap();
     let marks = Rc::new(RefCell::new(Marks::new()));
     marks.borrow_mut().note_server(SERVER);
-    let epoch = marks.borrow().epoch();
-    marks.borrow_mut().note_ids(epoch, [7]);
+    let generation = marks.borrow().generation;
+    marks.borrow_mut().note_ids(generation, [7]);
     let relay = Relay::new(Rc::default(), template, limits, marks, Arc::new(Stats::new()));
-    relay.gate.open();
+    relay.kafka.gate.open();
     relay
 }
 
 /// A relay of which workers have every lane, so the scout asks Postgres only for the fence and sweeps.
 async fn busy() -> Rc<Relay<Rc<FakeCluster>>> {
     let relay = relay(fixture::limits());
-    relay.board.add(Lane::all());
-    while !relay.board.all_taken() {
-        relay.board.take().await.unwrap();
+    relay.lanes.board.add(Lane::all());
+    while !relay.lanes.board.all_taken() {
+        relay.lanes.board.take().await.unwrap();
     }
     Rc::new(relay)
 }
@@ -150,7 +147,7 @@ async fn a_scout_without_work_looks_and_rarely_scans() {
         let limits = Limits { poll_interval: Duration::from_millis(poll_interval), ..fixture::limits() };
         let (relay, server) = (Rc::new(relay(limits)), Server::default());
         // An idle worker.
-        let idle = async { relay.board.take().await };
+        let idle = async { relay.lanes.board.take().await };
         let watching = async {
             tokio::select! {
                 _ = idle => unreachable!("there is no work"),
@@ -175,10 +172,10 @@ async fn a_scout_without_work_looks_and_rarely_scans() {
 async fn a_look_hands_the_lane_of_a_new_row_to_a_worker_without_a_scan() {
     let limits = Limits { poll_interval: Duration::from_millis(20), ..fixture::limits() };
     let (relay, server) = (Rc::new(relay(limits)), Server::default());
-    relay.rows.note_empty_holds(Some(1));
+    relay.memory.nothing_held_at.set(Some(1));
     let lane = Lane::all().nth(9).unwrap();
     let watching = async {
-        let taken = async { relay.board.take().await };
+        let taken = async { relay.lanes.board.take().await };
         let inserting = async {
             while server.looks.get() == 0 {
                 sleep(Duration::from_millis(1)).await;
@@ -192,8 +189,8 @@ async fn a_look_hands_the_lane_of_a_new_row_to_a_worker_without_a_scan() {
         // A worker has the lane, and another row arrives there.
         server.inserted.replace(Some((9, lane)));
         sleep(Duration::from_millis(50)).await;
-        relay.board.give_back(&[lane], &[]);
-        assert_eq!(relay.board.take().await, Some(vec![lane]), "again");
+        relay.lanes.board.give_back(&[lane], &[]);
+        assert_eq!(relay.lanes.board.take().await, Some(vec![lane]), "again");
     };
     scout_during(&relay, &server, watching).await;
 }
@@ -209,10 +206,10 @@ fn limits(poll_interval: Duration) -> Limits {
 fn marks(ids: &[i64]) -> Marks {
     let mut marks = Marks::new();
     marks.note_server(ServerId { connection: 1, started_us: 1, backend: 1 });
-    let epoch = marks.epoch();
-    marks.note_ids(epoch, ids[..1].iter().copied());
+    let generation = marks.generation;
+    marks.note_ids(generation, ids[..1].iter().copied());
     marks.list_writers(ids[0], Vec::new());
-    marks.note_ids(epoch, ids.iter().copied());
+    marks.note_ids(generation, ids.iter().copied());
     marks
 }
 
@@ -222,20 +219,20 @@ async fn it_looks_for_what_is_unknown_before_an_empty_scan() {
     assert_eq!(lookout.next(&limits(EVERY)), None, "before the first scan");
     lookout.scans(&mut marks);
     assert_eq!(lookout.next(&limits(EVERY)), None, "during a scan");
-    lookout.found_nothing(3);
+    lookout.found_nothing(Epoch::from(3));
     let (look, every) = lookout.next(&limits(EVERY)).unwrap();
     assert_eq!((&look, every), (&Look { above: Some(8), gaps: vec![6, 7] }, OFTEN));
-    assert!(!lookout.looked(&look, 3, &[]));
-    assert!(lookout.looked(&look, 3, &[10, 9, 7]));
+    assert!(!lookout.looked(&look, Epoch::from(3), &[]));
+    assert!(lookout.looked(&look, Epoch::from(3), &[10, 9, 7]));
     assert_eq!(lookout.next(&limits(EVERY)).unwrap().0, Look { above: Some(10), gaps: vec![6] });
-    assert!(lookout.looked(&look, 3, &[13]));
+    assert!(lookout.looked(&look, Epoch::from(3), &[13]));
     assert_eq!(lookout.next(&limits(EVERY)).unwrap().0, Look { above: Some(13), gaps: vec![6, 11, 12] });
     advance(SCAN_EVERY).await;
     assert_eq!(lookout.next(&limits(EVERY)), None, "a scan finds what no look can find");
     lookout.scans(&mut marks);
-    lookout.found_nothing(3);
+    lookout.found_nothing(Epoch::from(3));
     assert_eq!(lookout.next(&limits(EVERY)).unwrap().0.above, Some(13), "the marks do not know it");
-    assert!(!lookout.looked(&look, 4, &[14]), "a hold has ended");
+    assert!(!lookout.looked(&look, Epoch::from(4), &[14]), "a hold has ended");
     assert_eq!(lookout.next(&limits(EVERY)), None);
 }
 
@@ -243,10 +240,10 @@ async fn it_looks_for_what_is_unknown_before_an_empty_scan() {
 async fn it_asks_for_the_highest_id_if_it_knows_none() {
     let mut lookout = Lookout::new();
     lookout.scans(&mut Marks::new());
-    lookout.found_nothing(0);
+    lookout.found_nothing(Epoch::from(0));
     let (look, _) = lookout.next(&limits(EVERY)).unwrap();
     assert_eq!(look, Look { above: None, gaps: Vec::new() });
-    assert!(!lookout.looked(&look, 0, &[20, 19]), "they may have been sent long ago");
+    assert!(!lookout.looked(&look, Epoch::from(0), &[20, 19]), "they may have been sent long ago");
     assert_eq!(lookout.next(&limits(EVERY)).unwrap().0.above, Some(20));
 }
 
@@ -255,7 +252,7 @@ async fn it_looks_rarely_when_nothing_has_arrived_for_long() {
     let mut lookout = Lookout::new();
     let every = |lookout: &mut Lookout, poll_interval| {
         lookout.scans(&mut marks(&[5]));
-        lookout.found_nothing(0);
+        lookout.found_nothing(Epoch::from(0));
         lookout.next(&limits(poll_interval)).unwrap().1
     };
     assert_eq!(every(&mut lookout, EVERY), OFTEN);
@@ -271,7 +268,7 @@ async fn it_only_scans_while_another_relay_publishes_or_rows_may_wait() {
     let (mut lookout, mut marks) = (Lookout::new(), marks(&[5]));
     let mut scanned = |lookout: &mut Lookout| {
         lookout.scans(&mut marks);
-        lookout.found_nothing(0);
+        lookout.found_nothing(Epoch::from(0));
         lookout.next(&limits(EVERY)).is_some()
     };
     assert!(scanned(&mut lookout));

@@ -15,6 +15,7 @@ use relay::failure::{Fault, FaultKind};
 use relay::lanes::Lane;
 use relay::outbox::{
     Claim, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
+    Wanted,
 };
 use settlement::{record, settle_late};
 use std::rc::Rc;
@@ -145,7 +146,7 @@ impl Claim for SimClaim<'_> {
                 rows.push(row);
             }
         }
-        let (hold_version, basis) = (snapshot.hold_version, snapshot.basis);
+        let (hold_version, epoch) = (snapshot.hold_version, snapshot.epoch);
         let exhausted = snapshot.rows.is_empty();
         let end = match (cut || (exhausted && snapshot.limited), exhausted) {
             (true, _) => ReadEnd::Cut,
@@ -153,15 +154,16 @@ impl Claim for SimClaim<'_> {
             (false, false) => ReadEnd::More,
         };
         self.connection.receive_answer().await?;
-        Ok(Slice { hold_version, basis, end })
+        Ok(Slice { hold_version, epoch, end })
     }
 
     async fn head(&mut self, read: &ReadRequest) -> Result<Head<SimEvent>, Fault> {
         self.statement().await?;
         let lanes = self.lanes.clone();
-        let first = ReadRequest { rows_max: 1, shares: vec![1; lanes.len()], ..read.clone() };
+        let wanted = read.wanted.iter().map(|wanted| Wanted { share: 1, ..*wanted }).collect();
+        let first = ReadRequest { rows_max: 1, wanted, ..read.clone() };
         self.take_snapshot(&lanes, &first);
-        let Snapshot { rows, hold_version, basis, .. } = self.snapshot.take().unwrap();
+        let Snapshot { rows, hold_version, epoch, .. } = self.snapshot.take().unwrap();
         let server = Rc::clone(&self.connection.server);
         let row = rows.last().copied();
         self.statement().await?;
@@ -171,7 +173,7 @@ impl Claim for SimClaim<'_> {
         };
         let refusal = row.filter(damaged).map(|_| "the row is damaged".to_owned());
         self.connection.receive_answer().await?;
-        Ok(Head { hold_version, basis, row, refusal })
+        Ok(Head { hold_version, epoch, row, refusal })
     }
 
     async fn read_on(&mut self, search: &Search, rows: &mut Vec<SimEvent>) -> Result<SearchResult, Fault> {
@@ -180,15 +182,15 @@ impl Claim for SimClaim<'_> {
         server.reads(self.transaction);
         let mut found = SearchResult {
             hold_version: server.hold_version(),
-            basis: server.basis(),
+            epoch: server.epoch(),
             ..SearchResult::default()
         };
         if !server.are_open(&search.excepted) && !server.world.breaks(Sabotage::FlowIgnoresExcepted) {
             found.hold_version = -1;
         }
-        let is_same = found.hold_version == search.hold_version && found.basis == search.basis;
+        let is_same = found.hold_version == search.hold_version && found.epoch == search.epoch;
         if server.world.breaks(Sabotage::FlowUnderAnyVersion) {
-            (found.hold_version, found.basis) = (search.hold_version, search.basis);
+            (found.hold_version, found.epoch) = (search.hold_version, search.epoch);
         } else if !is_same {
             self.connection.receive_answer().await?;
             return Ok(found);

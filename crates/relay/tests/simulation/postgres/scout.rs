@@ -7,7 +7,7 @@ use crate::plan::Sabotage;
 use relay::event::Event;
 use relay::failure::Fault;
 use relay::holds::{Counts, Pause};
-use relay::holds::{Due, Failed, Holds, LEASE, Waiting, Witness};
+use relay::holds::{Due, ExampleRow, Failed, Holds, LEASE, Waiting};
 use relay::lanes::Lane;
 use relay::lanes::marks::MarksSnapshot;
 use relay::lanes::marks::Writer;
@@ -22,8 +22,8 @@ impl ScoutQueries for SimConnection {
         self.send_statement(false).await?;
         self.in_time(lanes.len()).await?;
         let server = &self.server;
-        let (lows, basis) = (&marks.lows, server.basis());
-        let valid = marks.basis == basis;
+        let (lows, epoch) = (&marks.lows, server.epoch());
+        let valid = marks.epoch == epoch;
         let floor = server.floor(&marks.excepted);
         let rows = server.pending(0, lanes, |place| if valid { lows[place].min(floor) } else { i64::MIN });
         let mut first_unsent: Vec<(Lane, i64)> = Vec::new();
@@ -38,7 +38,7 @@ impl ScoutQueries for SimConnection {
         }
         let server = self.server_id();
         self.receive_answer().await?;
-        Ok(Scan { server, basis, first_unsent })
+        Ok(Scan { server, epoch, first_unsent })
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
@@ -68,10 +68,10 @@ impl ScoutQueries for SimConnection {
             .collect();
         rows.sort_unstable_by_key(|(id, _)| std::cmp::Reverse(*id));
         rows.truncate(Looked::ROWS_MAX);
-        let (hold_version, basis) = (server.hold_version(), server.basis());
+        let (hold_version, epoch) = (server.hold_version(), server.epoch());
         let server = self.server_id();
         self.receive_answer().await?;
-        Ok(Looked { server, hold_version, basis, rows })
+        Ok(Looked { server, hold_version, epoch, rows })
     }
 }
 
@@ -120,11 +120,11 @@ impl Holds for SimConnection {
         Ok(due.collect())
     }
 
-    async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault> {
+    async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, Fault> {
         self.send_statement(false).await?;
         let witness = |due: &Due| {
             let row = self.server.witness(topic_number(&due.topic), due.reason == REJECTS_EVERYTHING.word)?;
-            Some(Witness { lane: row.lane(), id: row.id, key: Some(row.key().to_vec()) })
+            Some(ExampleRow { lane: row.lane(), id: row.id, key: Some(row.key().to_vec()) })
         };
         let witnesses = due.iter().map(witness).collect();
         self.receive_answer().await?;

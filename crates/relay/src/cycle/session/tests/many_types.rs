@@ -1,8 +1,8 @@
 //! A session with many aggregate types.
 
 use super::*;
+use crate::Lane;
 use crate::event::Payload;
-use crate::lanes::Lane;
 
 /// A row with its own aggregate type.
 struct OfType(i64, String);
