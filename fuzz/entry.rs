@@ -6,7 +6,7 @@ use outbox_relay::kafka::errors::{CODES, reason};
 use outbox_relay::kafka::record;
 use outbox_relay::postgres::table::TableName;
 use outbox_relay::relay::event::{Event, Payload};
-use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::lanes::Lane;
 use outbox_relay::relay::reason::UNKNOWN;
 use pg_outbox::topic::{TOPIC_LENGTH_MAX, TopicTemplate, check_topic};
 use rdkafka::error::RDKafkaErrorCode;

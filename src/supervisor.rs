@@ -19,9 +19,9 @@ use postgres::schema::check::Facts;
 use postgres::schema::errors::{CheckError, SchemaFaultKind};
 use relay::Relay;
 use relay::cycle::worker;
-use relay::failure::{Failure, Fault};
+use relay::failure::{KafkaFailure, PostgresFault};
 use relay::health::stats::Stats;
-use relay::holds::prober::{self, Holds, Waiting};
+use relay::holds::{Holds, Waiting, prober};
 use relay::lanes::marks::Marks;
 use relay::lanes::scout::Scout;
 use relay::publisher::Publisher;
@@ -153,7 +153,7 @@ async fn checking<T>(
 }
 
 /// Checks whether librdkafka accepts the settings. Does not connect.
-pub(crate) fn check_kafka(config: &Config) -> Result<(), Failure> {
+pub(crate) fn check_kafka(config: &Config) -> Result<(), KafkaFailure> {
     config.cluster()?.check_settings()
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn longest_step(config: &Config) -> Duration {
 }
 
 /// The cluster to publish to. Does not connect yet.
-pub fn kafka(config: &Config, stats: &Arc<Stats>) -> Result<KafkaCluster, Failure> {
+pub fn kafka(config: &Config, stats: &Arc<Stats>) -> Result<KafkaCluster, KafkaFailure> {
     Ok(config.cluster()?.counting_into(Arc::clone(stats)))
 }
 
@@ -212,7 +212,7 @@ pub async fn run(
         }
     };
     start.stats.stop();
-    relay.board.stop();
+    relay.lanes.board.stop();
     if let Some(task) = broken {
         return End::Broken(task);
     }
@@ -248,26 +248,26 @@ impl<'a> Start<'a> {
         let topics = facts.topics(&config.outbox);
         let relay = Rc::new(Relay::new(kafka, topics, config.limits(), marks, Arc::clone(&stats)));
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        relay.counts.follow_the_clock(since);
-        let record_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
+        relay.kafka.counts.follow_the_clock(since);
+        let record_bytes_max = i32::try_from(relay.kafka.publisher.record_bytes_max()).unwrap_or(i32::MAX);
         let statements = Rc::new(Statements::new(
             &config.outbox.table,
             facts.payload,
             config.outbox.on_sent,
-            &relay.topics,
+            &relay.kafka.topics,
             record_bytes_max,
         ));
         Start { config, database, server_version_num: facts.server_version_num, statements, relay, stats }
     }
 
     /// Opens the gate at once if Kafka answers. A relay that only drains does not wait for Kafka.
-    async fn open_gate(&self, until: Until, kafka_answers: bool) -> Result<(), Failure> {
+    async fn open_gate(&self, until: Until, kafka_answers: bool) -> Result<(), KafkaFailure> {
         if until == Until::Drained && !kafka_answers {
-            self.relay.publisher.probe().await?;
+            self.relay.kafka.publisher.probe().await?;
         }
         if until == Until::Drained || kafka_answers {
-            self.relay.health.kafka_works();
-            self.relay.gate.open();
+            self.relay.kafka.gate.works();
+            self.relay.kafka.gate.open();
         }
         Ok(())
     }
@@ -281,7 +281,7 @@ impl<'a> Start<'a> {
     }
 
     /// Starts the scout. Returns the place where a draining scout leaves the fault that ended it.
-    fn scout(&self, tasks: &mut Tasks, until: Until) -> Rc<RefCell<Option<Fault>>> {
+    fn scout(&self, tasks: &mut Tasks, until: Until) -> Rc<RefCell<Option<PostgresFault>>> {
         let table = self.config.outbox.table.quoted();
         let queries = PostgresScoutQueries::new(self.database.clone(), Rc::clone(&self.statements), table);
         let scout = Scout::new(Rc::clone(&self.relay), queries, fastrand::Rng::new());
@@ -328,7 +328,7 @@ impl<'a> Start<'a> {
 
     /// How many rows are acknowledged but unsent. Another relay may have settled those of a claim that was lost.
     async fn unrecorded(&self) -> usize {
-        let (ids, event_ids) = self.relay.rows.acknowledged.borrow().ids();
+        let (ids, event_ids) = self.relay.memory.acknowledged.borrow().ids();
         if ids.is_empty() {
             return 0;
         }
@@ -363,24 +363,24 @@ async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static s
 /// Applies a reload. Work in progress keeps the old settings.
 fn apply(config: &Config, relay: &Relay<KafkaCluster>, database: &Database, set_pace: &watch::Sender<Pace>) {
     database.reconfigure(&config.postgres);
-    relay.publisher.reconfigure(&config.kafka, &config.limits());
+    relay.kafka.publisher.reconfigure(&config.kafka, &config.limits());
     relay.settings.set_limits(config.limits());
     set_pace.send_replace(config.pace());
 }
 
-fn no_kafka(failure: &Failure) -> String {
+fn no_kafka(failure: &KafkaFailure) -> String {
     format!("Kafka cannot be reached: {failure}. {}", fix(remedy(failure.reason)))
 }
 
 async fn drained_end(
     relay: &Relay<KafkaCluster>,
-    fault: &RefCell<Option<Fault>>,
+    fault: &RefCell<Option<PostgresFault>>,
     mut holds: PostgresHolds,
 ) -> End {
     if let Some(fault) = fault.take() {
         return End::Unavailable(fault.to_string());
     }
-    if let Some(failure) = relay.gate.reason() {
+    if let Some(failure) = relay.kafka.gate.reason() {
         return End::Unavailable(no_kafka(&failure));
     }
     match holds.count().await {

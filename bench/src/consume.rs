@@ -4,7 +4,7 @@
 use outbox_relay::config;
 use outbox_relay::kafka::client::client_config;
 use outbox_relay::kafka::errors::failure;
-use outbox_relay::relay::failure::Failure;
+use outbox_relay::relay::failure::KafkaFailure;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
@@ -59,7 +59,7 @@ impl Record<'_> {
 
 impl Consumer {
     /// Connects, finds the partitions and starts reading. The topics must exist.
-    pub fn from_the_start(bootstrap_servers: &str, topics: &[&str]) -> Result<Consumer, Failure> {
+    pub fn from_the_start(bootstrap_servers: &str, topics: &[&str]) -> Result<Consumer, KafkaFailure> {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", bootstrap_servers);
         config.set("allow.auto.create.topics", "false");
@@ -69,11 +69,11 @@ impl Consumer {
     }
 
     /// The same for a cluster that may require TLS and authentication.
-    pub(crate) fn of(settings: &config::Kafka, topics: &[&str]) -> Result<Consumer, Failure> {
+    pub(crate) fn of(settings: &config::Kafka, topics: &[&str]) -> Result<Consumer, KafkaFailure> {
         Consumer::with(client_config(settings)?, topics)
     }
 
-    fn with(mut config: ClientConfig, topics: &[&str]) -> Result<Consumer, Failure> {
+    fn with(mut config: ClientConfig, topics: &[&str]) -> Result<Consumer, KafkaFailure> {
         let consumer: BaseConsumer = config
             .set("client.id", "outbox-relay-consumer")
             .set("group.id", "outbox-relay-consumer") // required by librdkafka; no group is ever joined
@@ -100,7 +100,7 @@ impl Consumer {
         &mut self,
         stop: &AtomicBool,
         mut show: impl FnMut(&Record<'_>),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), KafkaFailure> {
         let stored = self.stored()?;
         let mut last_record = Instant::now();
         while self.returned < stored && !stop.load(Ordering::Acquire) {
@@ -109,7 +109,7 @@ impl Consumer {
                 last_record = Instant::now();
             } else if last_record.elapsed() > SILENCE_MAX {
                 let left = stored - self.returned;
-                return Err(Failure::unknown(format!(
+                return Err(KafkaFailure::unknown(format!(
                     "{left} records were not returned within {SILENCE_MAX:?}"
                 )));
             }
@@ -119,7 +119,7 @@ impl Consumer {
 
     /// The next record, if one arrives within this time. Records of one partition arrive in order. The client recovers
     /// from errors by itself if it can, so call this again after one.
-    pub fn next(&mut self, wait: Duration) -> Result<Option<Record<'_>>, Failure> {
+    pub fn next(&mut self, wait: Duration) -> Result<Option<Record<'_>>, KafkaFailure> {
         match self.consumer.poll(wait) {
             None => Ok(None),
             Some(Err(error)) => Err(failure("reading", &error)),
@@ -131,12 +131,12 @@ impl Consumer {
     }
 
     /// Whether all records that the brokers have now were returned.
-    pub fn is_at_end(&self) -> Result<bool, Failure> {
+    pub fn is_at_end(&self) -> Result<bool, KafkaFailure> {
         Ok(self.returned >= self.stored()?)
     }
 
     /// The number of records that its partitions have ever had.
-    fn stored(&self) -> Result<u64, Failure> {
+    fn stored(&self) -> Result<u64, KafkaFailure> {
         let partitions = self.partitions.elements();
         let names = partitions.iter().map(|partition| (partition.topic(), partition.partition()));
         ends(&self.consumer, names, METADATA_TIMEOUT)
@@ -148,7 +148,7 @@ pub(crate) fn ends<'a>(
     client: &BaseConsumer,
     partitions: impl Iterator<Item = (&'a str, i32)>,
     within: Duration,
-) -> Result<u64, Failure> {
+) -> Result<u64, KafkaFailure> {
     const DOING: &str = "asking for the ends of partitions";
     let mut asked = TopicPartitionList::new();
     for (topic, partition) in partitions {
@@ -161,13 +161,13 @@ pub(crate) fn ends<'a>(
         place.error().map_err(|error| failure(DOING, &error))?;
         match place.offset() {
             Offset::Offset(end) => sum += end.unsigned_abs(),
-            other => return Err(Failure::unknown(format!("{DOING}: the answer was {other:?}"))),
+            other => return Err(KafkaFailure::unknown(format!("{DOING}: the answer was {other:?}"))),
         }
     }
     Ok(sum)
 }
 
-fn partitions(consumer: &BaseConsumer, topic: &str) -> Result<Vec<i32>, Failure> {
+fn partitions(consumer: &BaseConsumer, topic: &str) -> Result<Vec<i32>, KafkaFailure> {
     let metadata = consumer
         .fetch_metadata(Some(topic), METADATA_TIMEOUT)
         .map_err(|error| failure(&format!("looking up topic {topic}"), &error))?;
@@ -176,6 +176,6 @@ fn partitions(consumer: &BaseConsumer, topic: &str) -> Result<Vec<i32>, Failure>
         Some(found) if !found.partitions().is_empty() => {
             Ok(found.partitions().iter().map(rdkafka::metadata::MetadataPartition::id).collect())
         }
-        _ => Err(Failure::unknown(format!("topic {topic} does not exist"))),
+        _ => Err(KafkaFailure::unknown(format!("topic {topic} does not exist"))),
     }
 }

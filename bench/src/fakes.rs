@@ -2,16 +2,15 @@
 
 use crate::load::Shape;
 use outbox_relay::relay::event::{Event, Payload};
-use outbox_relay::relay::failure::{Failure, Fault};
-use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::lanes::fence::Writer;
-use outbox_relay::relay::lanes::lookout::Look;
-use outbox_relay::relay::lanes::marks::MarksSnapshot;
-use outbox_relay::relay::lanes::scout::{Looked, Scan, ScoutQueries};
+use outbox_relay::relay::failure::{KafkaFailure, PostgresFault};
+use outbox_relay::relay::lanes::Lane;
+use outbox_relay::relay::lanes::marks::{MarksSnapshot, Writer};
+use outbox_relay::relay::lanes::scout::{Look, Looked, Scan, ScoutQueries};
 use outbox_relay::relay::outbox::{
-    Claim, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
+    Claim, Epoch, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement,
+    Slice,
 };
-use outbox_relay::relay::publisher::{DeliveryReport, Judged, Producer, Publisher, Refusal};
+use outbox_relay::relay::publisher::{DeliveryReport, Judged, NotSent, Producer, Publisher};
 use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;
@@ -122,7 +121,11 @@ impl Outbox for Supply {
     type Event = MadeRow;
     type Claim<'a> = MadeClaim;
 
-    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&ReadRequest>) -> Result<MadeClaim, Fault> {
+    async fn claim(
+        &mut self,
+        lanes: &[Lane],
+        promptly: Option<&ReadRequest>,
+    ) -> Result<MadeClaim, PostgresFault> {
         let rows_left = promptly.map_or(0, |read| read.rows_max);
         Ok(MadeClaim { supply: self.clone(), lanes: lanes.to_vec(), rows_left })
     }
@@ -139,7 +142,7 @@ impl Claim for MadeClaim {
         SERVER
     }
 
-    async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault> {
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), PostgresFault> {
         self.rows_left = read.rows_max;
         Ok(())
     }
@@ -149,7 +152,7 @@ impl Claim for MadeClaim {
         rows_max: usize,
         bytes_max: usize,
         rows: &mut Vec<MadeRow>,
-    ) -> Result<Slice, Fault> {
+    ) -> Result<Slice, PostgresFault> {
         let lane = self.lanes[0];
         let (mut bytes, mut complete) = (0, false);
         for _ in 0..rows_max.min(self.rows_left) {
@@ -170,56 +173,60 @@ impl Claim for MadeClaim {
             (false, _) if bytes > bytes_max => ReadEnd::Cut,
             (false, _) => ReadEnd::More,
         };
-        Ok(Slice { hold_version: 0, basis: 0, end })
+        Ok(Slice { hold_version: 0, epoch: Epoch::default(), end })
     }
 
-    async fn head(&mut self, _: &ReadRequest) -> Result<Head<MadeRow>, Fault> {
-        Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
+    async fn head(&mut self, _: &ReadRequest) -> Result<Head<MadeRow>, PostgresFault> {
+        Ok(Head { hold_version: 0, epoch: Epoch::default(), row: None, error: None })
     }
 
-    async fn read_on(&mut self, search: &Search, _: &mut Vec<MadeRow>) -> Result<SearchResult, Fault> {
+    async fn read_on(
+        &mut self,
+        search: &Search,
+        _: &mut Vec<MadeRow>,
+    ) -> Result<SearchResult, PostgresFault> {
         Ok(SearchResult {
             hold_version: search.hold_version,
-            basis: search.basis,
+            epoch: search.epoch,
             ids: Vec::new(),
             cut: true,
         })
     }
 
-    async fn record_sent(&mut self, _: &[&MadeRow]) -> Result<bool, Fault> {
+    async fn record_sent(&mut self, _: &[&MadeRow]) -> Result<bool, PostgresFault> {
         Ok(true)
     }
 
-    async fn keep_alive(&mut self) -> Result<(), Fault> {
+    async fn keep_alive(&mut self) -> Result<(), PostgresFault> {
         Ok(())
     }
 
-    async fn settle(self, _: &Settlement<'_, MadeRow>) -> Result<Settled, Fault> {
+    async fn settle(self, _: &Settlement<'_, MadeRow>) -> Result<Settled, PostgresFault> {
         Ok(Settled::All)
     }
 
-    async fn release(self) -> Result<(), Fault> {
+    async fn release(self) -> Result<(), PostgresFault> {
         Ok(())
     }
 }
 
 impl ScoutQueries for Supply {
-    async fn scan(&mut self, lanes: &[Lane], _: &MarksSnapshot) -> Result<Scan, Fault> {
+    async fn scan(&mut self, lanes: &[Lane], _: &MarksSnapshot) -> Result<Scan, PostgresFault> {
         let stock = &self.0;
         let first_unsent = if stock.left.get() == 0 {
             Vec::new()
         } else {
             lanes.iter().map(|lane| (*lane, stock.next.get())).collect()
         };
-        Ok(Scan { server: SERVER, basis: 0, first_unsent })
+        Ok(Scan { server: SERVER, epoch: Epoch::default(), first_unsent })
     }
 
-    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {
         Ok((SERVER, Vec::new()))
     }
 
-    async fn look(&mut self, _: &Look) -> Result<Looked, Fault> {
-        Ok(Looked { server: SERVER, hold_version: 0, basis: 0, rows: Vec::new() })
+    async fn look(&mut self, _: &Look) -> Result<Looked, PostgresFault> {
+        Ok(Looked { server: SERVER, hold_version: 0, epoch: Epoch::default(), rows: Vec::new() })
     }
 }
 
@@ -243,7 +250,7 @@ impl AtOnce {
 impl Publisher for AtOnce {
     type Producer = Acknowledging;
 
-    async fn open(&self) -> Result<Acknowledging, Failure> {
+    async fn open(&self) -> Result<Acknowledging, KafkaFailure> {
         Ok(self.producer())
     }
 
@@ -251,25 +258,25 @@ impl Publisher for AtOnce {
         Judged { acknowledged: rows.len(), failure: None }
     }
 
-    async fn probe(&self) -> Result<(), Failure> {
+    async fn probe(&self) -> Result<(), KafkaFailure> {
         Ok(())
     }
 }
 
 impl Producer for Acknowledging {
-    async fn lookup(&self, _: &str) -> Result<u32, Failure> {
+    async fn lookup(&self, _: &str) -> Result<u32, KafkaFailure> {
         Ok(self.partitions)
     }
 
-    async fn leaders(&self, _: &str) -> Result<Vec<Option<i32>>, Failure> {
+    async fn leaders(&self, _: &str) -> Result<Vec<Option<i32>>, KafkaFailure> {
         Ok(vec![Some(0); self.partitions as usize])
     }
 
-    async fn reach_leader(&self, _: &str, _: u32) -> Result<(), Failure> {
+    async fn reach_leader(&self, _: &str, _: u32) -> Result<(), KafkaFailure> {
         Ok(())
     }
 
-    fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
+    fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), NotSent> {
         black_box((topic, partition, event.id()));
         self.reports.push(DeliveryReport { index, outcome: Ok(()) });
         Ok(())
@@ -279,7 +286,7 @@ impl Producer for Acknowledging {
         false
     }
 
-    fn refusal(&self) -> Option<Failure> {
+    fn fatal_error(&self) -> Option<KafkaFailure> {
         None
     }
 
@@ -287,9 +294,9 @@ impl Producer for Acknowledging {
         reports.append(&mut self.reports);
     }
 
-    async fn quiet(&mut self, _: bool) {}
+    async fn wait_until_quiet(&mut self, _: bool) {}
 
-    async fn take_back(&mut self) {}
+    async fn withdraw(&mut self) {}
 
     async fn drained(&mut self) {}
 

@@ -116,7 +116,7 @@ async fn run<O: Outbox + 'static, P: Publisher + 'static>(
     let mut parties = vec![Party::this_process("relay")];
     parties.extend(server);
     let meter = Meter::start(parties);
-    relay.gate.open();
+    relay.kafka.gate.open();
     let mut tasks = JoinSet::new();
     for (number, outbox) in (1..).zip(outboxes) {
         tasks.spawn_local(worker::work(Rc::clone(&relay), number, outbox, fastrand::Rng::new()));
@@ -126,7 +126,7 @@ async fn run<O: Outbox + 'static, P: Publisher + 'static>(
     let mut scouting = JoinSet::new();
     scouting.spawn_local(scout.drain());
     let watched = watch(&relay, &meter, rows).await;
-    relay.board.stop();
+    relay.lanes.board.stop();
     while tasks.join_next().await.is_some() {}
     if let Some(Ok(scouted)) = scouting.join_next().await {
         scouted?;
@@ -164,8 +164,8 @@ async fn watch<P>(relay: &Relay<P>, meter: &Meter, rows: Range<u64>) -> Result<W
             let (first, began) = (*first, began.clone());
             return Ok(Watched { first, began, last: settled, ended: meter.read() });
         }
-        if relay.board.is_stopped() || changed.0.elapsed() > SILENCE_MAX {
-            let why = match (relay.gate.reason(), relay.stats.not_ready()) {
+        if relay.lanes.board.is_stopped() || changed.0.elapsed() > SILENCE_MAX {
+            let why = match (relay.kafka.gate.reason(), relay.stats.not_ready()) {
                 (Some(failure), _) => failure.to_string(),
                 (None, Some(reason)) => reason,
                 (None, None) => "no more rows were settled".to_owned(),

@@ -10,7 +10,7 @@ use deadpool_postgres::Object;
 use outbox_relay::postgres::connection::errors::fault;
 use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::postgres::table::TableName;
-use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::failure::PostgresFault;
 use tokio_postgres::types::{ToSql, Type};
 
 /// Digits of the number in a payload.
@@ -116,7 +116,7 @@ FROM (
 }
 
 /// Empties the outbox. No other client may use it meanwhile.
-pub async fn empty(database: &Database, table: &TableName) -> Result<(), Fault> {
+pub async fn empty(database: &Database, table: &TableName) -> Result<(), PostgresFault> {
     const DOING: &str = "emptying the scratch outbox";
     assert_scratch(table);
     let client = database.get().await?;
@@ -128,7 +128,7 @@ pub async fn empty(database: &Database, table: &TableName) -> Result<(), Fault> 
 }
 
 /// Inserts the rows of the shape as one stream, in large transactions. If it fails, committed rows stay.
-pub async fn fill(database: &Database, table: &TableName, shape: &Shape) -> Result<(), Fault> {
+pub async fn fill(database: &Database, table: &TableName, shape: &Shape) -> Result<(), PostgresFault> {
     const DOING: &str = "filling the scratch outbox";
     assert_scratch(table);
     let insert = shape.insert(table);
@@ -153,13 +153,13 @@ pub async fn fill(database: &Database, table: &TableName, shape: &Shape) -> Resu
 
 /// Does what the server would have done after some time: vacuum, statistics and a checkpoint, as far as the role is
 /// allowed to.
-pub async fn prepare(database: &Database, table: &TableName) -> Result<(), Fault> {
+pub async fn prepare(database: &Database, table: &TableName) -> Result<(), PostgresFault> {
     let client = database.get().await?;
     attempt(&client, &table.render("VACUUM (ANALYZE) {outbox}")).await?;
     attempt(&client, "CHECKPOINT").await
 }
 
-pub async fn unsent(database: &Database, table: &TableName) -> Result<i64, Fault> {
+pub async fn unsent(database: &Database, table: &TableName) -> Result<i64, PostgresFault> {
     const DOING: &str = "counting what is unsent";
     let client = database.get().await?;
     let sql = table.render("SELECT count(*) FROM {outbox} WHERE sent_at IS NULL");
@@ -173,7 +173,7 @@ fn assert_scratch(table: &TableName) {
 }
 
 /// Runs a statement that the server may refuse.
-async fn attempt(client: &Object, sql: &str) -> Result<(), Fault> {
+async fn attempt(client: &Object, sql: &str) -> Result<(), PostgresFault> {
     match client.batch_execute(sql).await {
         Err(error) if error.code().is_none() => Err(fault("preparing the scratch outbox", error)),
         _ => Ok(()),
@@ -186,7 +186,7 @@ async fn finish(
     client: Object,
     doing: &'static str,
     work: impl AsyncFnOnce(&Object) -> Result<(), tokio_postgres::Error>,
-) -> Result<(), Fault> {
+) -> Result<(), PostgresFault> {
     let done = work(&client).await;
     if done.is_err() {
         drop(Object::take(client));

@@ -11,7 +11,7 @@ use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::postgres::schema::errors::MigrateError;
 use outbox_relay::postgres::schema::migrate;
 use outbox_relay::postgres::table::{TableName, quote_identifier};
-use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::failure::PostgresFault;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -110,12 +110,12 @@ impl Schema {
     }
 
     /// Records a topic before it is created, so that a later run can delete it.
-    pub async fn note_topic(&self, topic: &str, bootstrap_servers: &str) -> Result<(), Fault> {
+    pub async fn note_topic(&self, topic: &str, bootstrap_servers: &str) -> Result<(), PostgresFault> {
         self.execute("noting a scratch topic", NOTE_TOPIC, &[&topic, &bootstrap_servers]).await
     }
 
     /// Removes the record of a deleted topic.
-    pub async fn forget_topic(&self, topic: &str) -> Result<(), Fault> {
+    pub async fn forget_topic(&self, topic: &str) -> Result<(), PostgresFault> {
         self.execute("forgetting a scratch topic", FORGET_TOPIC, &[&topic]).await
     }
 
@@ -124,7 +124,7 @@ impl Schema {
         doing: &'static str,
         sql: &str,
         texts: &[&(dyn ToSql + Sync)],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), PostgresFault> {
         let texts: Vec<_> = texts.iter().map(|text| (*text, Type::TEXT)).collect();
         let executed = self.database.get().await?.execute_typed(&render(sql, &self.name), &texts).await;
         executed.map(|_| ()).map_err(|error| fault(doing, error))
@@ -132,7 +132,7 @@ impl Schema {
 
     /// Drops the schema and everything in it, using another pool. Connections of the old pool may still run abandoned
     /// statements, which only closing them ends.
-    pub async fn drop(self, fresh: &Database) -> Result<(), Fault> {
+    pub async fn drop(self, fresh: &Database) -> Result<(), PostgresFault> {
         let Schema { database, name, holder } = self;
         // Not returned to the pool, where it would be reused with its open transaction.
         drop(Object::take(holder));
@@ -142,7 +142,7 @@ impl Schema {
 }
 
 /// The leftovers of runs that are no longer active.
-pub async fn leftovers(database: &Database) -> Result<Vec<Leftover>, Fault> {
+pub async fn leftovers(database: &Database) -> Result<Vec<Leftover>, PostgresFault> {
     const DOING: &str = "looking for what earlier runs left behind";
     let client = database.get().await?;
     let found =
@@ -165,7 +165,7 @@ pub async fn leftovers(database: &Database) -> Result<Vec<Leftover>, Fault> {
 }
 
 /// Begins a transaction and takes the lock in it. False if another run holds it.
-async fn hold(holder: &Object, schema: &str) -> Result<bool, Fault> {
+async fn hold(holder: &Object, schema: &str) -> Result<bool, PostgresFault> {
     const DOING: &str = "locking the scratch schema";
     holder.batch_execute(HOLD).await.map_err(|error| fault(DOING, error))?;
     let locked = holder.query_typed_one(LOCK, &[(&schema, Type::TEXT)]).await;
@@ -177,7 +177,7 @@ async fn hold(holder: &Object, schema: &str) -> Result<bool, Fault> {
 }
 
 /// Drops a schema in which no run is active.
-pub async fn drop_schema(database: &Database, name: &str) -> Result<(), Fault> {
+pub async fn drop_schema(database: &Database, name: &str) -> Result<(), PostgresFault> {
     let client = database.get().await?;
     let dropped = client.batch_execute(&render(DROP, name)).await;
     if dropped.is_err() {

@@ -6,7 +6,7 @@ use outbox_relay::postgres::connection::errors::fault;
 use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::postgres::cycle::statements::Statements;
 use outbox_relay::postgres::table::quote_identifier;
-use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::failure::PostgresFault;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ pub struct Server {
 }
 
 /// Queries the server. The connection stays in the pool, so that its backend can be found.
-pub async fn ask(database: &Database) -> Result<Server, Fault> {
+pub async fn ask(database: &Database) -> Result<Server, PostgresFault> {
     let asking = |error| fault("querying the server's settings", error);
     let client = database.get().await?;
     let session = client.query_typed_one(SESSION, &[]).await.map_err(asking)?;
@@ -111,7 +111,7 @@ pub struct StatementCost {
 }
 
 impl Counters {
-    pub async fn read(database: &Database) -> Result<Counters, Fault> {
+    pub async fn read(database: &Database) -> Result<Counters, PostgresFault> {
         let client = database.get().await?;
         let row = client.query_typed_one(COUNTERS, &[]).await;
         let row = row.map_err(|error| fault("reading the server's counters", error))?;
@@ -170,7 +170,7 @@ impl Counters {
 }
 
 /// Reads pg_stat_statements. Without the extension, nothing is known.
-async fn statements(client: &Object) -> Result<HashMap<String, Sum>, Fault> {
+async fn statements(client: &Object) -> Result<HashMap<String, Sum>, PostgresFault> {
     let reading = |error| fault("reading pg_stat_statements", error);
     let Some(schema) = client.query_typed_opt(STATEMENTS_SCHEMA, &[]).await.map_err(reading)? else {
         return Ok(HashMap::new());

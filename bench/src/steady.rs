@@ -14,7 +14,7 @@ use crate::server::{Activity, Counters, StatementCost};
 use crate::usage::{Meter, Party, Usage};
 use crate::verify::{self, StopOnDrop};
 use crate::writers::{Work, Writers, Written};
-use outbox_relay::relay::failure::Failure;
+use outbox_relay::relay::failure::KafkaFailure;
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -187,7 +187,7 @@ struct Consuming {
     stop: StopOnDrop,
     arrivals: mpsc::UnboundedReceiver<(u64, Instant)>,
     arrived: Vec<(u64, Instant)>,
-    ended: oneshot::Receiver<Result<(), Failure>>,
+    ended: oneshot::Receiver<Result<(), KafkaFailure>>,
 }
 
 impl Consuming {

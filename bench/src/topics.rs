@@ -4,7 +4,7 @@ use crate::consume::{METADATA_TIMEOUT, ends};
 use outbox_relay::config;
 use outbox_relay::kafka::client::client_config;
 use outbox_relay::kafka::errors::failure;
-use outbox_relay::relay::failure::Failure;
+use outbox_relay::relay::failure::KafkaFailure;
 use outbox_relay::relay::reason::CONFIGURATION;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication, TopicResult};
 use rdkafka::client::DefaultClientContext;
@@ -28,7 +28,7 @@ pub struct Topics {
 
 impl Topics {
     /// A client for this cluster, which connects in the background.
-    pub fn new(settings: &config::Kafka) -> Result<Topics, Failure> {
+    pub fn new(settings: &config::Kafka) -> Result<Topics, KafkaFailure> {
         if settings.uses_tokens() {
             let error = "the Kafka client library cannot manage topics when it logs in with a token ([kafka.oauth], [kafka.aws])";
             return Err(CONFIGURATION.failure(error));
@@ -42,7 +42,7 @@ impl Topics {
     }
 
     /// Creates topics. Returns when the leaders of all partitions answer.
-    pub async fn create(&self, names: &[String], partitions: i32) -> Result<(), Failure> {
+    pub async fn create(&self, names: &[String], partitions: i32) -> Result<(), KafkaFailure> {
         let replicas = || TopicReplication::Fixed(REPLICAS_DEFAULT);
         let new = names.iter().map(|name| NewTopic::new(name, partitions, replicas()));
         let new: Vec<NewTopic<'_>> = new.collect();
@@ -52,7 +52,9 @@ impl Topics {
         for name in names {
             while self.led(name).await? < partitions {
                 if begun.elapsed() > WITHIN {
-                    return Err(Failure::unknown(format!("topic {name} has no leaders after {WITHIN:?}")));
+                    return Err(KafkaFailure::unknown(format!(
+                        "topic {name} has no leaders after {WITHIN:?}"
+                    )));
                 }
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
@@ -68,7 +70,7 @@ impl Topics {
     }
 
     /// Deletes topics. A missing topic counts as deleted.
-    pub async fn delete(&self, names: &[String]) -> Result<(), Failure> {
+    pub async fn delete(&self, names: &[String]) -> Result<(), KafkaFailure> {
         if names.is_empty() {
             return Ok(());
         }
@@ -78,7 +80,7 @@ impl Topics {
     }
 
     /// Fails if the cluster does not answer.
-    pub async fn reach(&self) -> Result<(), Failure> {
+    pub async fn reach(&self) -> Result<(), KafkaFailure> {
         self.blocking(|client| {
             let listed = client.fetch_metadata(None, METADATA_TIMEOUT);
             listed.map(|_| ()).map_err(|error| failure("listing the topics", &error))
@@ -87,7 +89,7 @@ impl Topics {
     }
 
     /// The number of records that these topics have ever had.
-    pub async fn ends(&self, topics: &[String], partitions: i32) -> Result<u64, Failure> {
+    pub async fn ends(&self, topics: &[String], partitions: i32) -> Result<u64, KafkaFailure> {
         let topics = topics.to_vec();
         self.blocking(move |client| {
             let of = |topic| (0..partitions).map(move |partition| (topic, partition));
@@ -97,7 +99,7 @@ impl Topics {
     }
 
     /// The median round trip of a request that needs no work on the broker.
-    pub async fn round_trip(&self, topic: &str) -> Result<Duration, Failure> {
+    pub async fn round_trip(&self, topic: &str) -> Result<Duration, KafkaFailure> {
         let topic = topic.to_owned();
         self.blocking(move |client| {
             let mut times = Vec::with_capacity(ROUND_TRIPS);
@@ -115,7 +117,7 @@ impl Topics {
     }
 
     /// The number of partitions of the topic that have a leader.
-    async fn led(&self, topic: &str) -> Result<i32, Failure> {
+    async fn led(&self, topic: &str) -> Result<i32, KafkaFailure> {
         let name = topic.to_owned();
         self.blocking(move |client| {
             let metadata = client
@@ -129,12 +131,12 @@ impl Topics {
 
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&BaseConsumer) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, Failure> {
+        work: impl FnOnce(&BaseConsumer) -> Result<T, KafkaFailure> + Send + 'static,
+    ) -> Result<T, KafkaFailure> {
         let client = Arc::clone(&self.client);
         match tokio::task::spawn_blocking(move || work(&client)).await {
             Ok(done) => done,
-            Err(error) => Err(Failure::unknown(error.to_string())),
+            Err(error) => Err(KafkaFailure::unknown(error.to_string())),
         }
     }
 }
@@ -148,7 +150,7 @@ fn refusals(
     answers: Result<Vec<TopicResult>, rdkafka::error::KafkaError>,
     doing: &str,
     fine: RDKafkaErrorCode,
-) -> Result<(), Failure> {
+) -> Result<(), KafkaFailure> {
     for answer in answers.map_err(|error| failure(doing, &error))? {
         match answer {
             Ok(_) => {}

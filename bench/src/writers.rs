@@ -12,7 +12,7 @@ use futures_util::future::try_join_all;
 use outbox_relay::config;
 use outbox_relay::postgres::connection::errors::fault;
 use outbox_relay::postgres::connection::pool::Database;
-use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::failure::PostgresFault;
 use outbox_relay::relay::health::stats::Stats;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -146,7 +146,7 @@ impl Team {
         mut writer: Writer,
         stream: u64,
         begun: Instant,
-    ) -> Result<(u64, Vec<Transaction>), Fault> {
+    ) -> Result<(u64, Vec<Transaction>), PostgresFault> {
         let Work { writers, rows_per_transaction: rows, rows_per_second, time } = self.work;
         let mut transactions = Vec::new();
         for turn in 0_u64.. {
@@ -198,7 +198,7 @@ impl Writer {
         stream: u64,
         streams: u64,
         written: u64,
-    ) -> Result<Writer, Fault> {
+    ) -> Result<Writer, PostgresFault> {
         let client = database.get().await?;
         let statement = match database.prepares() {
             true => Some(client.prepare(&insert).await.map_err(|error| fault("preparing an insert", error))?),
@@ -210,7 +210,7 @@ impl Writer {
 
     /// Inserts its next rows in one transaction. Returns when they are committed. If the server fails, it is unknown
     /// whether they are.
-    pub async fn write(&mut self, rows: u64) -> Result<(), Fault> {
+    pub async fn write(&mut self, rows: u64) -> Result<(), PostgresFault> {
         let (first, last) = (self.written as i64, (self.written + rows) as i64 - 1);
         let numbers: [&(dyn ToSql + Sync); 4] = [&first, &last, &self.stream, &self.streams];
         let inserted = match &self.statement {
@@ -230,7 +230,7 @@ impl Writer {
 pub struct Snapshot(Option<Object>);
 
 impl Snapshot {
-    pub async fn take(database: &Database) -> Result<Snapshot, Fault> {
+    pub async fn take(database: &Database) -> Result<Snapshot, PostgresFault> {
         const SQL: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
                            SET LOCAL idle_in_transaction_session_timeout = 0;
                            SELECT 1";
@@ -241,7 +241,7 @@ impl Snapshot {
     }
 
     /// Releases the snapshot. Fails if the server has already ended the transaction, so that the measurement is invalid.
-    pub async fn end(mut self) -> Result<(), Fault> {
+    pub async fn end(mut self) -> Result<(), PostgresFault> {
         let Some(client) = self.0.take() else { return Ok(()) };
         let ended = client.batch_execute("SELECT 1; COMMIT").await;
         if ended.is_err() {

@@ -7,7 +7,7 @@ use super::rejected::{Action, Filters, Rejected, Total, change, opened};
 use clap::{Args, Subcommand};
 use postgres::access::grants::{BLOCK_PRIVILEGES, RETRY_PRIVILEGES, UNBLOCK_PRIVILEGES};
 use postgres::operate::rejected::{Batch, BatchResult, BlockedKey, PostgresBlockedKeys, Selection};
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::reason::blocked_key_remedy;
 use settings::text::{in_line, time};
 
@@ -93,7 +93,7 @@ impl Chosen {
     fn change(
         &self,
         action: &Action,
-        batch: impl AsyncFnMut(&Keys, Batch) -> Result<Option<BatchResult>, Fault>,
+        batch: impl AsyncFnMut(&Keys, Batch) -> Result<Option<BatchResult>, PostgresFault>,
     ) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let selection = self.filters.selection();
@@ -148,15 +148,15 @@ impl Rejected for Keys {
     const FIELD: &str = "blocked_keys";
     const LIFTS: bool = true;
 
-    async fn oldest(&self, up_to: i64, rows: i64) -> Result<Vec<BlockedKey>, Fault> {
+    async fn oldest(&self, up_to: i64, rows: i64) -> Result<Vec<BlockedKey>, PostgresFault> {
         self.store.oldest(&self.selection, up_to, rows).await
     }
 
-    async fn highest_id(&self) -> Result<i64, Fault> {
+    async fn highest_id(&self) -> Result<i64, PostgresFault> {
         self.store.highest_id().await
     }
 
-    async fn count(&self, up_to: i64, most: i64) -> Result<Total, Fault> {
+    async fn count(&self, up_to: i64, most: i64) -> Result<Total, PostgresFault> {
         let found = self.store.count(&self.selection, up_to, most).await?;
         Ok(found.map_or(Total::default(), |found| Total { done: found.done, lifted: found.lifted }))
     }

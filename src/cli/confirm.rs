@@ -6,7 +6,7 @@ use clap::Args;
 use postgres::access::grants::CONFIRM_PRIVILEGES;
 use postgres::connection::exec::ShortTransaction;
 use postgres::schema::identity::{self, Identity};
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use settings::text::in_line;
 
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ impl Confirm {
     async fn confirm(&self, outbox: &Outbox<'_>) -> Result<String, Failed> {
         let (database, table) = (&outbox.database, &outbox.config.outbox.table);
         let found = self.found(outbox).await?;
-        let failed = |fault: Fault| match outbox.facts.difference {
+        let failed = |fault: PostgresFault| match outbox.facts.difference {
             // An older schema has no columns for them.
             Some(_) if fault.kind != FaultKind::Unavailable => Failed::configuration(format!(
                 "Nothing was confirmed: {fault}. Apply the pending migrations, then run this command again"

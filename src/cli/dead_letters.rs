@@ -12,7 +12,7 @@ use postgres::access::grants::{DISCARD_PRIVILEGES, LETTER_PRIVILEGES, REQUEUE_PR
 use postgres::operate::rejected::{
     DeadLetter, Filter, HeaderChanges, PostgresDeadLetters, RejectedAgain, WholeDeadLetter,
 };
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use serde_json::Value;
 use settings::text::{in_line, time};
 use std::io::IsTerminal;
@@ -322,15 +322,15 @@ impl Rejected for Letters {
     const FIELD: &str = "dead_letters";
     const LIFTS: bool = false;
 
-    async fn oldest(&self, up_to: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
+    async fn oldest(&self, up_to: i64, rows: i64) -> Result<Vec<DeadLetter>, PostgresFault> {
         self.store.oldest(&self.filter, up_to, rows).await
     }
 
-    async fn highest_id(&self) -> Result<i64, Fault> {
+    async fn highest_id(&self) -> Result<i64, PostgresFault> {
         self.store.highest_id().await
     }
 
-    async fn count(&self, up_to: i64, most: i64) -> Result<Total, Fault> {
+    async fn count(&self, up_to: i64, most: i64) -> Result<Total, PostgresFault> {
         Ok(Total { done: self.store.count(&self.filter, up_to, most).await?, lifted: 0 })
     }
 

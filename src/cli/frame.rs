@@ -15,7 +15,7 @@ use postgres::operate::sent::PostgresHistory;
 use postgres::schema::check::Facts;
 use postgres::schema::identity::{self, Identity};
 use postgres::table::TableName;
-use relay::failure::{Failure, FailureKind, Fault, FaultKind};
+use relay::failure::{FailureKind, FaultKind, KafkaFailure, PostgresFault};
 use relay::health::stats::Stats;
 use relay::reason::{CONFIGURATION, fix, remedy};
 use relay::topic::TopicRules;
@@ -81,8 +81,8 @@ impl From<Error> for Failed {
     }
 }
 
-impl From<Fault> for Failed {
-    fn from(fault: Fault) -> Failed {
+impl From<PostgresFault> for Failed {
+    fn from(fault: PostgresFault) -> Failed {
         match fault.kind {
             FaultKind::Unavailable => Failed::Unavailable(fault.into()),
             _ => Failed::Failure(fault.into()),
@@ -90,8 +90,8 @@ impl From<Fault> for Failed {
     }
 }
 
-impl From<Failure> for Failed {
-    fn from(failure: Failure) -> Failed {
+impl From<KafkaFailure> for Failed {
+    fn from(failure: KafkaFailure) -> Failed {
         if failure.reason == CONFIGURATION.word {
             return Failed::configuration(format!("[kafka.properties] is invalid: {}", failure.error));
         }

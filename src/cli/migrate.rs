@@ -15,7 +15,7 @@ use postgres::schema::errors::{AdoptError, MigrateError};
 use postgres::schema::migrate::{self, MigrationState, Module, Series, State};
 use postgres::schema::script::debezium;
 use postgres::table::TableName;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::health::stats::Stats;
 use std::sync::Arc;
 use tokio_postgres::Client;
@@ -249,7 +249,7 @@ async fn apply(client: &mut Client, config: &Config, adoption: &Adoption) -> Res
     ))
 }
 
-fn unavailable(fault: Fault) -> Failed {
+fn unavailable(fault: PostgresFault) -> Failed {
     Failed::Unavailable(fault.into())
 }
 

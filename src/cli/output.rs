@@ -6,7 +6,7 @@ use crate::config::Secret;
 use anyhow::Error;
 use indicatif::{ProgressBar, ProgressStyle};
 use kafka::operate::reader;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -94,7 +94,7 @@ pub(crate) trait Entry {
 pub(crate) async fn list<T: Entry>(
     &ListOptions { limit, json: as_json }: &ListOptions,
     none: &str,
-    mut page: impl AsyncFnMut(i64, i64) -> Result<Vec<T>, Fault>,
+    mut page: impl AsyncFnMut(i64, i64) -> Result<Vec<T>, PostgresFault>,
 ) -> Result<(), Failed> {
     let (mut below, mut left) = (i64::MAX, i64::from(limit));
     loop {

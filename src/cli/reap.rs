@@ -7,7 +7,7 @@ use clap::Args;
 use postgres::access::grants::{REAP_PRIVILEGES, reap_privileges};
 use postgres::cycle::modules::{ModulesReaper, Unfinished};
 use postgres::cycle::reap::PostgresReaper;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::health::stats::Stats;
 use settings::text::span;
 use std::sync::Arc;
@@ -51,7 +51,11 @@ impl Reap {
     }
 
     /// One line for each installed module.
-    async fn of_modules(&self, config: &Config, mut modules: ModulesReaper) -> Result<Vec<String>, Fault> {
+    async fn of_modules(
+        &self,
+        config: &Config,
+        mut modules: ModulesReaper,
+    ) -> Result<Vec<String>, PostgresFault> {
         let tables = if self.dry_run { modules.count_all().await } else { modules.reap_all().await }?;
         let mut lines = Vec::new();
         for (table, rows) in tables {

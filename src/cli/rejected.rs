@@ -9,7 +9,7 @@ use anyhow::Error;
 use clap::Args;
 use postgres::access::grants::Privilege;
 use postgres::operate::rejected::{Batch, BatchResult, Selection};
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -68,10 +68,10 @@ pub(super) trait Rejected {
     const LIFTS: bool;
 
     /// The oldest with an ID up to `up_to`.
-    async fn oldest(&self, up_to: i64, rows: i64) -> Result<Vec<Self::Event>, Fault>;
-    async fn highest_id(&self) -> Result<i64, Fault>;
+    async fn oldest(&self, up_to: i64, rows: i64) -> Result<Vec<Self::Event>, PostgresFault>;
+    async fn highest_id(&self) -> Result<i64, PostgresFault>;
     /// The number of those that a change would process.
-    async fn count(&self, up_to: i64, most: i64) -> Result<Total, Fault>;
+    async fn count(&self, up_to: i64, most: i64) -> Result<Total, PostgresFault>;
     /// What the operator reads if there are none.
     fn no_match(&self) -> String;
 }
@@ -101,7 +101,7 @@ pub(super) fn change<R: Rejected>(
     action: &Action,
     options: &ChangeOptions,
     open: impl AsyncFnOnce(Outbox<'_>) -> Result<(R, i64), Failed>,
-    mut batch: impl AsyncFnMut(&R, Batch) -> Result<Option<BatchResult>, Fault>,
+    mut batch: impl AsyncFnMut(&R, Batch) -> Result<Option<BatchResult>, PostgresFault>,
 ) -> Result<(), Failed> {
     let table = &config.outbox.table;
     options.confirm(&format!("{} {table}?", action.question))?;
@@ -167,7 +167,7 @@ impl Total {
 async fn in_batches(
     most: u64,
     up_to: i64,
-    mut batch: impl AsyncFnMut(Batch) -> Result<Option<BatchResult>, Fault>,
+    mut batch: impl AsyncFnMut(Batch) -> Result<Option<BatchResult>, PostgresFault>,
 ) -> Result<Total, Failed> {
     let (mut total, mut after) = (Total::default(), i64::MIN);
     while total.all() < most {

@@ -14,7 +14,7 @@ use pg_outbox::topic::check_topic;
 use postgres::access::grants::REPLAY_PRIVILEGES;
 use postgres::operate::sent::{Copied, HistoryRange, HistoryRow, PostgresReplay, ReplayBatch, SentSelection};
 use relay::event::Event;
-use relay::failure::{Failure, FailureKind};
+use relay::failure::{FailureKind, KafkaFailure};
 use relay::reason::TOPIC_AUTHORIZATION;
 use relay::topic;
 use serde_json::json;
@@ -395,7 +395,7 @@ fn own_topic(to: &str) -> Failed {
     ))
 }
 
-fn unusable(to: &str, failure: Failure) -> Failed {
+fn unusable(to: &str, failure: KafkaFailure) -> Failed {
     if failure.reason == TOPIC_AUTHORIZATION.word {
         return Failed::configuration(format!(
             "The Kafka user may not publish to topic {to}. Grant it Write and Describe on the topic."

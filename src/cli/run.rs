@@ -15,11 +15,11 @@ use clap::Args;
 use postgres::connection::pool::Database;
 use postgres::schema::check::Facts;
 use recorded::Recorded;
-use relay::backoff::Backoff;
-use relay::failure::Failure;
-use relay::health::outage::{Outage, POSTGRES_ADVICE, rounded};
+use relay::failure::Backoff;
+use relay::failure::KafkaFailure;
+use relay::health::availability::{Availability, POSTGRES_ADVICE, rounded};
 use relay::health::stats::Stats;
-use relay::holds::prober::Waiting;
+use relay::holds::Waiting;
 use reload::Reloading;
 use std::convert::Infallible;
 use std::path::Path;
@@ -245,7 +245,7 @@ impl Daemon {
     }
 }
 
-fn unusable_kafka(failure: &Failure) -> Failed {
+fn unusable_kafka(failure: &KafkaFailure) -> Failed {
     Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error))
 }
 
@@ -258,7 +258,7 @@ async fn wait_for_schema(
     stats: &Stats,
 ) -> Result<Facts, Failed> {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3), fastrand::Rng::new());
-    let outage = Outage::new("postgres", "postgres_unavailable");
+    let outage = Availability::new("postgres", "postgres_unavailable");
     let mut waits_for = None;
     loop {
         systemd::waiting();

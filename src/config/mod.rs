@@ -36,12 +36,12 @@ pub use postgres::options::{
 };
 use postgres::schema::columns::TopicColumn;
 pub use postgres::table::{TableName, TableNameError, quote_identifier};
-use relay::failure::Failure;
+use relay::Limits;
+pub use relay::OnRejected;
+use relay::failure::KafkaFailure;
 use relay::reaper::Pace;
-use relay::settings::Limits;
-pub use relay::settings::OnRejected;
 use relay::topic::TopicRules;
-pub use relay::topic_allow::{TopicAllow, TopicAllowError};
+pub use relay::topic::{TopicAllow, TopicAllowError};
 pub use reload::{Change, changes};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -107,7 +107,7 @@ choice! {
 
 impl Config {
     /// The cluster to publish to. Connects to nothing yet. Fails if a secret cannot be read.
-    pub fn cluster(&self) -> Result<KafkaCluster, Failure> {
+    pub fn cluster(&self) -> Result<KafkaCluster, KafkaFailure> {
         KafkaCluster::new(&self.kafka, &self.outbox.headers, &self.limits())
     }
 

@@ -10,7 +10,7 @@ use postgres::access::grants::STATUS_PRIVILEGES;
 use postgres::connection::pool::{Database, monitoring_settings};
 use postgres::connection::pooler;
 use postgres::diagnose::status::{Counters, LaneStatus, PostgresStatus};
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::health::stats::Stats;
 use report::{LocalRelay, Rates, Reaper, Relays, Report};
 use std::path::Path;
@@ -44,7 +44,7 @@ pub(crate) enum MonitorError {
     Check(#[from] StartError),
     /// A statement failed.
     #[error(transparent)]
-    Read(#[from] Fault),
+    Read(#[from] PostgresFault),
 }
 
 impl Monitor {

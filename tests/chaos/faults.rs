@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
 use crate::application;
-use crate::schedule::{Fault, Kind, Step};
+use crate::schedule::{Kind, PostgresFault, Step};
 use crate::support::kafka_proxy::Action;
 use crate::support::kafka_wire::{NOT_ENOUGH_REPLICAS, Produce};
 use crate::support::postgres_proxy::{Act, At, Network};
@@ -47,7 +47,7 @@ const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_ac
 /// A fault that was carried out.
 #[derive(Clone, Debug)]
 pub struct Struck {
-    pub fault: Fault,
+    pub fault: PostgresFault,
     pub began: SystemTime,
     /// The time at which everything that the relays need was available again.
     pub ended: SystemTime,
@@ -80,7 +80,7 @@ impl World {
         vec![first, second]
     }
 
-    async fn strike(&self, fault: &Fault, alone: bool) -> Struck {
+    async fn strike(&self, fault: &PostgresFault, alone: bool) -> Struck {
         let relay = &self.relays[fault.relay];
         let mut began = SystemTime::now();
         let mut claimed = Vec::new();
@@ -240,7 +240,7 @@ impl World {
         }
     }
 
-    async fn lower_limit(&self, fault: &Fault) {
+    async fn lower_limit(&self, fault: &PostgresFault) {
         let topic = fault.topic().expect("a fault of a topic");
         // Locked, so that no other fault stops the broker.
         let _kafka = self.kafka.lock().await;
@@ -250,7 +250,7 @@ impl World {
     }
 
     /// Makes every relay see the answers of a broker without enough replicas.
-    async fn starve_topic(&self, fault: &Fault) {
+    async fn starve_topic(&self, fault: &PostgresFault) {
         for relay in &self.relays {
             let topic = fault.topic().expect("a fault of a topic").to_owned();
             let refuse = move |request: &Produce| {

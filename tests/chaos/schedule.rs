@@ -7,7 +7,7 @@ use crate::application::{KINDS, topic};
 
 /// A kind of fault, its target, and its duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct PostgresFault {
     pub kind: Kind,
     /// The target, if it is a relay or its connections.
     pub relay: usize,
@@ -130,14 +130,14 @@ impl Kind {
     }
 }
 
-impl Fault {
+impl PostgresFault {
     /// The topic that is the target, if it is a fault of a topic.
     pub fn topic(&self) -> Option<&str> {
         matches!(self.kind, Kind::LowerLimit | Kind::StarveTopic).then_some(self.victim.as_str())
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for PostgresFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let victim = match self.kind.part() {
             Part::Relay => format!(", relay {}", self.relay + 1),
@@ -152,9 +152,9 @@ impl fmt::Display for Fault {
 pub struct Step {
     /// The quiet time before the fault.
     pub pause: Duration,
-    pub fault: Fault,
+    pub fault: PostgresFault,
     /// The second fault, and its delay after the first one.
-    pub second: Option<(Duration, Fault)>,
+    pub second: Option<(Duration, PostgresFault)>,
 }
 
 /// The steps of a run, without end. Every kind occurs before any kind occurs again.
@@ -183,9 +183,9 @@ impl Schedule {
         Step { pause, fault, second }
     }
 
-    fn fault(&mut self, kind: Kind) -> Fault {
+    fn fault(&mut self, kind: Kind) -> PostgresFault {
         let lasts = self.random.u64(kind.lasts(self.takeover_timeout.as_millis() as u64));
-        Fault {
+        PostgresFault {
             kind,
             relay: self.random.usize(..self.relays),
             victim: topic(KINDS[self.random.usize(..KINDS.len())].name),
@@ -194,7 +194,7 @@ impl Schedule {
     }
 
     /// A fault of another part, which begins before the first one ends.
-    fn second(&mut self, first: Kind, lasts: Duration) -> (Duration, Fault) {
+    fn second(&mut self, first: Kind, lasts: Duration) -> (Duration, PostgresFault) {
         let others: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| kind.part() != first.part()).collect();
         let kind = self.random.choice(others).expect("there are other parts");
         (lasts.mul_f64(self.random.f64()), self.fault(kind))

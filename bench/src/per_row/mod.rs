@@ -18,17 +18,15 @@ use outbox_relay::kafka::producer::KafkaProducer;
 use outbox_relay::kafka::record;
 use outbox_relay::postgres::connection::sqlstates;
 use outbox_relay::postgres::cycle::row::OutboxRow;
+use outbox_relay::relay::batch::{Batch, Coverage};
 use outbox_relay::relay::cycle::session::Session;
 use outbox_relay::relay::event::Event;
-use outbox_relay::relay::lane::{LANES, Lane};
 use outbox_relay::relay::lanes::marks::Marks;
-use outbox_relay::relay::outbox::{ReadEnd, ServerId};
+use outbox_relay::relay::lanes::{LANES, Lane};
+use outbox_relay::relay::memory::{Acknowledged, HoldsSeen, Streaks};
+use outbox_relay::relay::outbox::{Epoch, ReadEnd, ServerId};
 use outbox_relay::relay::partition;
 use outbox_relay::relay::publisher::Producer;
-use outbox_relay::relay::rows::acknowledged::{Acknowledged, HoldsSeen};
-use outbox_relay::relay::rows::batch::Batch;
-use outbox_relay::relay::rows::coverage::Coverage;
-use outbox_relay::relay::rows::refusals::Refusals;
 use outbox_relay::relay::topic::TopicRules;
 use rdkafka::error::RDKafkaErrorCode::{
     self as Code, BrokerTransportFailure, MessageSizeTooLarge, NotLeaderForPartition, PurgeQueue,
@@ -177,7 +175,7 @@ impl Send {
 
 impl Part for Send {
     fn prepare(&mut self) {
-        self.runtime.block_on(self.producer.take_back());
+        self.runtime.block_on(self.producer.withdraw());
         self.runtime.block_on(self.producer.drained());
         self.producer.drain(&mut Vec::new());
     }
@@ -194,7 +192,7 @@ impl Part for Send {
 struct SendBatch {
     runtime: Runtime,
     topics: TopicRules,
-    refusals: Refusals,
+    refusals: Streaks,
     session: Session<Acknowledging>,
     batch: Batch<OutboxRow>,
 }
@@ -207,7 +205,7 @@ impl SendBatch {
         let mut part = SendBatch {
             runtime: runtime(),
             topics: topics.unwrap_or_else(|error| panic!("{error}")),
-            refusals: Refusals::new(),
+            refusals: Streaks::new(),
             session: Session::new(AtOnce { partitions: PARTITIONS }.producer(), std::rc::Rc::default()),
             batch,
         };
@@ -246,10 +244,10 @@ struct Marking {
 impl Marking {
     fn new() -> Marking {
         let SendBatch { mut batch, .. } = SendBatch::new();
-        batch.set_shares(&[ROWS; LANES]);
+        batch.set_shares([ROWS; LANES].into_iter());
         let mut marks = Marks::new();
         marks.note_server(ServerId { connection: 1, started_us: 1, backend: 1 });
-        marks.note_basis(marks.epoch(), 1);
+        marks.note_epoch(marks.generation, Epoch::from(1));
         marks.list_writers(i64::MAX, Vec::new());
         Marking { batch, lanes: Lane::all().collect(), marks }
     }
@@ -259,9 +257,9 @@ impl Part for Marking {
     fn run(&mut self) {
         let snapshot = self.marks.snapshot(&self.lanes);
         let highest = self.batch.rows().iter().map(Event::id).max();
-        self.marks.note_ids(snapshot.epoch(), [highest.unwrap_or_default()]);
+        self.marks.note_ids(snapshot.generation, [highest.unwrap_or_default()]);
         let coverage = self.batch.coverage(&self.lanes);
-        self.marks.raise(&snapshot, 1, black_box(&coverage));
+        self.marks.raise(&snapshot, Epoch::from(1), black_box(&coverage));
     }
 }
 

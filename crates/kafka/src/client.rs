@@ -11,7 +11,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::producer::{BaseProducer, DeliveryResult, Producer as _, ProducerContext};
 use rdkafka::util::get_rdkafka_version;
 use rdkafka::{ClientConfig, Statistics};
-use relay::failure::Failure;
+use relay::failure::KafkaFailure;
 use relay::reason::{ADVERTISED_ADDRESS, CONFIGURATION};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ const SILENT_LEAST: Duration = Duration::from_secs(1);
 const SILENT_SHARE: u32 = 6;
 
 /// What every client of the cluster shares: the user's properties, with secrets read again.
-pub fn client_config(settings: &Kafka) -> Result<ClientConfig, Failure> {
+pub fn client_config(settings: &Kafka) -> Result<ClientConfig, KafkaFailure> {
     let unreadable = |error: std::io::Error| CONFIGURATION.failure(format!("[kafka.properties]: {error}"));
     let mut config = ClientConfig::new();
     // Our defaults, which the user may override.
@@ -86,7 +86,7 @@ pub fn features() -> Vec<String> {
 }
 
 /// Decides whether the relay may publish to the cluster with this ID.
-pub(crate) type Compare = Rc<dyn Fn(String) -> LocalBoxFuture<'static, Result<(), Failure>>>;
+pub(crate) type Compare = Rc<dyn Fn(String) -> LocalBoxFuture<'static, Result<(), KafkaFailure>>>;
 
 /// Without [`Comparison::set`], every cluster is accepted.
 #[derive(Default)]
@@ -110,7 +110,7 @@ impl Comparison {
     }
 
     /// Fails if the cluster with this ID is not the one of the outbox, or if they could not be compared.
-    pub async fn check(&self, id: String) -> Result<(), Failure> {
+    pub async fn check(&self, id: String) -> Result<(), KafkaFailure> {
         self.answered.replace(Some(id.clone()));
         let compare = self.compare.borrow().clone();
         let Some(compare) = compare.filter(|_| self.accepted.borrow().as_ref() != Some(&id)) else {
@@ -158,13 +158,13 @@ pub(super) async fn listed(mut config: ClientConfig, tokens: Option<Arc<Tokens>>
 }
 
 /// What this host cannot use of these addresses, which the brokers at `bootstrap` advertise.
-pub(super) async fn unusable(bootstrap: &str, addresses: &[Address]) -> Option<Failure> {
+pub(super) async fn unusable(bootstrap: &str, addresses: &[Address]) -> Option<KafkaFailure> {
     let problems = join_all(addresses.iter().map(connect)).await.into_iter().filter_map(Result::err);
     failure(bootstrap, &problems.collect::<Vec<_>>())
 }
 
 /// The same, but only if this host cannot use any of them.
-pub(super) async fn all_unusable(bootstrap: &str, addresses: &[Address]) -> Option<Failure> {
+pub(super) async fn all_unusable(bootstrap: &str, addresses: &[Address]) -> Option<KafkaFailure> {
     if addresses.is_empty()
         || select_ok(addresses.iter().map(|address| Box::pin(connect(address)))).await.is_ok()
     {
@@ -173,7 +173,7 @@ pub(super) async fn all_unusable(bootstrap: &str, addresses: &[Address]) -> Opti
     unusable(bootstrap, addresses).await
 }
 
-fn failure(bootstrap: &str, problems: &[String]) -> Option<Failure> {
+fn failure(bootstrap: &str, problems: &[String]) -> Option<KafkaFailure> {
     let named = problems.iter().take(NAMED_MOST).cloned().collect::<Vec<_>>().join("; and ");
     let more = match problems.len().saturating_sub(NAMED_MOST) {
         0 => String::new(),

@@ -6,7 +6,7 @@
 
 use rdkafka::error::RDKafkaErrorCode::{self as Code, *};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use relay::failure::Failure;
+use relay::failure::KafkaFailure;
 use relay::reason::*;
 use settings::certificates;
 
@@ -186,7 +186,7 @@ pub fn reason(code: RDKafkaErrorCode) -> &'static Reason {
 }
 
 /// The failure of a client error. `what` is the action that failed.
-pub fn failure(what: &str, error: &KafkaError) -> Failure {
+pub fn failure(what: &str, error: &KafkaError) -> KafkaFailure {
     let text = match error {
         KafkaError::MessageProduction(code) => code.to_string(),
         error => error.to_string(),

@@ -230,23 +230,23 @@ pub(super) fn without_role(role: &str, error: &CredentialsError) -> Problem {
 }
 
 /// An error that STS has returned.
-struct Refusal {
+struct NotSent {
     code: String,
     /// The user or role that STS has denied, by its ARN.
     who: Option<String>,
 }
 
-impl Refusal {
-    fn of(error: &ErrorMetadata) -> Option<Refusal> {
+impl NotSent {
+    fn of(error: &ErrorMetadata) -> Option<NotSent> {
         let code = error.code().filter(|code| is_code(code))?.to_owned();
         let words = error.message().unwrap_or_default().split_whitespace();
         let mut after_user = words.skip_while(|word| *word != "User:").skip(1);
         let who = after_user.next().filter(|who| is_arn(who)).map(str::to_owned);
-        Some(Refusal { code, who })
+        Some(NotSent { code, who })
     }
 
     fn explained(&self) -> String {
-        let Refusal { code, who } = self;
+        let NotSent { code, who } = self;
         match code.as_str() {
             "AccessDenied" | "AccessDeniedException" => {
                 let who = who.as_deref().unwrap_or("the relay");
@@ -287,14 +287,14 @@ impl Refusal {
 }
 
 /// The refusal among the causes of this error.
-fn refusal(error: &CredentialsError) -> Option<Refusal> {
+fn refusal(error: &CredentialsError) -> Option<NotSent> {
     causes(error).find_map(|cause| {
         let assumed = cause.downcast_ref::<AssumeRoleError>().map(AssumeRoleError::meta);
         let by_identity = || {
             let found = cause.downcast_ref::<AssumeRoleWithWebIdentityError>();
             found.map(AssumeRoleWithWebIdentityError::meta)
         };
-        Refusal::of(assumed.or_else(by_identity)?)
+        NotSent::of(assumed.or_else(by_identity)?)
     })
 }
 

@@ -12,8 +12,8 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::producer::{DeliveryResult, ProducerContext};
-use relay::failure::{Failure, FailureKind};
-use relay::health::episodes::Episodes;
+use relay::failure::{FailureKind, KafkaFailure};
+use relay::health::availability::Episodes;
 use relay::publisher::DeliveryReport;
 use relay::reason::{
     AUTHENTICATION, BROKERS_DOWN, NO_OFFSET, OTHER_CLUSTER, RECORD_TOO_LARGE, Reason, SMALLER_BATCHES, TLS,
@@ -41,7 +41,7 @@ pub(crate) struct Reports {
     /// The worker waits for any report, not only for the last one.
     any: AtomicBool,
     /// The cluster refuses the producer altogether. Delivery reports do not contain this.
-    refused: Mutex<Option<Failure>>,
+    refused: Mutex<Option<KafkaFailure>>,
     /// The client's last error, and when it was reported.
     last_error: Mutex<Option<(Instant, String)>>,
     wake: Notify,
@@ -84,7 +84,7 @@ impl Reports {
     }
 
     /// Why the cluster refuses the producer, if it does.
-    pub(crate) fn refused(&self) -> Option<Failure> {
+    pub(crate) fn refused(&self) -> Option<KafkaFailure> {
         lock(&self.refused).clone()
     }
 
@@ -121,7 +121,7 @@ impl Reports {
         }
     }
 
-    fn refuse(&self, failure: Failure) {
+    fn refuse(&self, failure: KafkaFailure) {
         *lock(&self.refused) = Some(failure);
         self.raise(&self.failed);
     }
@@ -131,7 +131,7 @@ impl Reports {
         self.wake.notify_one();
     }
 
-    fn report(&self, index: usize, outcome: Result<(), Failure>) {
+    fn report(&self, index: usize, outcome: Result<(), KafkaFailure>) {
         let failed = outcome.is_err();
         lock(&self.list).push(DeliveryReport { index: index as u32, outcome });
         if failed {

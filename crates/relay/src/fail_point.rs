@@ -9,7 +9,6 @@
 //! | `NAME:3` | as above, at the third time |
 //! | `NAME:3:panic` | as above, but panics |
 
-/// Marks the point with this name.
 #[cfg(not(feature = "fail-points"))]
 pub fn reach(_name: &'static str) -> std::future::Ready<()> {
     std::future::ready(())

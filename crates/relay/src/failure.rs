@@ -10,11 +10,10 @@
 
 use crate::reason::UNKNOWN;
 use std::fmt;
+use std::time::Duration;
 
-/// Why Kafka did not acknowledge something.
 #[derive(Clone, Debug)]
-pub struct Failure {
-    /// Decides what happens.
+pub struct KafkaFailure {
     pub kind: FailureKind,
     /// A word to filter by, such as `unknown-topic`.
     pub reason: &'static str,
@@ -38,14 +37,14 @@ pub enum FailureKind {
     Session,
 }
 
-impl Failure {
+impl KafkaFailure {
     /// A failure after which the record may or may not be stored.
-    pub fn unknown(error: impl Into<String>) -> Failure {
+    pub fn unknown(error: impl Into<String>) -> KafkaFailure {
         UNKNOWN.failure(error)
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for KafkaFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (reason: {})", self.error, self.reason)
     }
@@ -60,26 +59,22 @@ pub struct Rejection {
     pub error: String,
 }
 
-impl From<Failure> for Rejection {
-    fn from(failure: Failure) -> Rejection {
+impl From<KafkaFailure> for Rejection {
+    fn from(failure: KafkaFailure) -> Rejection {
         Rejection { reason: failure.reason, error: failure.error }
     }
 }
 
-/// A rejection is the failure of a row.
-impl From<Rejection> for Failure {
-    fn from(Rejection { reason, error }: Rejection) -> Failure {
-        Failure { kind: FailureKind::Row, reason, error }
+impl From<Rejection> for KafkaFailure {
+    fn from(Rejection { reason, error }: Rejection) -> KafkaFailure {
+        KafkaFailure { kind: FailureKind::Row, reason, error }
     }
 }
 
-/// A failure of the outbox's database.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} failed: {message}")]
-pub struct Fault {
-    /// Decides what happens.
+pub struct PostgresFault {
     pub kind: FaultKind,
-    /// The action that failed.
     pub doing: &'static str,
     /// The error of the server or the connection, without DETAIL, which would show the row.
     pub message: String,
@@ -107,5 +102,51 @@ impl FaultKind {
     /// connection may lead to another server, so marks would be discarded.
     pub fn keeps_connection(self) -> bool {
         matches!(self, FaultKind::Contended | FaultKind::TimedOut)
+    }
+}
+
+/// Exponential backoff with full jitter: the wait is random between zero and a bound that doubles, so that relays that
+/// failed together do not retry together.
+pub struct Backoff {
+    first: Duration,
+    most: Duration,
+    attempts: u32,
+    random: fastrand::Rng,
+}
+
+impl Backoff {
+    pub fn new(first: Duration, most: Duration, random: fastrand::Rng) -> Backoff {
+        Backoff { first, most, attempts: 0, random }
+    }
+
+    pub fn next_wait(&mut self) -> Duration {
+        let bound = self.first.saturating_mul(1 << self.attempts.min(20)).min(self.most);
+        self.attempts = self.attempts.saturating_add(1);
+        bound.mul_f64(self.random.f64())
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.attempts = 0;
+    }
+
+    pub(crate) fn attempts(&self) -> u32 {
+        self.attempts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_the_bound_are_random_and_start_small_after_a_reset() {
+        let most = Duration::from_secs(1);
+        let mut backoff = Backoff::new(Duration::from_millis(10), most, fastrand::Rng::with_seed(7));
+        let waits: Vec<_> = (0..200).map(|_| backoff.next_wait()).collect();
+        assert!(waits.iter().all(|wait| *wait <= most));
+        assert!(waits[100..].iter().any(|wait| *wait > most.mul_f64(0.9)));
+        assert!(waits[100..].iter().any(|wait| *wait < most.mul_f64(0.1)));
+        backoff.reset();
+        assert!(backoff.next_wait() <= Duration::from_millis(10));
     }
 }

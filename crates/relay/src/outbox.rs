@@ -1,15 +1,10 @@
 //! The outbox as the cycle sees it. `postgres/` and the simulator of the tests implement these traits.
 
-use crate::event::Event;
-use crate::failure::{Fault, Rejection};
-use crate::lane::Lane;
-use crate::lanes::fence::Excepted;
+use crate::lanes::marks::Excepted;
+use crate::{Event, Lane, PostgresFault, Rejection};
 use std::collections::HashSet;
 
-/// One worker's access to the outbox.
-#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Outbox {
-    /// A row.
     type Event: Event;
     /// A claim. It is a transaction and cannot outlive it.
     type Claim<'a>: Claim<Event = Self::Event>
@@ -26,23 +21,20 @@ pub trait Outbox {
         &mut self,
         lanes: &[Lane],
         promptly: Option<&ReadRequest>,
-    ) -> Result<Self::Claim<'_>, Fault>;
+    ) -> Result<Self::Claim<'_>, PostgresFault>;
 }
 
 /// Lanes locked by an open transaction, with their unsent rows. Dropping it rolls back and frees the lanes.
-#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Claim {
-    /// A row.
     type Event: Event;
 
-    /// The locked lanes, in the order of the request.
     fn lanes(&self) -> &[Lane];
 
     /// The server that answered, and behind a pooler the backend.
     fn server(&self) -> ServerId;
 
     /// Starts the read of the rows in a separate statement, whose snapshot is taken after the lane locks.
-    async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault>;
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), PostgresFault>;
 
     /// Appends up to `rows_max` further rows to `rows`, lane by lane in the order of [`Claim::lanes`], by id within a
     /// lane, until their sizes exceed `bytes_max`. Later rows are left out, so the rows stay a contiguous prefix.
@@ -51,28 +43,56 @@ pub trait Claim {
         rows_max: usize,
         bytes_max: usize,
         rows: &mut Vec<Self::Event>,
-    ) -> Result<Slice, Fault>;
+    ) -> Result<Slice, PostgresFault>;
 
     /// Reads the first row of the claim's only lane without its contents, and checks whether the server can read all of it.
-    async fn head(&mut self, read: &ReadRequest) -> Result<Head<Self::Event>, Fault>;
+    async fn head(&mut self, read: &ReadRequest) -> Result<Head<Self::Event>, PostgresFault>;
 
     /// Searches for new rows in a snapshot of its own, and appends those of the claimed lanes to `rows`, by id.
-    async fn read_on(&mut self, search: &Search, rows: &mut Vec<Self::Event>) -> Result<SearchResult, Fault>;
+    async fn read_on(
+        &mut self,
+        search: &Search,
+        rows: &mut Vec<Self::Event>,
+    ) -> Result<SearchResult, PostgresFault>;
 
     /// Records acknowledged rows before the settlement, which must not contain them again. Returns whether all of them were
     /// recorded. They stay unsent if the transaction does not commit.
-    async fn record_sent(&mut self, sent: &[&Self::Event]) -> Result<bool, Fault>;
+    async fn record_sent(&mut self, sent: &[&Self::Event]) -> Result<bool, PostgresFault>;
 
-    /// Keeps the transaction alive.
-    async fn keep_alive(&mut self) -> Result<(), Fault>;
+    async fn keep_alive(&mut self) -> Result<(), PostgresFault>;
 
     /// Records the outcome and commits. After an error it is unknown whether anything was recorded.
     ///
     /// Dropping the future leaves the outcome unknown.
-    async fn settle(self, settlement: &Settlement<'_, Self::Event>) -> Result<Settled, Fault>;
+    async fn settle(self, settlement: &Settlement<'_, Self::Event>) -> Result<Settled, PostgresFault>;
 
     /// Ends the claim without recording anything.
-    async fn release(self) -> Result<(), Fault>;
+    async fn release(self) -> Result<(), PostgresFault>;
+}
+
+/// What marks are valid for. Marks of another epoch may be above rows that can be read again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Epoch {
+    /// The file of the table. In another file, ids may start again.
+    pub table_file: u32,
+    /// How many holds, blocks and pauses have ended.
+    pub ended: u32,
+}
+
+impl Epoch {
+    /// An epoch that no table has.
+    pub const NONE: Epoch = Epoch { table_file: u32::MAX, ended: u32::MAX };
+
+    /// The number that the database compares.
+    pub fn number(self) -> i64 {
+        i64::from(self.ended) << 32 | i64::from(self.table_file)
+    }
+}
+
+impl From<i64> for Epoch {
+    fn from(number: i64) -> Epoch {
+        Epoch { table_file: number as u32, ended: (number >> 32) as u32 }
+    }
 }
 
 /// Identifies a server process. If it changes, commits may have been lost.
@@ -82,48 +102,39 @@ pub struct ServerId {
     pub connection: u64,
     /// `pg_postmaster_start_time()` in microseconds.
     pub started_us: i64,
-    /// `pg_backend_pid()`.
     pub backend: i32,
 }
 
-/// What to read.
 #[derive(Clone, Debug)]
 pub struct ReadRequest {
-    /// One per lane of the claim: only rows with a greater id are read.
-    pub lows: Vec<i64>,
-    /// The basis for which `lows` is valid. Under another basis the read begins at the smallest id.
-    pub basis: i64,
+    pub rows: RowSelection,
+    /// One for each lane of the claim, or for each row that the request names.
+    pub wanted: Vec<Wanted>,
+    /// The epoch for which the marks in `wanted` are valid. Under another one the read begins at the smallest id.
+    pub epoch: Epoch,
     /// If one of these transactions has ended, the read begins at their floor, if that is lower.
     pub excepted: Excepted,
-    /// The maximum number of rows to read.
     pub rows_max: usize,
-    /// One per lane of the claim: the maximum number of rows to read from it.
-    pub shares: Vec<usize>,
-    /// Which rows.
-    pub rows: RowSelection,
 }
 
-/// Which rows to read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub lane: Lane,
+    /// Only rows with a greater id are read.
+    pub low: i64,
+    pub share: usize,
+    pub row: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowSelection {
     /// Every unsent row of the claimed lanes that is not held, paused or blocked.
     Pending,
-    /// The first unsent row of the key of each of these rows, even if its topic is held: what topics are probed with. `lows` and
-    /// `shares` have one entry for each of them, and the rows come in this order.
-    FirstOfKeys(Vec<(Lane, i64)>),
-    /// These rows, if they are unsent, even if they are held, paused or blocked: Kafka has acknowledged them. `lows` and
-    /// `shares` as for `FirstOfKeys`.
-    These(Vec<(Lane, i64)>),
-}
-
-impl RowSelection {
-    /// The rows that are named, with their lanes.
-    pub fn named(&self) -> &[(Lane, i64)] {
-        match self {
-            RowSelection::Pending => &[],
-            RowSelection::FirstOfKeys(rows) | RowSelection::These(rows) => rows,
-        }
-    }
+    /// The first unsent row of the key of each row that is named, even if its topic is held: what topics are probed with. The rows
+    /// come in the order of the request.
+    FirstOfKeys,
+    /// The rows that are named, if they are unsent, even if they are held, paused or blocked: Kafka has acknowledged them.
+    Named,
 }
 
 /// What a flow reads: every row with a greater id than `above`, and those with the ids of `gaps`.
@@ -135,11 +146,10 @@ pub struct Search {
     pub gaps: Vec<i64>,
     /// The set of holds of the flow. If it has changed, the read returns no rows.
     pub hold_version: i64,
-    /// The basis of the flow. If it has changed, the read returns no rows.
-    pub basis: i64,
+    /// The epoch of the flow. If it has changed, the read returns no rows.
+    pub epoch: Epoch,
     /// Transactions whose ids are not in `gaps`. If one of them has ended, the read returns no rows and another `hold_version`.
     pub excepted: Vec<i64>,
-    /// The maximum number of rows to find.
     pub rows_max: usize,
     /// The read ends after this many bytes.
     pub bytes_max: usize,
@@ -149,13 +159,10 @@ pub struct Search {
     pub expects_free: bool,
 }
 
-/// What a search found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchResult {
-    /// The set of holds in the read's snapshot.
     pub hold_version: i64,
-    /// The basis in the read's snapshot.
-    pub basis: i64,
+    pub epoch: Epoch,
     /// The ids of all rows found, in ascending order, including rows that are sent or wait, and rows of other lanes.
     pub ids: Vec<i64>,
     /// A limit ended the read: rows with greater ids may follow.
@@ -164,14 +171,12 @@ pub struct SearchResult {
 
 /// The first row of a lane.
 pub struct Head<E> {
-    /// The set of holds in the read's snapshot.
     pub hold_version: i64,
-    /// The basis in the read's snapshot.
-    pub basis: i64,
+    pub epoch: Epoch,
     /// The row without columns that may be large or damaged, or `None` if there is none. It must not be published.
     pub row: Option<E>,
     /// The server's error if it cannot read the whole row.
-    pub refusal: Option<String>,
+    pub error: Option<String>,
 }
 
 /// The end of a slice, and what the read's snapshot contains.
@@ -179,17 +184,12 @@ pub struct Head<E> {
 pub struct Slice {
     /// The set of holds. The number changes with every change of the set.
     pub hold_version: i64,
-    /// What marks are valid for: the file of the table in the lower 32 bits, and above them the number of holds, blocks and
-    /// pauses that have ended.
-    pub basis: i64,
-    /// Whether there is more.
+    pub epoch: Epoch,
     pub end: ReadEnd,
 }
 
-/// The state of a read after a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadEnd {
-    /// Another slice may follow.
     More,
     /// Every unsent row above the marks was read, up to the share of each lane.
     Complete,
@@ -197,15 +197,12 @@ pub enum ReadEnd {
     Cut,
 }
 
-/// The outcome of a batch.
 pub struct Settlement<'a, E> {
-    /// Rows that Kafka has acknowledged.
     pub sent: Vec<&'a E>,
     /// Rejected rows that become dead letters.
     pub rejected: Vec<RejectedRow<'a, E>>,
     /// Rejected rows that block their keys.
     pub blocked: Vec<RejectedRow<'a, E>>,
-    /// Topics to hold.
     pub held: Vec<TopicHold<'a, E>>,
     /// Skip rows that another session has locked, because waiting for them has failed before.
     pub skip_locked: bool,
@@ -217,30 +214,23 @@ impl<E> Settlement<'_, E> {
     }
 }
 
-/// A row that can never become a record.
 pub struct RejectedRow<'a, E> {
-    /// The row.
     pub row: &'a E,
-    /// The topic of the row.
     pub topic: &'a str,
-    /// Why.
     pub why: &'a Rejection,
 }
 
 /// A topic that cannot be written to now.
 pub struct TopicHold<'a, E> {
-    /// The topic.
     pub topic: &'a str,
-    /// Why.
     pub why: &'a Rejection,
     /// The first row that could not be published. Probes use the first unsent row of its key.
-    pub witness: &'a E,
+    pub example: &'a E,
 }
 
 /// What a confirmed COMMIT recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// Every row of the settlement.
     All,
     /// Other sessions have locked, moved or deleted some rows. Of the sent rows, those with these ids are recorded.
     Only(HashSet<i64>),

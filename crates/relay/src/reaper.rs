@@ -1,8 +1,6 @@
 //! The reaper: decides when to delete old rows, one batch at a time.
 
-use crate::failure::{Fault, FaultKind};
-use crate::health::outage::Outage;
-use crate::health::stats::Stats;
+use crate::{Availability, FaultKind, PostgresFault, Stats};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -14,37 +12,28 @@ const ADVICE: &str = "Events are still published, but old rows are not deleted. 
 /// How long sent rows are kept, and how fast older ones are deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// The time between two rounds.
     pub interval: Duration,
-    /// How long sent rows are kept.
     pub retention: Duration,
     /// How long the marks of the inbox are kept.
     pub inbox_retention: Duration,
     /// How long finished idempotent requests are kept.
     pub idempotency_retention: Duration,
-    /// The maximum number of rows per transaction.
     pub batch_rows: usize,
 }
 
-/// The reaper's access to the outbox.
-#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Reap {
-    /// Deletes one batch.
-    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, Fault>;
+    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, PostgresFault>;
 }
 
-/// The result of one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reaped {
-    /// Rows deleted.
     pub rows: u64,
-    /// Whether there may be more.
     pub more: bool,
 }
 
 /// Reaps every `interval` until no old rows are left. A new pace applies at once.
 pub async fn keep_reaping<R: Reap>(mut reap: R, mut paces: watch::Receiver<Pace>, stats: Arc<Stats>) {
-    let outage = Outage::new("reaper", "reaper_failed").described("failing", "working again");
+    let outage = Availability::new("reaper", "reaper_failed").described("failing", "working again");
     loop {
         let pace = *paces.borrow_and_update();
         let reaped = reap.reap_once(pace).await;

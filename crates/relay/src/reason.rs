@@ -3,16 +3,14 @@
 //! A reason has one kind, and the kind alone decides what the relay does. `kafka/errors/codes.rs` maps error codes to reasons;
 //! `docs/error-codes.md` shows both tables.
 
-use crate::failure::{Failure, FailureKind, Rejection};
+use crate::{FailureKind, KafkaFailure, Rejection};
 
 /// Why something was not acknowledged.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reason {
     /// The word that logs, `status`, holds and dead letters show.
     pub word: &'static str,
-    /// Decides what happens.
     pub kind: FailureKind,
-    /// The meaning.
     pub means: &'static str,
     /// What an operator can do: an imperative, or a sentence that begins with `NO_ACTION`. Without a full stop.
     pub remedy: &'static str,
@@ -20,8 +18,8 @@ pub struct Reason {
 
 impl Reason {
     /// A failure for this reason. `error` never contains a payload.
-    pub fn failure(&self, error: impl Into<String>) -> Failure {
-        Failure { kind: self.kind, reason: self.word, error: error.into() }
+    pub fn failure(&self, error: impl Into<String>) -> KafkaFailure {
+        KafkaFailure { kind: self.kind, reason: self.word, error: error.into() }
     }
 
     /// The rejection of a row, or the hold of a topic, for this reason.

@@ -1,21 +1,23 @@
-//! Which topic an event belongs to.
+//! Which topic an event belongs to, and which ones it may name.
 
-use crate::event::Event;
-use crate::failure::Rejection;
 use crate::reason::{INVALID_TOPIC_NAME, TOPIC_NOT_ALLOWED};
-use crate::topic_allow::TopicAllow;
-use pg_outbox::topic::{TemplateError, TopicPart, TopicTemplate, check_topic};
+use crate::{Event, Rejection};
+use pg_outbox::topic::{TOPIC_LENGTH_MAX, TemplateError, TopicError, TopicPart, TopicTemplate, check_topic};
+use settings::findings::Problem;
+use settings::reader::Reader;
+use settings::reader::Value;
+use settings::setting::Setting;
 use std::borrow::Cow;
+use std::fmt;
 use std::str::FromStr;
+use thiserror::Error;
 
-/// How the topic of an event is determined.
 #[derive(Clone, Debug)]
 pub struct TopicRules {
     /// For events that name no topic.
     pub template: TopicTemplate,
     /// Whether the outbox has the column `topic`. Its value, if it is not NULL, wins over the template.
     pub column: bool,
-    /// The topics that an event may name in the column.
     pub allow: Option<TopicAllow>,
 }
 
@@ -25,7 +27,6 @@ impl TopicRules {
         TopicRules { column, ..self }
     }
 
-    /// Whether every event goes to the same topic.
     pub fn is_constant(&self) -> bool {
         !self.column && self.template.is_constant()
     }
@@ -35,7 +36,6 @@ impl TopicRules {
         !self.column && self.template.is_by_aggregate_type()
     }
 
-    /// Whether an event can have this topic.
     pub fn matches(&self, topic: &str) -> bool {
         self.template.matches(topic) || (self.column && self.allows(topic))
     }
@@ -46,7 +46,6 @@ impl TopicRules {
         template.into_iter().chain(self.allow.iter().flat_map(TopicAllow::names))
     }
 
-    /// Whether an event may name this topic.
     pub fn allows(&self, topic: &str) -> bool {
         self.allow.as_ref().is_some_and(|allow| allow.contains(topic))
     }
@@ -133,7 +132,6 @@ pub(crate) fn dependency<'a, E: Event>(
     buffer
 }
 
-/// Checks the topic that an event names.
 fn check_named(rules: &TopicRules, topic: &[u8], name: &str) -> Result<(), Rejection> {
     check_utf8("topic", topic)?;
     check_topic(name).map_err(|error| INVALID_TOPIC_NAME.rejection(error.to_string()))?;
@@ -146,7 +144,6 @@ fn check_named(rules: &TopicRules, topic: &[u8], name: &str) -> Result<(), Rejec
     }))
 }
 
-/// Checks the topic that the template gives to an event.
 fn check_rendered<E: Event>(rules: &TopicRules, event: &E, name: &str) -> Result<(), Rejection> {
     check_utf8("aggregate_type", event.aggregate_type())?;
     if rules.template.has_event_type() {
@@ -158,6 +155,93 @@ fn check_rendered<E: Event>(rules: &TopicRules, event: &E, name: &str) -> Result
 fn check_utf8(column: &str, text: &[u8]) -> Result<(), Rejection> {
     let error = || format!("{column} is not valid UTF-8, so it is not a valid topic name");
     std::str::from_utf8(text).map(drop).map_err(|_| INVALID_TOPIC_NAME.rejection(error()))
+}
+
+/// Names of topics, and prefixes of names. It is never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicAllow(Vec<Pattern>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pattern {
+    Name(String),
+    Prefix(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TopicAllowError {
+    #[error("a name is empty")]
+    Empty,
+    #[error("a prefix needs at least one character before the *")]
+    EmptyPrefix,
+    #[error("{name:?}: {error}")]
+    Invalid { name: String, error: TopicError },
+}
+
+impl TopicAllow {
+    pub fn contains(&self, topic: &str) -> bool {
+        self.0.iter().any(|pattern| match pattern {
+            Pattern::Name(name) => name == topic,
+            Pattern::Prefix(prefix) => topic.starts_with(prefix),
+        })
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|pattern| match pattern {
+            Pattern::Name(name) => Some(name.as_str()),
+            Pattern::Prefix(_) => None,
+        })
+    }
+}
+
+impl FromStr for TopicAllow {
+    type Err = TopicAllowError;
+
+    fn from_str(text: &str) -> Result<TopicAllow, TopicAllowError> {
+        text.split(',').map(|name| pattern(name.trim())).collect::<Result<_, _>>().map(TopicAllow)
+    }
+}
+
+fn pattern(text: &str) -> Result<Pattern, TopicAllowError> {
+    let invalid = |error| TopicAllowError::Invalid { name: text.to_owned(), error };
+    match text.strip_suffix('*') {
+        None if text.is_empty() => Err(TopicAllowError::Empty),
+        None => check_topic(text).map(|()| Pattern::Name(text.to_owned())).map_err(invalid),
+        Some("") => Err(TopicAllowError::EmptyPrefix),
+        Some(prefix) => match check_topic(prefix) {
+            // The prefixes of valid names.
+            Ok(()) | Err(TopicError::Dots(_)) if prefix.len() < TOPIC_LENGTH_MAX => {
+                Ok(Pattern::Prefix(prefix.to_owned()))
+            }
+            Ok(()) | Err(TopicError::Dots(_)) => {
+                Err(invalid(TopicError::TooLong { length: prefix.len() + 1 }))
+            }
+            Err(error) => Err(invalid(error)),
+        },
+    }
+}
+
+impl Value for TopicAllow {
+    fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<TopicAllow, Problem> {
+        let help = "for example \"audit.*, billing\"";
+        text.parse().map_err(|error: TopicAllowError| Problem::new(format!("{setting}: {error}"), help))
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl fmt::Display for TopicAllow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, pattern) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            match pattern {
+                Pattern::Name(name) => write!(f, "{comma}{name}")?,
+                Pattern::Prefix(prefix) => write!(f, "{comma}{prefix}*")?,
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use openssl::sha::sha256;
 use postgres::diagnose::status::{FIRST_ROWS_A_LANE, LaneStatus};
 use reader::{CURRENT, FRESH, Facts, Known};
 use relay::health::stats::Stats;
-use relay::lane::LANES;
+use relay::lanes::LANES;
 use relay::reason::{fix, reason};
 use settings::text::{bytes, command, counted, in_line, rate, seconds, span, thousands, time};
 use std::convert::Infallible;

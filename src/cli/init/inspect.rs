@@ -13,7 +13,7 @@ use postgres::connection::exec::{check_settings, open};
 use postgres::schema::check::server_faults;
 use postgres::schema::errors::CheckError;
 use postgres::schema::migrate;
-use relay::failure::{Failure, FailureKind};
+use relay::failure::{FailureKind, KafkaFailure};
 use relay::publisher::Publisher;
 use std::path::Path;
 use tokio_postgres::Client;
@@ -247,7 +247,7 @@ async fn inspect_topics(
 }
 
 /// A topic that the brokers do not create is not an outage, unless the whole cluster is unavailable.
-pub(super) fn topic_failed(failure: Failure) -> Failed {
+pub(super) fn topic_failed(failure: KafkaFailure) -> Failed {
     match failure.kind {
         FailureKind::Cluster => failure.into(),
         _ => Failed::configuration(format!(

@@ -13,9 +13,9 @@ use postgres::connection::pool::Database;
 use postgres::schema::identity::{self, Identity, Mismatch};
 use postgres::schema::setting;
 use postgres::table::TableName;
-use relay::backoff::Backoff;
-use relay::failure::{Failure, Fault, FaultKind};
-use relay::health::outage::Outage;
+use relay::failure::Backoff;
+use relay::failure::{FaultKind, KafkaFailure, PostgresFault};
+use relay::health::availability::Availability;
 use relay::health::stats::Stats;
 use relay::reason::{CLUSTER_UNCONFIRMED, OTHER_CLUSTER};
 use std::cell::{Cell, RefCell};
@@ -50,8 +50,8 @@ struct Shared {
     stats: Arc<Stats>,
     template: String,
     has_template: Cell<bool>,
-    template_outage: Outage,
-    unrecorded: Outage,
+    template_outage: Availability,
+    unrecorded: Availability,
     /// The server does not show its system identifier. Each attempt would add an error to its log.
     is_hidden: Cell<bool>,
     /// The ID of the Kafka cluster that was compared last.
@@ -62,8 +62,8 @@ struct Shared {
 
 impl Recorded {
     pub(crate) fn new(config: &Config, database: &Database, stats: &Arc<Stats>) -> Recorded {
-        let template_outage = Outage::new("topic template", "topic_template_unrecorded");
-        let unrecorded = Outage::new("the clusters of the outbox", "clusters_unrecorded");
+        let template_outage = Availability::new("topic template", "topic_template_unrecorded");
+        let unrecorded = Availability::new("the clusters of the outbox", "clusters_unrecorded");
         Recorded(Rc::new(Shared {
             database: database.clone(),
             table: config.outbox.table.clone(),
@@ -160,7 +160,7 @@ impl Recorded {
     }
 
     /// Compares the connected database, and the Kafka cluster with this ID if there is one.
-    async fn compare(&self, kafka: Option<String>) -> Result<(), Failure> {
+    async fn compare(&self, kafka: Option<String>) -> Result<(), KafkaFailure> {
         let shared = &self.0;
         match self.mismatches(kafka.clone()).await {
             Ok(mismatches) if mismatches.is_empty() => {
@@ -182,7 +182,7 @@ impl Recorded {
         }
     }
 
-    async fn mismatches(&self, kafka: Option<String>) -> Result<Vec<Mismatch>, Fault> {
+    async fn mismatches(&self, kafka: Option<String>) -> Result<Vec<Mismatch>, PostgresFault> {
         let Shared { database, table, unrecorded, is_hidden, .. } = &*self.0;
         let system = if is_hidden.get() { None } else { identity::system(database).await? };
         is_hidden.set(system.is_none());
@@ -201,7 +201,7 @@ impl Recorded {
 }
 
 /// Whether the relay works as before until an operator acts: a privilege or a table is missing.
-fn is_lasting(fault: &Fault) -> bool {
+fn is_lasting(fault: &PostgresFault) -> bool {
     matches!(fault.kind, FaultKind::Refused | FaultKind::Data)
 }
 

@@ -14,10 +14,11 @@ use postgres::payload::PayloadType;
 use relay::event::{Event, Payload};
 use relay::failure::FaultKind;
 use relay::health::stats::Stats;
-use relay::lane::Lane;
-use relay::lanes::fence::Excepted;
+use relay::lanes::Lane;
+use relay::lanes::marks::Excepted;
 use relay::outbox::{
-    Claim, Outbox as _, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, Settled, Settlement,
+    Claim, Epoch, Outbox as _, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, Settled, Settlement,
+    Wanted,
 };
 
 use crate::rows::unreadable::damage;
@@ -47,12 +48,11 @@ fn worker(outbox: &Outbox, prepares: bool) -> PostgresOutbox {
 
 fn everything(lanes: &[Lane]) -> ReadRequest {
     ReadRequest {
-        lows: vec![i64::MIN; lanes.len()],
-        basis: -1,
+        rows: RowSelection::Pending,
+        wanted: lanes.iter().map(|&lane| Wanted { lane, low: i64::MIN, share: 10_000, row: None }).collect(),
+        epoch: Epoch::NONE,
         excepted: Excepted::none(),
         rows_max: 10_000,
-        shares: vec![10_000; lanes.len()],
-        rows: RowSelection::Pending,
     }
 }
 
@@ -138,7 +138,7 @@ async fn insert(client: &tokio_postgres::Client, key: &str) -> i64 {
 async fn read_on(
     claim: &mut impl Claim<Event = OutboxRow>,
     (above, gaps): (i64, &[i64]),
-    (hold_version, basis): (i64, i64),
+    (hold_version, epoch): (i64, Epoch),
     rows_max: usize,
 ) -> (Vec<i64>, SearchResult) {
     let mut results = Vec::new();
@@ -149,7 +149,7 @@ async fn read_on(
             above,
             gaps,
             hold_version,
-            basis,
+            epoch,
             excepted: Vec::new(),
             rows_max,
             bytes_max,
@@ -184,7 +184,7 @@ async fn flow_finds_new_rows_and_gaps_and_publishes_those_of_its_lanes() {
         let mut claim = worker.claim(&lanes, Some(&everything(&lanes))).await.unwrap();
         let mut rows = Vec::new();
         let slice = claim.next_slice(1, usize::MAX, &mut rows).await.unwrap();
-        let under = (slice.hold_version, slice.basis);
+        let under = (slice.hold_version, slice.epoch);
         if turns == 0 {
             let (mine, found) = read_on(&mut claim, (0, &[]), under, 10).await;
             assert!(mine.is_empty() && found.cut, "without prepared statements there are no flows");
@@ -212,7 +212,7 @@ async fn flow_finds_new_rows_and_gaps_and_publishes_those_of_its_lanes() {
         run(&outbox.client, "INSERT INTO app.outbox_pause (topic) VALUES ('events.other')").await;
         let (mine, found) = read_on(&mut claim, (gap, &[first]), under, 10).await;
         assert!(mine.is_empty() && found.ids.is_empty() && found.hold_version != under.0, "{found:?}");
-        let (mine, found) = read_on(&mut claim, (gap, &[first]), (found.hold_version, found.basis), 10).await;
+        let (mine, found) = read_on(&mut claim, (gap, &[first]), (found.hold_version, found.epoch), 10).await;
         assert_eq!((mine, found.ids.len()), (vec![first, next], 4), "the other topic is paused");
         claim.release().await.unwrap();
     }
@@ -244,7 +244,7 @@ async fn flow_reads_large_rows_like_a_claim_and_finds_gaps_at_any_distance() {
             above: 299,
             gaps: gaps.clone(),
             hold_version: slice.hold_version,
-            basis: slice.basis,
+            epoch: slice.epoch,
             rows_max: 100,
             bytes_max: usize::MAX,
             expects_rows: true,
@@ -286,7 +286,7 @@ async fn flow_reads_a_row_with_a_missing_type_like_a_claim() {
             above: 0,
             gaps: Vec::new(),
             hold_version: slice.hold_version,
-            basis: slice.basis,
+            epoch: slice.epoch,
             rows_max: 100,
             bytes_max: usize::MAX,
             expects_rows: true,
@@ -331,7 +331,7 @@ async fn flow_does_not_read_the_contents_of_rows_of_other_lanes() {
             above: 0,
             gaps: Vec::new(),
             hold_version: slice.hold_version,
-            basis: slice.basis,
+            epoch: slice.epoch,
             rows_max: 10,
             bytes_max: usize::MAX,
             expects_rows: false,

@@ -9,8 +9,8 @@ use postgres::cycle::scout::PostgresScoutQueries;
 use postgres::cycle::statements::Statements;
 use postgres::payload::PayloadType;
 use relay::health::stats::Stats;
-use relay::lane::Lane;
-use relay::lanes::lookout::Look;
+use relay::lanes::Lane;
+use relay::lanes::scout::Look;
 use relay::lanes::scout::ScoutQueries;
 
 use crate::support::database::run;
@@ -61,7 +61,7 @@ async fn look_finds_new_rows_and_filled_gaps_with_the_lanes_of_those_that_are_un
         let lane = Lane::new(lane.into());
         let looked = queries.look(&above(0, &[])).await.unwrap();
         assert_eq!(looked.rows, [(4, lane), (3, None), (1, lane)], "the newest first");
-        assert_eq!(looked.basis, empty.basis);
+        assert_eq!(looked.epoch, empty.epoch);
         assert_eq!(queries.look(&above(4, &[2])).await.unwrap().rows, []);
         run(&late, "COMMIT").await;
         assert_eq!(queries.look(&above(4, &[2])).await.unwrap().rows, [(2, lane)]);
@@ -73,10 +73,10 @@ async fn look_finds_new_rows_and_filled_gaps_with_the_lanes_of_those_that_are_un
         // Looks that share a transaction return the versions that the first of them has read.
         queries.rest().await.unwrap();
         let held = queries.look(&above(5, &[])).await.unwrap();
-        assert!(held.hold_version > empty.hold_version && held.basis == empty.basis);
+        assert!(held.hold_version > empty.hold_version && held.epoch == empty.epoch);
         run(&outbox.client, "DELETE FROM app.outbox_hold").await;
         queries.rest().await.unwrap();
-        assert_ne!(queries.look(&above(5, &[])).await.unwrap().basis, empty.basis);
+        assert_ne!(queries.look(&above(5, &[])).await.unwrap().epoch, empty.epoch);
     }
     outbox.drop().await;
 }

@@ -14,7 +14,7 @@ use postgres::cycle::statements::reap_sql;
 use postgres::payload::PayloadType;
 use relay::failure::FaultKind;
 use relay::health::stats::Stats;
-use relay::lane::Lane;
+use relay::lanes::Lane;
 use relay::lanes::marks::Marks;
 use relay::lanes::scout::ScoutQueries;
 use relay::reaper::{Pace, Reap};

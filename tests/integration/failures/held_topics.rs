@@ -6,7 +6,7 @@ use postgres::cycle::holds::PostgresHolds;
 use postgres::cycle::statements::Statements;
 use postgres::payload::PayloadType;
 use relay::health::stats::Stats;
-use relay::holds::prober::Holds;
+use relay::holds::Holds;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;

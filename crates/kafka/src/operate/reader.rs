@@ -17,7 +17,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use relay::event::Event;
-use relay::failure::{Failure, FailureKind, Rejection};
+use relay::failure::{FailureKind, KafkaFailure, Rejection};
 use relay::reason::{NO_ANSWER, TOPIC_AUTHORIZATION, UNKNOWN_TOPIC};
 use std::io;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub struct Record {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("{0}")]
-    Kafka(Failure),
+    Kafka(KafkaFailure),
     #[error("The Kafka user may not read topic {0}. Grant it Read on the topic.")]
     Denied(String),
     #[error(
@@ -83,7 +83,7 @@ pub struct PartitionRead {
 
 impl TopicReader {
     /// A reader that finds the event id in this header. Connects in the background.
-    pub fn new(settings: &Kafka, id_header: &str) -> Result<TopicReader, Failure> {
+    pub fn new(settings: &Kafka, id_header: &str) -> Result<TopicReader, KafkaFailure> {
         Ok(TopicReader { consumer: consumer(settings)?, id_header: id_header.to_owned() })
     }
 
@@ -172,7 +172,7 @@ fn record(topic: u32, message: &BorrowedMessage<'_>) -> Record {
 }
 
 /// The client recovers from lost connections by itself, and needs no group.
-fn tolerated(topic: &str, doing: &str, error: &KafkaError) -> Result<Option<Failure>, ReadError> {
+fn tolerated(topic: &str, doing: &str, error: &KafkaError) -> Result<Option<KafkaFailure>, ReadError> {
     match error.rdkafka_error_code() {
         Some(RDKafkaErrorCode::GroupAuthorizationFailed) => Ok(None),
         Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => {
@@ -343,7 +343,7 @@ const RESPONSE_OVERHEAD: usize = 512;
 /// How long to wait for the first token. librdkafka requests it as soon as the client exists.
 const TOKEN_WAIT: Duration = Duration::from_millis(100);
 
-pub(super) fn consumer(settings: &Kafka) -> Result<BaseConsumer<Client>, Failure> {
+pub(super) fn consumer(settings: &Kafka) -> Result<BaseConsumer<Client>, KafkaFailure> {
     let mut config = client_config(settings)?;
     let fetch_bytes = fetch_bytes(&config).to_string();
     config

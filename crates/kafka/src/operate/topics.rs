@@ -12,7 +12,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::metadata::{Metadata, MetadataBroker, MetadataPartition, MetadataTopic};
 use rdkafka::producer::Producer as _;
 use rdkafka::types::RDKafkaErrorCode;
-use relay::failure::Failure;
+use relay::failure::KafkaFailure;
 use relay::reason::{CONFIGURATION, UNKNOWN_TOPIC};
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ pub struct Inspector {
 
 impl Inspector {
     /// Creates clients of this cluster, which connect in the background.
-    pub async fn new(settings: &Kafka, cluster: &KafkaCluster) -> Result<Inspector, Failure> {
+    pub async fn new(settings: &Kafka, cluster: &KafkaCluster) -> Result<Inspector, KafkaFailure> {
         let (producer, ..) = cluster.connect().await?;
         let admin = if settings.uses_tokens() {
             None
@@ -68,7 +68,7 @@ impl Inspector {
         Ok(Inspector { producer, admin })
     }
 
-    pub(crate) async fn describe(&self, topic: &str) -> Result<Described, Failure> {
+    pub(crate) async fn describe(&self, topic: &str) -> Result<Described, KafkaFailure> {
         let what = format!("looking up topic {topic}");
         let (producer, name) = (self.producer.share(), topic.to_owned());
         let fetched = tokio::task::spawn_blocking(move || {
@@ -77,7 +77,7 @@ impl Inspector {
         let metadata = match fetched.await {
             Ok(Ok(metadata)) => metadata,
             Ok(Err(error)) => return Err(failure(&what, &error)),
-            Err(error) => return Err(Failure::unknown(format!("{what}: {error}"))),
+            Err(error) => return Err(KafkaFailure::unknown(format!("{what}: {error}"))),
         };
         let (replicas, in_sync) = partitions(&metadata, topic)?;
         let broker = metadata.brokers().first().map(MetadataBroker::id);
@@ -118,7 +118,7 @@ fn value<T: std::str::FromStr>(resource: &ConfigResource, name: &str) -> Option<
 }
 
 /// The smallest numbers of replicas and of in-sync replicas of a partition.
-fn partitions(metadata: &Metadata, topic: &str) -> Result<(usize, usize), Failure> {
+fn partitions(metadata: &Metadata, topic: &str) -> Result<(usize, usize), KafkaFailure> {
     let found = metadata.topics().iter().find(|found| found.name() == topic);
     if let Some(code) = found.and_then(MetadataTopic::error) {
         let code = code.into();
@@ -163,7 +163,7 @@ pub struct Topics {
 
 impl Topics {
     /// Creates clients, which connect in the background.
-    pub async fn new(settings: &Kafka, cluster: &KafkaCluster) -> Result<Topics, Failure> {
+    pub async fn new(settings: &Kafka, cluster: &KafkaCluster) -> Result<Topics, KafkaFailure> {
         if settings.uses_tokens() {
             let error = "the Kafka client library cannot create topics with token authentication";
             return Err(CONFIGURATION.failure(error));
@@ -175,7 +175,7 @@ impl Topics {
     }
 
     /// Whether the topic exists.
-    pub async fn has(&self, topic: &str) -> Result<bool, Failure> {
+    pub async fn has(&self, topic: &str) -> Result<bool, KafkaFailure> {
         match self.inspector.describe(topic).await {
             Ok(_) => Ok(true),
             Err(failure) if failure.reason == UNKNOWN_TOPIC.word => Ok(false),
@@ -184,7 +184,7 @@ impl Topics {
     }
 
     /// Creates the topic. Returns false if it exists.
-    pub async fn create(&self, topic: &str, shape: Shape, mode: Mode) -> Result<bool, Failure> {
+    pub async fn create(&self, topic: &str, shape: Shape, mode: Mode) -> Result<bool, KafkaFailure> {
         let replicas = TopicReplication::Fixed(shape.replicas.unwrap_or(OF_THE_BROKERS));
         let new = NewTopic::new(topic, shape.partitions, replicas);
         let options = AdminOptions::new()
@@ -198,7 +198,7 @@ impl Topics {
             Some(Ok(_)) => Ok(true),
             Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => Ok(false),
             Some(Err((_, code))) => Err(reason(code).failure(format!("{what} failed: {code}"))),
-            None => Err(Failure::unknown(format!("{what}: the brokers did not answer"))),
+            None => Err(KafkaFailure::unknown(format!("{what}: the brokers did not answer"))),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::connection::pool::Database;
 use crate::sql::sql;
 use deadpool_postgres::{Object, Transaction};
 use futures_util::{FutureExt, TryStreamExt, join};
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use std::borrow::Cow;
 use std::pin::pin;
 use std::time::Duration;
@@ -131,13 +131,13 @@ impl ShortTransaction {
         doing: &'static str,
         sql: &str,
         params: Params<'_>,
-    ) -> Result<Vec<Row>, Fault> {
+    ) -> Result<Vec<Row>, PostgresFault> {
         let connection = self.connect().await?;
         self.query_on(connection, doing, sql, params).await.1
     }
 
     /// Takes a connection from the pool.
-    pub(crate) async fn connect(&self) -> Result<Object, Fault> {
+    pub(crate) async fn connect(&self) -> Result<Object, PostgresFault> {
         self.database.get().await
     }
 
@@ -149,7 +149,7 @@ impl ShortTransaction {
         doing: &'static str,
         sql: &str,
         params: Params<'_>,
-    ) -> (Option<Object>, Result<Vec<Row>, Fault>) {
+    ) -> (Option<Object>, Result<Vec<Row>, PostgresFault>) {
         let rows = self.query_as(&connection, Place::Only, doing, sql, params).await;
         if rows.as_ref().is_err_and(|fault| !fault.kind.keeps_connection()) {
             drop(Object::take(connection));
@@ -166,7 +166,7 @@ impl ShortTransaction {
         doing: &'static str,
         sql: &str,
         params: Params<'_>,
-    ) -> Result<Vec<Row>, Fault> {
+    ) -> Result<Vec<Row>, PostgresFault> {
         let begin = async {
             match place {
                 Place::Only | Place::First => connection.batch_execute(&self.begin()).await,
@@ -297,7 +297,7 @@ impl<'a> ClaimTransaction<'a> {
         doing: &'static str,
         sql: &str,
         params: Params<'_>,
-    ) -> Result<Vec<Row>, Fault> {
+    ) -> Result<Vec<Row>, PostgresFault> {
         answer(doing, async { self.ready(sql).await?.query(self.client(), params).await }).await
     }
 
@@ -307,11 +307,11 @@ impl<'a> ClaimTransaction<'a> {
         doing: &'static str,
         sql: &str,
         params: Params<'_>,
-    ) -> Result<u64, Fault> {
+    ) -> Result<u64, PostgresFault> {
         answer(doing, async { self.ready(sql).await?.execute(self.client(), params).await }).await
     }
 
-    pub(crate) async fn run(&self, doing: &'static str, sql: &str) -> Result<(), Fault> {
+    pub(crate) async fn run(&self, doing: &'static str, sql: &str) -> Result<(), PostgresFault> {
         answer(doing, self.client().batch_execute(sql)).await
     }
 

@@ -11,10 +11,10 @@ use crate::schema::{columns, identity};
 use deadpool_postgres::Object;
 use futures_util::{TryStreamExt, join};
 use relay::event::Event;
-use relay::failure::Fault;
-use relay::lane::Lane;
+use relay::failure::PostgresFault;
+use relay::lanes::Lane;
 use relay::outbox::{
-    Claim, Head, Outbox, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, ServerId, Settled,
+    Claim, Epoch, Head, Outbox, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, ServerId, Settled,
     Settlement, Slice,
 };
 use std::cell::Cell;
@@ -61,7 +61,7 @@ impl PostgresOutbox {
     }
 
     /// Connects unless there is a usable connection. A discarded one is closed, not returned to the pool.
-    async fn connect(&mut self) -> Result<(), Fault> {
+    async fn connect(&mut self) -> Result<(), PostgresFault> {
         if self.discard.take() {
             self.connection.take().map(Object::take);
             self.recheck_payload_type = true;
@@ -89,7 +89,7 @@ impl PostgresOutbox {
     }
 
     /// A new connection may lead to a copy, whose rows the original publishes. The process ends soon after.
-    async fn require_recorded_cluster(&self, connection: &Object) -> Result<(), Fault> {
+    async fn require_recorded_cluster(&self, connection: &Object) -> Result<(), PostgresFault> {
         if identity::is_recorded(connection, self.statements.table()).await? {
             return Ok(());
         }
@@ -97,7 +97,7 @@ impl PostgresOutbox {
     }
 
     /// The statements depend on the type of the payload column, which can change while the relay runs.
-    async fn check_payload_type(&mut self, connection: &Object) -> Result<(), Fault> {
+    async fn check_payload_type(&mut self, connection: &Object) -> Result<(), PostgresFault> {
         let doing = "checking the type of the payload column";
         let payload = examine(connection, columns::payload_type(connection, self.statements.table()));
         let payload = answer(doing, payload).await?;
@@ -117,7 +117,7 @@ impl Outbox for PostgresOutbox {
         &mut self,
         lanes: &[Lane],
         promptly: Option<&ReadRequest>,
-    ) -> Result<PostgresClaim<'_>, Fault> {
+    ) -> Result<PostgresClaim<'_>, PostgresFault> {
         self.connect().await?;
         let Some(connection) = &mut self.connection else { unreachable!("it has just connected") };
         let discard = &self.discard;
@@ -146,7 +146,7 @@ impl Outbox for PostgresOutbox {
             discard,
             reading,
             hold_version: -1,
-            basis: -1,
+            epoch: Epoch::NONE,
             read: 0,
             rows_max: promptly.map_or(0, |read| read.rows_max),
             in_order: true,
@@ -164,7 +164,7 @@ pub struct PostgresClaim<'a> {
     reading: Option<Reading>,
     /// As of the read's snapshot, from the latest row: a slice can be empty.
     hold_version: i64,
-    basis: i64,
+    epoch: Epoch,
     read: usize,
     rows_max: usize,
     /// The rows arrive lane by lane, by id. False if the read names its rows, which then arrive in the order of the request.
@@ -172,7 +172,7 @@ pub struct PostgresClaim<'a> {
 }
 
 impl PostgresClaim<'_> {
-    fn check_payload_type(&self, rows: &[OutboxRow]) -> Result<(), Fault> {
+    fn check_payload_type(&self, rows: &[OutboxRow]) -> Result<(), PostgresFault> {
         if rows.first().is_some_and(|row| row.payload_type() != Some(self.statements.payload)) {
             self.discard.set();
             return Err(unavailable(READING, "the type of the payload column has changed"));
@@ -193,7 +193,7 @@ impl PostgresClaim<'_> {
         let (mut bytes, mut cut, mut got) = (0, false, 0);
         while let Some(row) = stream.try_next().await? {
             self.hold_version = row.try_get(column::HOLD_VERSION)?;
-            self.basis = row.try_get(column::BASIS)?;
+            self.epoch = row.try_get::<_, i64>(column::EPOCH)?.into();
             if row.try_get::<_, Option<i64>>(column::ID)?.is_none() {
                 continue; // a row without an event, which only has the versions
             }
@@ -218,7 +218,7 @@ impl PostgresClaim<'_> {
         };
         // A finished portal still keeps the snapshot. Dropping it sends Close without waiting.
         self.reading = portal.filter(|_| end == ReadEnd::More).map(Reading::Portal);
-        Ok(Slice { hold_version: self.hold_version, basis: self.basis, end })
+        Ok(Slice { hold_version: self.hold_version, epoch: self.epoch, end })
     }
 }
 
@@ -233,7 +233,7 @@ impl Claim for PostgresClaim<'_> {
         self.server
     }
 
-    async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault> {
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), PostgresFault> {
         self.rows_max = read.rows_max;
         self.in_order = read.rows == RowSelection::Pending;
         if let Some(Reading::Whole(rows)) = self.reading.take() {
@@ -241,7 +241,7 @@ impl Claim for PostgresClaim<'_> {
             let drained = answer(READING, rows.try_for_each(|_| std::future::ready(Ok(())))).await;
             drained.map_err(|fault| self.discard.after(fault))?;
         }
-        let opened = Reading::open(&self.transaction, self.statements, &self.lanes, read).await;
+        let opened = Reading::open(&self.transaction, self.statements, read).await;
         self.reading = Some(opened.map_err(|fault| self.discard.after(fault))?);
         Ok(())
     }
@@ -251,7 +251,7 @@ impl Claim for PostgresClaim<'_> {
         rows_max: usize,
         bytes_max: usize,
         rows: &mut Vec<OutboxRow>,
-    ) -> Result<Slice, Fault> {
+    ) -> Result<Slice, PostgresFault> {
         let before = rows.len();
         let slice = answer(READING, self.slice(rows_max, bytes_max, rows)).await;
         let slice = slice.map_err(|fault| self.discard.after(fault))?;
@@ -262,19 +262,23 @@ impl Claim for PostgresClaim<'_> {
         Ok(slice)
     }
 
-    async fn head(&mut self, read: &ReadRequest) -> Result<Head<OutboxRow>, Fault> {
+    async fn head(&mut self, read: &ReadRequest) -> Result<Head<OutboxRow>, PostgresFault> {
         self.reading = None; // as in `release`
-        let PostgresClaim { transaction, statements, lanes, .. } = &*self;
-        let head = FirstRow { transaction, statements, lanes, read }.read().await;
+        let PostgresClaim { transaction, statements, .. } = &*self;
+        let head = FirstRow { transaction, statements, read }.read().await;
         head.map_err(|fault| self.discard.after(fault))
     }
 
-    async fn read_on(&mut self, search: &Search, rows: &mut Vec<OutboxRow>) -> Result<SearchResult, Fault> {
+    async fn read_on(
+        &mut self,
+        search: &Search,
+        rows: &mut Vec<OutboxRow>,
+    ) -> Result<SearchResult, PostgresFault> {
         if !self.prepares {
             // Parsing and planning the statement for every read would cost more than claims do.
             return Ok(SearchResult {
                 hold_version: search.hold_version,
-                basis: search.basis,
+                epoch: search.epoch,
                 ids: Vec::new(),
                 cut: true,
             });
@@ -286,23 +290,23 @@ impl Claim for PostgresClaim<'_> {
         Ok(found)
     }
 
-    async fn record_sent(&mut self, sent: &[&OutboxRow]) -> Result<bool, Fault> {
+    async fn record_sent(&mut self, sent: &[&OutboxRow]) -> Result<bool, PostgresFault> {
         let recorded = settle::record_sent(&self.transaction, self.statements, sent).await;
         recorded.map_err(|fault| self.discard.after(fault))
     }
 
-    async fn keep_alive(&mut self) -> Result<(), Fault> {
+    async fn keep_alive(&mut self) -> Result<(), PostgresFault> {
         let alive = self.transaction.run("keeping the claim alive", "SELECT 1").await;
         alive.map_err(|fault| self.discard.after(fault))
     }
 
-    async fn settle(self, settlement: &Settlement<'_, OutboxRow>) -> Result<Settled, Fault> {
+    async fn settle(self, settlement: &Settlement<'_, OutboxRow>) -> Result<Settled, PostgresFault> {
         let discard = self.discard;
         let settled = settle::settle(self.transaction, self.statements, settlement).await;
         settled.map_err(|fault| discard.after(fault))
     }
 
-    async fn release(self) -> Result<(), Fault> {
+    async fn release(self) -> Result<(), PostgresFault> {
         let discard = self.discard;
         drop(self.reading); // unread rows would block the answer to ROLLBACK
         let released = answer("releasing a claim", self.transaction.roll_back()).await;
@@ -346,7 +350,7 @@ impl Locking<'_> {
         self.lanes.iter().map(|lane| lane.number()).collect()
     }
 
-    async fn lock<'b>(&self, connection: &'b mut Object) -> Result<Locked<'b>, Fault> {
+    async fn lock<'b>(&self, connection: &'b mut Object) -> Result<Locked<'b>, PostgresFault> {
         let transaction = answer(LOCKING, ClaimTransaction::begin(connection)).await?;
         let numbers = self.numbers();
         let set = transaction.client().batch_execute(self.settings);
@@ -365,7 +369,7 @@ impl Locking<'_> {
         &self,
         connection: &'b Object,
         read: Option<&ReadRequest>,
-    ) -> Result<Locked<'b>, Fault> {
+    ) -> Result<Locked<'b>, PostgresFault> {
         let transaction = ClaimTransaction::manual(connection, self.prepares);
         let numbers = self.numbers();
         let begun = connection.batch_execute(self.begin);
@@ -375,7 +379,7 @@ impl Locking<'_> {
             let read = match read {
                 Some(read) => {
                     let statement = transaction.ready(read::sql(self.statements, read)).await?;
-                    Some((statement, Values::new(self.statements, self.lanes, read)))
+                    Some((statement, Values::new(self.statements, read)))
                 }
                 None => None,
             };
@@ -433,7 +437,7 @@ impl Discard {
     /// Discards the connection unless another session's lock or the statement timeout caused the fault. The cause may be the state
     /// of this connection: a demoted server, a stale plan, or a prepared statement that a pooler lost. Returns the fault, with
     /// the reason for which the server ended the session if the connection is closed.
-    fn after(&self, fault: Fault) -> Fault {
+    fn after(&self, fault: PostgresFault) -> PostgresFault {
         if !fault.kind.keeps_connection() {
             self.set();
         }
@@ -450,7 +454,7 @@ mod tests {
     fn only_a_lock_of_another_session_or_a_timeout_keeps_the_connection() {
         let discard = Discard::default();
         for kind in [FaultKind::Contended, FaultKind::Unavailable, FaultKind::Refused, FaultKind::TimedOut] {
-            discard.after(Fault { kind, doing: "testing", message: String::new() });
+            discard.after(PostgresFault { kind, doing: "testing", message: String::new() });
             let keeps = [FaultKind::Contended, FaultKind::TimedOut].contains(&kind);
             assert_eq!(discard.take(), !keeps, "{kind:?}");
             assert!(!discard.take());

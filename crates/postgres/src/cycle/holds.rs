@@ -3,11 +3,11 @@
 use crate::connection::exec::{Params, ShortTransaction};
 use crate::connection::pool::Database;
 use crate::cycle::statements::Statements;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::health::stats::TOPICS_NAMED_MAX;
-use relay::holds::pauses::{Counts, PAUSES_NAMED_MAX, Pause, PauseScope};
-use relay::holds::prober::{Due, Failed, Holds, LEASE, Waiting, Witness};
-use relay::lane::Lane;
+use relay::holds::{Counts, PAUSES_NAMED_MAX, Pause, PauseScope};
+use relay::holds::{Due, ExampleRow, Failed, Holds, LEASE, Waiting};
+use relay::lanes::Lane;
 use relay::reason::REJECTS_EVERYTHING;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -43,7 +43,7 @@ impl PostgresHolds {
     }
 
     /// How many of these rows are unsent.
-    pub async fn count_unsent(&self, ids: &[i64], event_ids: &[Uuid]) -> Result<usize, Fault> {
+    pub async fn count_unsent(&self, ids: &[i64], event_ids: &[Uuid]) -> Result<usize, PostgresFault> {
         let params: Params<'_> = &[(&ids, Type::INT8_ARRAY), (&event_ids, Type::UUID_ARRAY)];
         let rows = self
             .transaction
@@ -64,7 +64,7 @@ fn lease_ms() -> i32 {
 }
 
 impl Holds for PostgresHolds {
-    async fn count(&mut self) -> Result<Waiting, Fault> {
+    async fn count(&mut self) -> Result<Waiting, PostgresFault> {
         let hold_version = self.counted.as_ref().map(|counted| counted.hold_version);
         let server_started = self.counted.as_ref().map(|counted| counted.server_started);
         let params: [(&(dyn ToSql + Sync), Type); 2] =
@@ -80,7 +80,7 @@ impl Holds for PostgresHolds {
         Ok(Waiting { topics: row.get(0), keys, paused, hold_version })
     }
 
-    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault> {
+    async fn pauses(&mut self) -> Result<Vec<Pause>, PostgresFault> {
         let most = PAUSES_NAMED_MAX as i64;
         let rows = self
             .transaction
@@ -89,7 +89,7 @@ impl Holds for PostgresHolds {
         Ok(rows.iter().map(pause).collect())
     }
 
-    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
+    async fn held(&mut self) -> Result<Vec<(String, String)>, PostgresFault> {
         let most = TOPICS_NAMED_MAX as i64;
         let rows = self
             .transaction
@@ -98,7 +98,7 @@ impl Holds for PostgresHolds {
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
-    async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault> {
+    async fn due(&mut self, most: usize) -> Result<Vec<Due>, PostgresFault> {
         let (most, lease) = (most as i64, lease_ms());
         let params: [(&(dyn ToSql + Sync), Type); 2] = [(&most, Type::INT8), (&lease, Type::INT4)];
         let rows = self
@@ -110,7 +110,7 @@ impl Holds for PostgresHolds {
         Ok(due)
     }
 
-    async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault> {
+    async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, PostgresFault> {
         let topics: Vec<&str> = due.iter().map(|due| due.topic.as_str()).collect();
         let any: Vec<bool> = due.iter().map(|due| due.reason == REJECTS_EVERYTHING.word).collect();
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
@@ -121,13 +121,13 @@ impl Holds for PostgresHolds {
         let witness = |row: &Row| {
             let lane = Lane::new(row.get::<_, i16>(1).into())?;
             let key = row.get::<_, Option<String>>(3).map(String::into_bytes);
-            Some((row.get::<_, String>(0), Witness { lane, id: row.get(2), key }))
+            Some((row.get::<_, String>(0), ExampleRow { lane, id: row.get(2), key }))
         };
-        let mut found: HashMap<String, Witness> = rows.iter().filter_map(witness).collect();
+        let mut found: HashMap<String, ExampleRow> = rows.iter().filter_map(witness).collect();
         Ok(due.iter().map(|due| found.remove(&due.topic)).collect())
     }
 
-    async fn release(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn release(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         self.transaction
             .query("releasing topics", &self.statements.queries.release_holds, &[(&topics, Type::TEXT_ARRAY)])
             .await?;
@@ -135,7 +135,7 @@ impl Holds for PostgresHolds {
         Ok(())
     }
 
-    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault> {
+    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), PostgresFault> {
         let topics: Vec<&str> = failed.iter().map(|failed| failed.topic).collect();
         let reasons: Vec<Option<&str>> = failed.iter().map(|failed| failed.reason).collect();
         let errors: Vec<String> =
@@ -148,7 +148,7 @@ impl Holds for PostgresHolds {
         Ok(())
     }
 
-    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         self.transaction
             .query(POSTPONING, &self.statements.queries.retry_soon, &[(&topics, Type::TEXT_ARRAY)])
             .await?;
@@ -156,7 +156,7 @@ impl Holds for PostgresHolds {
         Ok(())
     }
 
-    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         let lease = lease_ms();
         let params: [(&(dyn ToSql + Sync), Type); 2] = [(&topics, Type::TEXT_ARRAY), (&lease, Type::INT4)];
         self.transaction
@@ -165,7 +165,7 @@ impl Holds for PostgresHolds {
             .map(drop)
     }
 
-    async fn make_due(&mut self) -> Result<(), Fault> {
+    async fn make_due(&mut self) -> Result<(), PostgresFault> {
         if self.postponed.is_empty() {
             return Ok(());
         }

@@ -9,9 +9,9 @@ use crate::diagnose::status::vacuum_holders_sql;
 use crate::sql::{bare, sql};
 use crate::table::TableName;
 use relay::Relay;
-use relay::failure::{Fault, FaultKind};
-use relay::health::outage::Outage;
-use relay::lane::Lane;
+use relay::failure::{FaultKind, PostgresFault};
+use relay::health::availability::Availability;
+use relay::lanes::Lane;
 use relay::lanes::scout::{SCOUT, after};
 use std::rc::Rc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub async fn keep_measuring<P>(
     // READ WRITE, although it only reads, so that a standby rejects it.
     let transaction = ShortTransaction::writing(database);
     let measurements = Measurements { relay: &relay, transaction, statements, table };
-    let outage = Outage::new("backlog measurements", "backlog_not_measured");
+    let outage = Availability::new("backlog measurements", "backlog_not_measured");
     let outage = outage.described("failing", "working again");
     let mut due = [Instant::now(); 3];
     loop {
@@ -87,8 +87,8 @@ struct Measurements<'a, P> {
 
 impl<P> Measurements<'_, P> {
     /// While Kafka is unavailable, the scout asks PostgreSQL nothing. Otherwise it fails in the same way and says so.
-    fn note_unavailable(&self, begun: Instant, fault: &Fault) {
-        if self.relay.gate.is_open() {
+    fn note_unavailable(&self, begun: Instant, fault: &PostgresFault) {
+        if self.relay.kafka.gate.is_open() {
             tracing::debug!("{fault}");
         } else {
             self.relay.health.postgres_failed(SCOUT, begun, fault);
@@ -96,13 +96,13 @@ impl<P> Measurements<'_, P> {
     }
 
     fn note_available(&self) {
-        if !self.relay.gate.is_open() {
+        if !self.relay.kafka.gate.is_open() {
             self.relay.health.postgres.needed_only_by(&[SCOUT]);
             self.relay.health.postgres_worked(SCOUT);
         }
     }
 
-    async fn measure(&self, kind: Kind) -> Result<(), Fault> {
+    async fn measure(&self, kind: Kind) -> Result<(), PostgresFault> {
         match kind {
             Kind::Backlog => self.measure_backlog().await,
             Kind::Oldest => self.measure_oldest().await,
@@ -111,10 +111,10 @@ impl<P> Measurements<'_, P> {
     }
 
     /// Counts the unsent rows above the marks: exact up to 10,000, then an estimate from the ids.
-    async fn measure_backlog(&self) -> Result<(), Fault> {
+    async fn measure_backlog(&self) -> Result<(), PostgresFault> {
         const DOING: &str = "estimating the backlog";
         let (lanes, numbers) = lanes();
-        let lows = self.relay.marks.borrow().snapshot(&lanes).lows;
+        let lows = self.relay.lanes.marks.borrow().snapshot(&lanes).lows;
         let params: Params<'_> = &[(&numbers, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)];
         let rows = self.transaction.query(DOING, &self.statements.queries.backlog, params).await?;
         let unsent = rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(|error| fault(DOING, error))?;
@@ -124,12 +124,13 @@ impl<P> Measurements<'_, P> {
 
     /// Measures the age of the oldest unsent row, even of a held topic, and reads the database's clock. The marks apply if
     /// nothing is held or paused. Otherwise this walks index entries that vacuum has not removed, like a sweep.
-    async fn measure_oldest(&self) -> Result<(), Fault> {
+    async fn measure_oldest(&self) -> Result<(), PostgresFault> {
         const DOING: &str = "looking for the oldest event";
         let (lanes, numbers) = lanes();
-        let marks = self.relay.marks.borrow().snapshot(&lanes);
+        let marks = self.relay.lanes.marks.borrow().snapshot(&lanes);
+        let epoch = marks.epoch.number();
         let params: Params<'_> =
-            &[(&numbers, Type::INT2_ARRAY), (&marks.lows, Type::INT8_ARRAY), (&marks.basis, Type::INT8)];
+            &[(&numbers, Type::INT2_ARRAY), (&marks.lows, Type::INT8_ARRAY), (&epoch, Type::INT8)];
         let rows = self.transaction.query(DOING, &self.statements.queries.oldest, params).await?;
         let Some(row) = rows.first() else { unreachable!("an aggregate without GROUP BY is one row") };
         let read = || Ok((row.try_get::<_, Option<f64>>(0)?, row.try_get(1)?));
@@ -139,7 +140,7 @@ impl<P> Measurements<'_, P> {
         Ok(())
     }
 
-    async fn measure_tables(&self) -> Result<(), Fault> {
+    async fn measure_tables(&self) -> Result<(), PostgresFault> {
         const DOING: &str = "measuring the tables";
         let stats = &self.relay.stats;
         let (outbox, tables) = (self.table.quoted(), TABLES.map(|name| self.table.render(name)));

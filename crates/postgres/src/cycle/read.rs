@@ -12,10 +12,10 @@ use crate::cycle::row::{OutboxRow, column};
 use crate::cycle::statements::{Query, Statements};
 use futures_util::TryStreamExt;
 use relay::event::{Event, Payload};
-use relay::failure::{Fault, FaultKind};
-use relay::lane::Lane;
-use relay::lanes::fence::Excepted;
-use relay::outbox::{Head, ReadRequest, RowSelection, Search, SearchResult};
+use relay::failure::{FaultKind, PostgresFault};
+use relay::lanes::Lane;
+use relay::lanes::marks::Excepted;
+use relay::outbox::{Head, ReadRequest, RowSelection, Search, SearchResult, Wanted};
 use std::pin::pin;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Portal, RowStream};
@@ -43,10 +43,9 @@ impl Reading {
     pub(crate) async fn open(
         transaction: &ClaimTransaction<'_>,
         statements: &Statements,
-        lanes: &[Lane],
         read: &ReadRequest,
-    ) -> Result<Reading, Fault> {
-        let values = Values::new(statements, lanes, read);
+    ) -> Result<Reading, PostgresFault> {
+        let values = Values::new(statements, read);
         let opened = async {
             let statement = transaction.ready(sql(statements, read)).await?;
             match transaction.bind(&statement, &values.typed()).await? {
@@ -74,8 +73,8 @@ impl Reading {
 pub(crate) fn sql<'a>(statements: &'a Statements, read: &ReadRequest) -> &'a str {
     match read.rows {
         RowSelection::Pending => &statements.queries.read,
-        RowSelection::FirstOfKeys(_) => &statements.queries.read_first,
-        RowSelection::These(_) => &statements.queries.read_row,
+        RowSelection::FirstOfKeys => &statements.queries.read_first,
+        RowSelection::Named => &statements.queries.read_row,
     }
 }
 
@@ -83,29 +82,27 @@ pub(crate) fn sql<'a>(statements: &'a Statements, read: &ReadRequest) -> &'a str
 pub(crate) struct Values<'a> {
     read: &'a ReadRequest,
     lanes: Vec<i16>,
+    lows: Vec<i64>,
+    epoch: i64,
     rows_max: i64,
     shares: Vec<i64>,
     record_bytes_max: i32,
     /// The ids of the rows that the read names.
-    witnesses: Vec<i64>,
+    named: Vec<i64>,
 }
 
 impl<'a> Values<'a> {
-    pub(crate) fn new(statements: &Statements, lanes: &[Lane], read: &'a ReadRequest) -> Values<'a> {
-        let named = read.rows.named();
-        let lanes: Vec<i16> = match read.rows {
-            RowSelection::Pending => lanes.iter().map(|lane| lane.number()).collect(),
-            RowSelection::FirstOfKeys(_) | RowSelection::These(_) => {
-                named.iter().map(|(lane, _)| lane.number()).collect()
-            }
-        };
+    pub(crate) fn new(statements: &Statements, read: &'a ReadRequest) -> Values<'a> {
+        let wanted = || read.wanted.iter();
         Values {
             read,
-            lanes,
+            lanes: wanted().map(|wanted| wanted.lane.number()).collect(),
+            lows: wanted().map(|wanted| wanted.low).collect(),
+            epoch: read.epoch.number(),
             rows_max: read.rows_max as i64,
-            shares: read.shares.iter().map(|rows| *rows as i64).collect(),
+            shares: wanted().map(|wanted| wanted.share as i64).collect(),
             record_bytes_max: statements.record_bytes_max,
-            witnesses: named.iter().map(|(_, id)| *id).collect(),
+            named: wanted().filter_map(|wanted| wanted.row).collect(),
         }
     }
 
@@ -117,15 +114,15 @@ impl<'a> Values<'a> {
     pub(crate) fn typed(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
         let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![
             (&self.lanes, Type::INT2_ARRAY),
-            (&self.read.lows, Type::INT8_ARRAY),
-            (&self.read.basis, Type::INT8),
+            (&self.lows, Type::INT8_ARRAY),
+            (&self.epoch, Type::INT8),
             (&self.rows_max, Type::INT8),
             (&self.record_bytes_max, Type::INT4),
             (&self.shares, Type::INT8_ARRAY),
         ];
         match self.read.rows {
             RowSelection::Pending => values.extend(excepted(&self.read.excepted)),
-            _ => values.push((&self.witnesses, Type::INT8_ARRAY)),
+            _ => values.push((&self.named, Type::INT8_ARRAY)),
         }
         values
     }
@@ -155,7 +152,7 @@ pub(crate) struct NewRows<'a> {
 
 impl NewRows<'_> {
     /// Appends the new rows of the lanes to `rows`, by id.
-    pub(crate) async fn read(&self, rows: &mut Vec<OutboxRow>) -> Result<SearchResult, Fault> {
+    pub(crate) async fn read(&self, rows: &mut Vec<OutboxRow>) -> Result<SearchResult, PostgresFault> {
         let NewRows { search, statements, .. } = self;
         let low = search.gaps.first().map_or(search.above, |gap| gap - 1);
         if search.expects_free && search.above.saturating_sub(low) <= CLOSE {
@@ -173,15 +170,15 @@ impl NewRows<'_> {
     }
 
     /// What the read would return if there is nothing to read, else `None`.
-    async fn peek(&self) -> Result<Option<SearchResult>, Fault> {
+    async fn peek(&self) -> Result<Option<SearchResult>, PostgresFault> {
         let Search { above, gaps, excepted, .. } = self.search;
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(above, Type::INT8), (gaps, Type::INT8_ARRAY), (excepted, Type::INT8_ARRAY)];
         let rows = self.transaction.query(READING_NEW, &self.statements.queries.peek, &params).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let (hold_version, basis) = (row.get(column::HOLD_VERSION), row.get(column::BASIS));
+        let (hold_version, epoch) = (row.get(column::HOLD_VERSION), row.get::<_, i64>(column::EPOCH).into());
         let has_rows: bool = row.get(HAS_ROWS);
-        Ok((!has_rows).then(|| SearchResult { hold_version, basis, ..SearchResult::default() }))
+        Ok((!has_rows).then(|| SearchResult { hold_version, epoch, ..SearchResult::default() }))
     }
 
     /// Runs one of the reads: the cheap one, if there is an id below the first gap. Returns `None` if the cheap one does not
@@ -191,15 +188,15 @@ impl NewRows<'_> {
         query: &Query,
         low: Option<i64>,
         rows: &mut Vec<OutboxRow>,
-    ) -> Result<Option<SearchResult>, Fault> {
+    ) -> Result<Option<SearchResult>, PostgresFault> {
         let search = self.search;
         let lanes: Vec<i16> = self.lanes.iter().map(|lane| lane.number()).collect();
-        let rows_max = search.rows_max as i64;
+        let (rows_max, epoch) = (search.rows_max as i64, search.epoch.number());
         let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
             (&search.above, Type::INT8),
             (&search.gaps, Type::INT8_ARRAY),
             (&search.hold_version, Type::INT8),
-            (&search.basis, Type::INT8),
+            (&epoch, Type::INT8),
             (&self.statements.record_bytes_max, Type::INT4),
             (&rows_max, Type::INT8),
             (&lanes, Type::INT2_ARRAY),
@@ -227,7 +224,7 @@ async fn found(
     while let Some(row) = stream.try_next().await? {
         let Some(hold_version) = row.try_get(column::HOLD_VERSION)? else { return Ok(None) };
         found.hold_version = hold_version;
-        found.basis = row.try_get(column::BASIS)?;
+        found.epoch = row.try_get::<_, i64>(column::EPOCH)?.into();
         let Some(id) = row.try_get(column::ID)? else { continue };
         returned += 1;
         found.cut |= bytes >= search.bytes_max && bytes > 0;
@@ -253,39 +250,36 @@ async fn found(
 pub(crate) struct FirstRow<'a> {
     pub(crate) transaction: &'a ClaimTransaction<'a>,
     pub(crate) statements: &'a Statements,
-    pub(crate) lanes: &'a [Lane],
     pub(crate) read: &'a ReadRequest,
 }
 
 impl FirstRow<'_> {
-    pub(crate) async fn read(&self) -> Result<Head<OutboxRow>, Fault> {
-        let values = Values::new(self.statements, self.lanes, self.read);
+    pub(crate) async fn read(&self) -> Result<Head<OutboxRow>, PostgresFault> {
+        let values = Values::new(self.statements, self.read);
         let sql = &self.statements.queries.read_head;
         let rows = self.transaction.query(CHECKING, sql, &values.pending()).await?;
         let Some(row) = rows.into_iter().next() else {
-            return Ok(Head { hold_version: -1, basis: self.read.basis, row: None, refusal: None });
+            return Ok(Head { hold_version: -1, epoch: self.read.epoch, row: None, error: None });
         };
         let first = || -> Result<_, Error> {
-            let versions = (row.try_get(column::HOLD_VERSION)?, row.try_get(column::BASIS)?);
+            let versions = (row.try_get(column::HOLD_VERSION)?, row.try_get::<_, i64>(column::EPOCH)?.into());
             let is_there = row.try_get::<_, Option<i64>>(column::ID)?.is_some();
             Ok((versions, if is_there { Some(OutboxRow::new(row)?) } else { None }))
         };
-        let ((hold_version, basis), row) = first().map_err(|error| fault(CHECKING, error))?;
-        let refusal = match &row {
+        let ((hold_version, epoch), row) = first().map_err(|error| fault(CHECKING, error))?;
+        let error = match &row {
             Some(row) => self.read_error(row.id()).await?,
             None => None,
         };
-        Ok(Head { hold_version, basis, row, refusal })
+        Ok(Head { hold_version, epoch, row, error })
     }
 
     /// The server's error when it reads the whole row, if the data is the cause.
-    async fn read_error(&self, id: i64) -> Result<Option<String>, Fault> {
-        let this = ReadRequest {
-            rows: RowSelection::These(self.lanes.iter().map(|lane| (*lane, id)).collect()),
-            lows: vec![i64::MIN; self.lanes.len()],
-            ..self.read.clone()
-        };
-        let values = Values::new(self.statements, self.lanes, &this);
+    async fn read_error(&self, id: i64) -> Result<Option<String>, PostgresFault> {
+        let wanted = self.read.wanted.iter();
+        let wanted = wanted.map(|wanted| Wanted { low: i64::MIN, row: Some(id), ..*wanted }).collect();
+        let this = ReadRequest { rows: RowSelection::Named, wanted, ..self.read.clone() };
+        let values = Values::new(self.statements, &this);
         self.transaction.run(CHECKING, "SAVEPOINT whole").await?;
         let sql = &self.statements.queries.read_row;
         let error = match self.transaction.query(CHECKING, sql, &values.typed()).await {

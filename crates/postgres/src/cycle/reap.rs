@@ -7,7 +7,7 @@ use crate::connection::exec::{Params, ShortTransaction};
 use crate::connection::pool::Database;
 use crate::cycle::statements::Reaping;
 use crate::table::TableName;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use relay::reaper::{Pace, Reap, Reaped};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -73,7 +73,7 @@ impl PostgresReaper {
     }
 
     /// Counts the old rows of the next range of pages.
-    pub async fn count_step(&mut self) -> Result<PassStep, Fault> {
+    pub async fn count_step(&mut self) -> Result<PassStep, PostgresFault> {
         let range = range_pages(self.batch_rows);
         let scanned = self
             .run("counting old rows", &self.statements.count_old, &self.transaction, self.pass.at, range)
@@ -82,7 +82,7 @@ impl PostgresReaper {
     }
 
     /// Deletes the old rows of the next range of pages.
-    pub async fn reap_step(&mut self) -> Result<PassStep, Fault> {
+    pub async fn reap_step(&mut self) -> Result<PassStep, PostgresFault> {
         let range = range_pages(self.batch_rows);
         let scanned = self.reap_range(self.pass.at, range).await?;
         Ok(self.advance(range, scanned))
@@ -96,7 +96,7 @@ impl PostgresReaper {
     }
 
     /// Deletes the old rows of a range. Returns `None` if another relay is reaping.
-    async fn reap_range(&self, at: u32, range: u32) -> Result<Option<ScannedRange>, Fault> {
+    async fn reap_range(&self, at: u32, range: u32) -> Result<Option<ScannedRange>, PostgresFault> {
         match self.run(DELETING, &self.statements.reap, &self.reaping, at, range).await {
             Err(fault) if fault.kind == FaultKind::Contended => {
                 self.run(DELETING, &self.statements.reap_around_locks, &self.transaction, at, range).await
@@ -112,7 +112,7 @@ impl PostgresReaper {
         transaction: &ShortTransaction,
         at: u32,
         range: u32,
-    ) -> Result<Option<ScannedRange>, Fault> {
+    ) -> Result<Option<ScannedRange>, PostgresFault> {
         let (from, to) = (format!("({at},0)"), format!("({},0)", at.saturating_add(range)));
         let (retention, table) = (self.retention.as_secs_f64(), self.table.quoted());
         let params: [(&(dyn ToSql + Sync), Type); 4] =
@@ -129,7 +129,7 @@ impl PostgresReaper {
     }
 
     /// Another relay is reaping. If that never ends, something else holds the lock, and nothing is deleted.
-    fn not_our_turn(&mut self) -> Result<Reaped, Fault> {
+    fn not_our_turn(&mut self) -> Result<Reaped, PostgresFault> {
         let others_for = self.others_since.get_or_insert_with(Instant::now).elapsed();
         if others_for < OTHERS_MAX {
             return Ok(Reaped { rows: 0, more: false });
@@ -140,10 +140,10 @@ impl PostgresReaper {
             self.table.render("{reaper}"),
             others_for.as_secs() / 60
         );
-        Err(Fault { kind: FaultKind::Refused, doing: DELETING, message })
+        Err(PostgresFault { kind: FaultKind::Refused, doing: DELETING, message })
     }
 
-    async fn find_edge(&self) -> Result<u32, Fault> {
+    async fn find_edge(&self) -> Result<u32, PostgresFault> {
         let retention = self.retention.as_secs_f64();
         let params: Params<'_> = &[(&retention, Type::FLOAT8)];
         let rows = self.transaction.query(DELETING, &self.statements.edge, params).await?;
@@ -153,7 +153,7 @@ impl PostgresReaper {
 }
 
 impl Reap for PostgresReaper {
-    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, Fault> {
+    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, PostgresFault> {
         (self.retention, self.batch_rows) = (pace.retention, pace.batch_rows);
         let at = match self.rounds.at() {
             Some(at) => at,

@@ -2,7 +2,7 @@
 
 use crate::payload::PayloadType;
 use relay::event::{Event, Payload};
-use relay::lane::Lane;
+use relay::lanes::Lane;
 use std::error::Error;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
@@ -12,8 +12,8 @@ use uuid::Uuid;
 pub(crate) mod column {
     /// The version of the set of holds.
     pub(crate) const HOLD_VERSION: usize = 0;
-    /// The basis for which the marks are valid.
-    pub(crate) const BASIS: usize = 1;
+    /// The epoch for which the marks are valid.
+    pub(crate) const EPOCH: usize = 1;
     /// NULL if there is no row.
     pub(crate) const ID: usize = 2;
     pub(crate) const LANE: usize = 3;

@@ -8,13 +8,13 @@ use crate::connection::pool::{Database, serial};
 use crate::cycle::read::excepted;
 use crate::cycle::statements::Statements;
 use deadpool_postgres::Object;
-use relay::failure::Fault;
-use relay::lane::Lane;
-use relay::lanes::fence::Writer;
-use relay::lanes::lookout::Look;
+use relay::failure::PostgresFault;
+use relay::lanes::Lane;
 use relay::lanes::marks::MarksSnapshot;
+use relay::lanes::marks::Writer;
+use relay::lanes::scout::Look;
 use relay::lanes::scout::{Looked, Scan, ScoutQueries};
-use relay::outbox::ServerId;
+use relay::outbox::{Epoch, ServerId};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio_postgres::Row;
@@ -61,7 +61,7 @@ impl PostgresScoutQueries {
         doing: &'static str,
         sql: &str,
         params: Params<'_>,
-    ) -> Result<(u64, Vec<Row>), Fault> {
+    ) -> Result<(u64, Vec<Row>), PostgresFault> {
         self.rest().await?;
         let connection = self.connected().await?;
         let serial = serial(&connection);
@@ -70,7 +70,7 @@ impl PostgresScoutQueries {
         Ok((serial, rows?))
     }
 
-    async fn connected(&mut self) -> Result<Object, Fault> {
+    async fn connected(&mut self) -> Result<Object, PostgresFault> {
         match self.connection.take() {
             Some(connection) if !connection.is_closed() => Ok(connection),
             _ => {
@@ -81,7 +81,12 @@ impl PostgresScoutQueries {
     }
 
     /// Runs a statement in the transaction that looks share: begins it, or ends it once it is old.
-    async fn share(&mut self, doing: &'static str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Fault> {
+    async fn share(
+        &mut self,
+        doing: &'static str,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, PostgresFault> {
         let Some(connection) = &self.connection else { unreachable!("it has just connected") };
         let place = match self.open_since {
             None => Place::First,
@@ -116,7 +121,7 @@ impl Drop for PostgresScoutQueries {
 }
 
 impl ScoutQueries for PostgresScoutQueries {
-    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault> {
+    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, PostgresFault> {
         const DOING: &str = "scanning for events";
         let statements = Rc::clone(&self.statements);
         let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
@@ -124,7 +129,7 @@ impl ScoutQueries for PostgresScoutQueries {
         let params = [
             (&numbers as &(dyn ToSql + Sync), Type::INT2_ARRAY),
             (&marks.lows, Type::INT8_ARRAY),
-            (&marks.basis, Type::INT8),
+            (&marks.epoch.number(), Type::INT8),
             xids,
             floor,
         ];
@@ -132,7 +137,7 @@ impl ScoutQueries for PostgresScoutQueries {
         scan(connection, &rows).map_err(|error| fault(DOING, error))
     }
 
-    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {
         const DOING: &str = "listing open transactions that write to the outbox";
         let statements = Rc::clone(&self.statements);
         let table = self.table.clone();
@@ -157,7 +162,7 @@ impl ScoutQueries for PostgresScoutQueries {
         Ok((server, writers))
     }
 
-    async fn look(&mut self, look: &Look) -> Result<Looked, Fault> {
+    async fn look(&mut self, look: &Look) -> Result<Looked, PostgresFault> {
         const DOING: &str = "looking for new events";
         let statements = Rc::clone(&self.statements);
         let above = look.above.unwrap_or(i64::MIN);
@@ -180,7 +185,7 @@ impl ScoutQueries for PostgresScoutQueries {
         Ok(looked)
     }
 
-    async fn rest(&mut self) -> Result<(), Fault> {
+    async fn rest(&mut self) -> Result<(), PostgresFault> {
         const DOING: &str = "ending the transaction of looks";
         let Some(connection) = self.connection.as_ref().filter(|_| self.open_since.is_some()) else {
             return Ok(());
@@ -203,25 +208,25 @@ impl ScoutQueries for PostgresScoutQueries {
 
 fn scan(connection: u64, rows: &[Row]) -> Result<Scan, tokio_postgres::Error> {
     let mut server = ServerId { connection, started_us: 0, backend: 0 };
-    let mut basis = -1;
+    let mut epoch = Epoch::NONE;
     let mut first_unsent = Vec::new();
     for row in rows {
         server = ServerId { connection, started_us: row.try_get(2)?, backend: row.try_get(3)? };
-        basis = row.try_get(4)?;
+        epoch = row.try_get::<_, i64>(4)?.into();
         let lane: i16 = row.try_get(0)?;
         if let (Some(lane), Some(id)) = (Lane::new(lane.into()), row.try_get(1)?) {
             first_unsent.push((lane, id));
         }
     }
-    Ok(Scan { server, basis, first_unsent })
+    Ok(Scan { server, epoch, first_unsent })
 }
 
 fn looked(connection: u64, rows: &[Row]) -> Result<Looked, tokio_postgres::Error> {
     let server = ServerId { connection, started_us: 0, backend: 0 };
-    let mut looked = Looked { server, hold_version: -1, basis: -1, rows: Vec::new() };
+    let mut looked = Looked { server, hold_version: -1, epoch: Epoch::NONE, rows: Vec::new() };
     for row in rows {
         looked.server = ServerId { connection, started_us: row.try_get(0)?, backend: row.try_get(1)? };
-        (looked.hold_version, looked.basis) = (row.try_get(2)?, row.try_get(3)?);
+        (looked.hold_version, looked.epoch) = (row.try_get(2)?, row.try_get::<_, i64>(3)?.into());
         let lane: Option<i16> = row.try_get(5)?;
         if let Some(id) = row.try_get(4)? {
             looked.rows.push((id, lane.and_then(|lane| Lane::new(lane.into()))));

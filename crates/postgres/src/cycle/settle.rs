@@ -8,7 +8,7 @@ use crate::options::OnSent;
 use futures_util::join;
 use relay::event::Event;
 use relay::fail_point;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use relay::outbox::{RejectedRow, Settled, Settlement, TopicHold};
 use settings::text::counted;
 use std::collections::HashSet;
@@ -23,7 +23,7 @@ pub(crate) async fn settle(
     transaction: ClaimTransaction<'_>,
     statements: &Statements,
     settlement: &Settlement<'_, OutboxRow>,
-) -> Result<Settled, Fault> {
+) -> Result<Settled, PostgresFault> {
     let Settlement { sent, rejected, blocked, held, skip_locked } = settlement;
     let only_sent = rejected.is_empty() && blocked.is_empty() && held.is_empty() && !skip_locked;
     if only_sent && transaction.commits_with_statement() {
@@ -61,7 +61,7 @@ pub(crate) async fn record_sent(
     transaction: &ClaimTransaction<'_>,
     statements: &Statements,
     sent: &[&OutboxRow],
-) -> Result<bool, Fault> {
+) -> Result<bool, PostgresFault> {
     let recorded = SentRows::new(statements, sent, false).record(transaction).await?;
     Ok(recorded == sent.len() as u64)
 }
@@ -72,7 +72,7 @@ async fn record_and_commit(
     transaction: ClaimTransaction<'_>,
     statements: &Statements,
     sent: &[&OutboxRow],
-) -> Result<Settled, Fault> {
+) -> Result<Settled, PostgresFault> {
     let rows = SentRows::new(statements, sent, false);
     let client = transaction.client();
     // Prepare first, or COMMIT would be sent before the statement.
@@ -125,7 +125,7 @@ impl<'a> SentRows<'a> {
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
     }
 
-    async fn record(&self, transaction: &ClaimTransaction<'_>) -> Result<u64, Fault> {
+    async fn record(&self, transaction: &ClaimTransaction<'_>) -> Result<u64, PostgresFault> {
         answer(DOING, async {
             let statement = transaction.ready(self.sql).await?;
             self.record_with(&statement, transaction.client()).await
@@ -138,7 +138,7 @@ impl<'a> SentRows<'a> {
 async fn around_locks(
     transaction: &ClaimTransaction<'_>,
     sent: &SentRows<'_>,
-) -> Result<HashSet<i64>, Fault> {
+) -> Result<HashSet<i64>, PostgresFault> {
     let statement = Ready::Text(sent.sql);
     let rows: Vec<Row> = answer(DOING, statement.query(transaction.client(), &sent.params())).await?;
     let suppressed = rows.iter().filter(|row| !row.get::<_, bool>(1)).count();
@@ -147,7 +147,7 @@ async fn around_locks(
             "the server reported success, but did not change {}. Fix: {SUPPRESSED}",
             counted(suppressed as u64, "row")
         );
-        return Err(Fault { kind: FaultKind::Refused, doing: DOING, message });
+        return Err(PostgresFault { kind: FaultKind::Refused, doing: DOING, message });
     }
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
@@ -157,7 +157,7 @@ async fn record_rejected(
     transaction: &ClaimTransaction<'_>,
     sql: &str,
     rejected: &[RejectedRow<'_, OutboxRow>],
-) -> Result<bool, Fault> {
+) -> Result<bool, PostgresFault> {
     let ids: Vec<i64> = rejected.iter().map(|rejected| rejected.row.id()).collect();
     let topics: Vec<&str> = rejected.iter().map(|rejected| rejected.topic).collect();
     let reasons: Vec<&str> = rejected.iter().map(|rejected| rejected.why.reason).collect();
@@ -175,11 +175,11 @@ async fn hold(
     transaction: &ClaimTransaction<'_>,
     sql: &str,
     held: &[TopicHold<'_, OutboxRow>],
-) -> Result<(), Fault> {
+) -> Result<(), PostgresFault> {
     let topics: Vec<&str> = held.iter().map(|held| held.topic).collect();
     let reasons: Vec<&str> = held.iter().map(|held| held.why.reason).collect();
     let errors: Vec<String> = held.iter().map(|held| storable(&held.why.error)).collect();
-    let witnesses: Vec<i64> = held.iter().map(|held| held.witness.id()).collect();
+    let witnesses: Vec<i64> = held.iter().map(|held| held.example.id()).collect();
     let params: [(&(dyn ToSql + Sync), Type); 4] = [
         (&topics, Type::TEXT_ARRAY),
         (&reasons, Type::TEXT_ARRAY),

@@ -7,8 +7,8 @@ use crate::operate::pauses::{self, PausedScope};
 use crate::options::OnSent;
 use crate::sql::{Script, sql};
 use crate::table::TableName;
-use relay::failure::Fault;
-use relay::lane::{LANES, Lane};
+use relay::failure::PostgresFault;
+use relay::lanes::{LANES, Lane};
 use relay::topic::TopicRules;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
@@ -429,7 +429,7 @@ impl PostgresStatus {
     }
 
     /// Reads everything. Relays are identified by their application name, or by the lanes that they have locked.
-    pub async fn read(&self, relay_name: &str) -> Result<OutboxStatus, Fault> {
+    pub async fn read(&self, relay_name: &str) -> Result<OutboxStatus, PostgresFault> {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let lows = vec![i64::MIN; LANES];
         let backlog = self
@@ -475,7 +475,7 @@ impl PostgresStatus {
     }
 
     /// Reads the lanes with unsent rows, by number.
-    pub async fn lanes(&self) -> Result<Vec<LaneStatus>, Fault> {
+    pub async fn lanes(&self) -> Result<Vec<LaneStatus>, PostgresFault> {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let rows = FIRST_ROWS_A_LANE;
         let rows = self.all(sql!("status/lanes"), &[(&lanes, Type::INT2_ARRAY), (&rows, Type::INT8)]).await?;
@@ -483,7 +483,7 @@ impl PostgresStatus {
     }
 
     /// Reads the latest sent rows. With a backlog, these are before the first row that can be sent now.
-    async fn sent(&self, first_unsent: Option<i64>) -> Result<Option<Sent>, Fault> {
+    async fn sent(&self, first_unsent: Option<i64>) -> Result<Option<Sent>, PostgresFault> {
         if self.on_sent == OnSent::Delete {
             return Ok(None);
         }
@@ -494,22 +494,22 @@ impl PostgresStatus {
     }
 
     /// Reads how many rows were inserted, marked and deleted since statistics began. Two calls give a rate.
-    pub async fn counters(&self) -> Result<Counters, Fault> {
+    pub async fn counters(&self) -> Result<Counters, PostgresFault> {
         let row = self.one(COUNTERS, &[(&self.table.quoted(), Type::TEXT)]).await?;
         Ok(Counters::from(&row))
     }
 
-    async fn all(&self, text: &'static str, params: Params<'_>) -> Result<Vec<Row>, Fault> {
+    async fn all(&self, text: &'static str, params: Params<'_>) -> Result<Vec<Row>, PostgresFault> {
         let sql = Script::new(text, &self.table).render();
         self.transaction.query("reading the status", &sql, params).await
     }
 
-    async fn one(&self, text: &'static str, params: Params<'_>) -> Result<Row, Fault> {
+    async fn one(&self, text: &'static str, params: Params<'_>) -> Result<Row, PostgresFault> {
         self.only(&Script::new(text, &self.table).render(), params).await
     }
 
     /// The only row of a complete statement.
-    async fn only(&self, sql: &str, params: Params<'_>) -> Result<Row, Fault> {
+    async fn only(&self, sql: &str, params: Params<'_>) -> Result<Row, PostgresFault> {
         let rows = self.transaction.query("reading the status", sql, params).await?;
         let Some(row) = rows.into_iter().next() else {
             unreachable!("each of these statements gives one row")

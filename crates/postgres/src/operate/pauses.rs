@@ -5,7 +5,7 @@ use crate::connection::exec::{Params, ShortTransaction};
 use crate::connection::pool::Database;
 use crate::sql::{Script, sql};
 use crate::table::TableName;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use settings::text::in_line;
 use std::time::SystemTime;
 use tokio_postgres::Row;
@@ -60,7 +60,7 @@ impl PostgresPauses {
     }
 
     /// Pauses a scope. Returns false if it was paused already. If the future is dropped, the outcome is unknown.
-    pub async fn pause(&self, scope: &Scope, reason: Option<&str>) -> Result<bool, Fault> {
+    pub async fn pause(&self, scope: &Scope, reason: Option<&str>) -> Result<bool, PostgresFault> {
         let [topic, aggregate_type, aggregate_id] = scope.columns();
         let params: Params<'_> = &[
             (&topic, Type::TEXT),
@@ -73,16 +73,16 @@ impl PostgresPauses {
 
     /// Ends the pause of exactly this scope. Returns false if there was none. If the future is dropped, the outcome is
     /// unknown.
-    pub async fn resume(&self, scope: &Scope) -> Result<bool, Fault> {
+    pub async fn resume(&self, scope: &Scope) -> Result<bool, PostgresFault> {
         Ok(self.end(scope.columns(), false).await? > 0)
     }
 
     /// Ends every pause, and returns how many there were. If the future is dropped, the outcome is unknown.
-    pub async fn resume_all(&self) -> Result<u64, Fault> {
+    pub async fn resume_all(&self) -> Result<u64, PostgresFault> {
         self.end(Scope::Everything.columns(), true).await
     }
 
-    async fn end(&self, columns: [Option<&str>; 3], all: bool) -> Result<u64, Fault> {
+    async fn end(&self, columns: [Option<&str>; 3], all: bool) -> Result<u64, PostgresFault> {
         let [topic, aggregate_type, aggregate_id] = columns;
         let params: Params<'_> = &[
             (&topic, Type::TEXT),
@@ -94,13 +94,18 @@ impl PostgresPauses {
     }
 
     /// The oldest pauses, at most `rows`.
-    pub async fn list(&self, rows: i64) -> Result<Vec<PausedScope>, Fault> {
+    pub async fn list(&self, rows: i64) -> Result<Vec<PausedScope>, PostgresFault> {
         let sql = Script::new(LIST, &self.table).render();
         let rows = self.reading.query("reading the pauses", &sql, &[(&rows, Type::INT8)]).await?;
         Ok(rows.iter().map(PausedScope::from).collect())
     }
 
-    async fn act(&self, doing: &'static str, text: &'static str, params: Params<'_>) -> Result<u64, Fault> {
+    async fn act(
+        &self,
+        doing: &'static str,
+        text: &'static str,
+        params: Params<'_>,
+    ) -> Result<u64, PostgresFault> {
         let sql = Script::new(text, &self.table).render();
         let rows = self.operating.query(doing, &sql, params).await?;
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))

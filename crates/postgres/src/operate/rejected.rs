@@ -10,7 +10,7 @@ use crate::schema::check::Facts;
 use crate::sql::{Script, sql};
 use crate::table::TableName;
 use pg_outbox::topic::check_topic;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::topic::TopicRules;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
@@ -258,12 +258,22 @@ impl PostgresDeadLetters {
     }
 
     /// The newest dead letters with an id below `before`, at most `rows`.
-    pub async fn newest(&self, filter: &Filter, before: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
+    pub async fn newest(
+        &self,
+        filter: &Filter,
+        before: i64,
+        rows: i64,
+    ) -> Result<Vec<DeadLetter>, PostgresFault> {
         self.list(filter, true, &[before, rows]).await
     }
 
     /// The oldest dead letters with an id up to `up_to`, at most `rows`.
-    pub async fn oldest(&self, filter: &Filter, up_to: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
+    pub async fn oldest(
+        &self,
+        filter: &Filter,
+        up_to: i64,
+        rows: i64,
+    ) -> Result<Vec<DeadLetter>, PostgresFault> {
         self.list(filter, false, &[up_to, rows]).await
     }
 
@@ -272,7 +282,7 @@ impl PostgresDeadLetters {
         filter: &Filter,
         newest_first: bool,
         numbers: &[i64],
-    ) -> Result<Vec<DeadLetter>, Fault> {
+    ) -> Result<Vec<DeadLetter>, PostgresFault> {
         let script =
             self.rejected.script(sql!("operate/dead_letters/list")).when("newest_first", newest_first);
         let rows = self.rejected.read(READING_LETTERS, &script, filter.params(), numbers).await?;
@@ -280,7 +290,7 @@ impl PostgresDeadLetters {
     }
 
     /// A dead letter with its payload and headers.
-    pub async fn whole(&self, id: i64) -> Result<Option<WholeDeadLetter>, Fault> {
+    pub async fn whole(&self, id: i64) -> Result<Option<WholeDeadLetter>, PostgresFault> {
         let script = self.rejected.script(sql!("operate/dead_letters/show"));
         let rows = self.rejected.read("reading a dead letter", &script, Vec::new(), &[id]).await?;
         Ok(rows.first().map(|row| WholeDeadLetter {
@@ -292,12 +302,12 @@ impl PostgresDeadLetters {
     }
 
     /// The highest id; 0 if there is none.
-    pub async fn highest_id(&self) -> Result<i64, Fault> {
+    pub async fn highest_id(&self) -> Result<i64, PostgresFault> {
         self.rejected.highest_id(READING_LETTERS, "SELECT coalesce(max(id), 0) FROM {dead_letter}").await
     }
 
     /// Counts the dead letters with an id up to `up_to`, at most `most`.
-    pub async fn count(&self, filter: &Filter, up_to: i64, most: i64) -> Result<u64, Fault> {
+    pub async fn count(&self, filter: &Filter, up_to: i64, most: i64) -> Result<u64, PostgresFault> {
         let script = self.rejected.script(
             "SELECT count(*) FROM (SELECT FROM :dead_letter s WHERE :selected AND s.id <= $9::bigint LIMIT $10::bigint) AS fitting",
         );
@@ -306,7 +316,7 @@ impl PostgresDeadLetters {
 
     /// Counts the dead letters with an id up to `up_to` whose topic would be lost by a requeue, because the outbox no longer has
     /// the column `topic`.
-    pub async fn losing_their_topic(&self, filter: &Filter, up_to: i64) -> Result<u64, Fault> {
+    pub async fn losing_their_topic(&self, filter: &Filter, up_to: i64) -> Result<u64, PostgresFault> {
         if self.topics.column {
             return Ok(0);
         }
@@ -325,7 +335,7 @@ impl PostgresDeadLetters {
         changes: &HeaderChanges,
         reserved: &[&str],
         record_bytes_max: usize,
-    ) -> Result<RejectedAgain, Fault> {
+    ) -> Result<RejectedAgain, PostgresFault> {
         let (rejected, numbers) = (&self.rejected, [up_to, most]);
         let mut params = with(filter.params(), &numbers);
         let script = rejected
@@ -354,7 +364,7 @@ impl PostgresDeadLetters {
         filter: &Filter,
         batch: Batch,
         changes: &HeaderChanges,
-    ) -> Result<Option<BatchResult>, Fault> {
+    ) -> Result<Option<BatchResult>, PostgresFault> {
         let (rejected, numbers) = (&self.rejected, batch.numbers());
         let mut params = with(filter.params(), &numbers);
         let changes_headers = !changes.is_none();
@@ -371,7 +381,7 @@ impl PostgresDeadLetters {
     }
 
     /// Deletes a batch of dead letters.
-    pub async fn discard(&self, filter: &Filter, batch: Batch) -> Result<Option<BatchResult>, Fault> {
+    pub async fn discard(&self, filter: &Filter, batch: Batch) -> Result<Option<BatchResult>, PostgresFault> {
         let script = self.rejected.script(sql!("operate/dead_letters/discard"));
         let numbers = batch.numbers();
         self.rejected.act("discarding dead letters", &script, &with(filter.params(), &numbers)).await
@@ -395,7 +405,7 @@ impl PostgresBlockedKeys {
         selection: &Selection,
         before: i64,
         rows: i64,
-    ) -> Result<Vec<BlockedKey>, Fault> {
+    ) -> Result<Vec<BlockedKey>, PostgresFault> {
         self.list(selection, true, &[before, rows]).await
     }
 
@@ -405,7 +415,7 @@ impl PostgresBlockedKeys {
         selection: &Selection,
         up_to: i64,
         rows: i64,
-    ) -> Result<Vec<BlockedKey>, Fault> {
+    ) -> Result<Vec<BlockedKey>, PostgresFault> {
         self.list(selection, false, &[up_to, rows]).await
     }
 
@@ -414,14 +424,14 @@ impl PostgresBlockedKeys {
         selection: &Selection,
         newest_first: bool,
         numbers: &[i64],
-    ) -> Result<Vec<BlockedKey>, Fault> {
+    ) -> Result<Vec<BlockedKey>, PostgresFault> {
         let script = self.0.script(sql!("operate/blocked_keys/list")).when("newest_first", newest_first);
         let rows = self.0.read(READING_KEYS, &script, selection.params(), numbers).await?;
         Ok(rows.iter().map(BlockedKey::from).collect())
     }
 
     /// The highest id; 0 if there is none.
-    pub async fn highest_id(&self) -> Result<i64, Fault> {
+    pub async fn highest_id(&self) -> Result<i64, PostgresFault> {
         self.0.highest_id(READING_KEYS, "SELECT coalesce(max(outbox_id), 0) FROM {blocked_key}").await
     }
 
@@ -431,7 +441,7 @@ impl PostgresBlockedKeys {
         selection: &Selection,
         up_to: i64,
         most: i64,
-    ) -> Result<Option<BatchResult>, Fault> {
+    ) -> Result<Option<BatchResult>, PostgresFault> {
         let script = self.0.script(sql!("operate/blocked_keys/count"));
         let doing = "counting the blocked keys";
         Ok(batch_result(&self.0.read(doing, &script, selection.params(), &[up_to, most]).await?))
@@ -439,7 +449,11 @@ impl PostgresBlockedKeys {
 
     /// Lifts a batch of blocks, so that relays retry their events. Returns `None` if nothing was left. If the future is
     /// dropped, the outcome is unknown.
-    pub async fn retry(&self, selection: &Selection, batch: Batch) -> Result<Option<BatchResult>, Fault> {
+    pub async fn retry(
+        &self,
+        selection: &Selection,
+        batch: Batch,
+    ) -> Result<Option<BatchResult>, PostgresFault> {
         let script = self.0.script(sql!("operate/blocked_keys/retry"));
         let numbers = batch.numbers();
         self.0.act("unblocking keys", &script, &with(selection.params(), &numbers)).await
@@ -450,7 +464,7 @@ impl PostgresBlockedKeys {
         &self,
         selection: &Selection,
         batch: Batch,
-    ) -> Result<Option<BatchResult>, Fault> {
+    ) -> Result<Option<BatchResult>, PostgresFault> {
         let script = self.0.script(sql!("operate/blocked_keys/dead_letter"));
         let script = script.set("payload_bytes", self.0.payload.bytes_sql("payload"));
         let numbers = batch.numbers();
@@ -523,7 +537,12 @@ impl PostgresActs {
     }
 
     /// The newest actions with an id below `before`, at most `rows`, optionally on one event.
-    pub async fn history(&self, event: Option<Uuid>, before: i64, rows: i64) -> Result<Vec<Act>, Fault> {
+    pub async fn history(
+        &self,
+        event: Option<Uuid>,
+        before: i64,
+        rows: i64,
+    ) -> Result<Vec<Act>, PostgresFault> {
         let params: Parameters<'_> = vec![(&before, Type::INT8), (&event, Type::UUID), (&rows, Type::INT8)];
         let sql = Script::new(sql!("operate/history"), &self.table).render();
         let rows = self.transaction.query("reading the history", &sql, &params).await?;
@@ -564,7 +583,7 @@ impl Rejected {
         script: &Script<'_>,
         params: Parameters<'_>,
         numbers: &[i64],
-    ) -> Result<Vec<Row>, Fault> {
+    ) -> Result<Vec<Row>, PostgresFault> {
         self.reading.query(doing, &script.render(), &with(params, numbers)).await
     }
 
@@ -574,12 +593,12 @@ impl Rejected {
         doing: &'static str,
         script: &Script<'_>,
         params: &Parameters<'_>,
-    ) -> Result<Option<BatchResult>, Fault> {
+    ) -> Result<Option<BatchResult>, PostgresFault> {
         Ok(batch_result(&self.operating.query(doing, &script.render(), params).await?))
     }
 
     /// The highest id; 0 if there is none.
-    async fn highest_id(&self, doing: &'static str, sql: &str) -> Result<i64, Fault> {
+    async fn highest_id(&self, doing: &'static str, sql: &str) -> Result<i64, PostgresFault> {
         let rows = self.reading.query(doing, &self.table.render(sql), &[]).await?;
         Ok(rows.first().map_or(0, |row| row.get(0)))
     }

@@ -18,7 +18,7 @@ use crate::payload::PayloadType;
 use crate::sql::{Script, sql};
 use crate::table::TableName;
 use relay::event::Event;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::topic::TopicRules;
 use std::time::SystemTime;
 use tokio_postgres::types::{ToSql, Type};
@@ -177,7 +177,7 @@ impl PostgresHistory {
         PostgresHistory { reading: ShortTransaction::reading(database), table, topics, payload }
     }
 
-    pub async fn bounds(&self) -> Result<Bounds, Fault> {
+    pub async fn bounds(&self) -> Result<Bounds, PostgresFault> {
         let sql = "SELECT clock_timestamp(), (SELECT min({id_column}) FROM {outbox}), (SELECT max({id_column}) FROM {outbox})";
         let rows = self.reading.query(DOING, &self.table.render(sql), &[]).await?;
         let Some(row) = rows.first() else { unreachable!("the statement returns a row") };
@@ -186,7 +186,7 @@ impl PostgresHistory {
     }
 
     /// The next rows after this id; empty at the end.
-    pub async fn rows(&self, range: &HistoryRange, after: i64) -> Result<Vec<HistoryRow>, Fault> {
+    pub async fn rows(&self, range: &HistoryRange, after: i64) -> Result<Vec<HistoryRow>, PostgresFault> {
         let numbers = [after, range.highest, BATCH_BYTES, range.record_bytes_max, BATCH_ROWS];
         let sql = script(sql!("operate/sent/rows"), &self.table, &self.topics)
             .set("payload_length", self.payload.length_sql(&self.table.column_of("o", Column::Payload)))
@@ -197,7 +197,7 @@ impl PostgresHistory {
     }
 
     /// The next records after this id; empty at the end.
-    pub async fn other_ids(&self, kind: OtherIds, after: i64) -> Result<Vec<OtherId>, Fault> {
+    pub async fn other_ids(&self, kind: OtherIds, after: i64) -> Result<Vec<OtherId>, PostgresFault> {
         let (doing, text) = match kind {
             OtherIds::DeadLetters => (
                 "reading the dead letters",
@@ -271,7 +271,11 @@ impl PostgresReplay {
     }
 
     /// Counts the selected rows of a batch.
-    pub async fn count(&self, selection: &SentSelection, batch: ReplayBatch) -> Result<Counted, Fault> {
+    pub async fn count(
+        &self,
+        selection: &SentSelection,
+        batch: ReplayBatch,
+    ) -> Result<Counted, PostgresFault> {
         let mut counted = Counted::default();
         for row in self.read(true, selection, batch).await? {
             match row.get::<_, Option<String>>(0) {
@@ -283,7 +287,7 @@ impl PostgresReplay {
     }
 
     /// Finds the selected rows of a batch.
-    pub async fn pick(&self, selection: &SentSelection, batch: ReplayBatch) -> Result<Picked, Fault> {
+    pub async fn pick(&self, selection: &SentSelection, batch: ReplayBatch) -> Result<Picked, PostgresFault> {
         let rows = self.read(false, selection, batch).await?;
         Ok(rows.first().map_or_else(Picked::default, |row| Picked { ids: row.get(0), reached: row.get(1) }))
     }
@@ -293,7 +297,7 @@ impl PostgresReplay {
         counts: bool,
         selection: &SentSelection,
         batch: ReplayBatch,
-    ) -> Result<Vec<Row>, Fault> {
+    ) -> Result<Vec<Row>, PostgresFault> {
         let numbers = [batch.after, batch.up_to, SCANNED_ROWS, batch.rows];
         let script = script(sql!("operate/sent/batch"), &self.table, &self.topics).when("counts", counts);
         self.reading.query(DOING, &script.render(), &selection.params(&numbers)).await
@@ -306,7 +310,7 @@ impl PostgresReplay {
         selection: &SentSelection,
         ids: &[i64],
         reason: &str,
-    ) -> Result<Vec<(String, u64)>, Fault> {
+    ) -> Result<Vec<(String, u64)>, PostgresFault> {
         let mut params = selection.params(&[]);
         params.push((&ids, Type::INT8_ARRAY));
         params.push((&reason, Type::TEXT));
@@ -316,7 +320,12 @@ impl PostgresReplay {
     }
 
     /// Records that these events were published to another topic.
-    pub async fn record_copies(&self, copied: &[Copied], topic: &str, reason: &str) -> Result<(), Fault> {
+    pub async fn record_copies(
+        &self,
+        copied: &[Copied],
+        topic: &str,
+        reason: &str,
+    ) -> Result<(), PostgresFault> {
         let ids: Vec<i64> = copied.iter().map(|event| event.id).collect();
         let event_ids: Vec<Uuid> = copied.iter().map(|event| event.event_id).collect();
         let types: Vec<&str> = copied.iter().map(|event| event.aggregate_type.as_str()).collect();

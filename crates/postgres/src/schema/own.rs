@@ -5,7 +5,7 @@ use crate::connection::exec::ShortTransaction;
 use crate::schema::series::MIGRATIONS;
 use crate::sql::{bare, sql};
 use crate::table::{TableName, quote_identifier};
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, GenericClient, Row};
 
@@ -34,12 +34,12 @@ pub(crate) async fn require(
     doing: &'static str,
     table: &TableName,
     names: &[String],
-) -> Result<(), Fault> {
+) -> Result<(), PostgresFault> {
     let rows = transaction.query(doing, bare(FOREIGN), &Names::new(table, names).params()).await?;
     match rows.iter().find_map(|row| judge(table, row)) {
         Some(Foreign { name, problem, remedy }) => {
             let message = format!("{name}: {problem}, so it was not used. Fix: {remedy}");
-            Err(Fault { kind: FaultKind::Refused, doing, message })
+            Err(PostgresFault { kind: FaultKind::Refused, doing, message })
         }
         None => Ok(()),
     }

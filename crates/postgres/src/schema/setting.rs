@@ -6,7 +6,7 @@ use crate::connection::exec::{Params, ShortTransaction};
 use crate::connection::pool::Database;
 use crate::sql::{Script, sql};
 use crate::table::TableName;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use std::fmt;
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -37,7 +37,7 @@ pub struct Recorded {
 pub(crate) async fn read(
     transaction: &ShortTransaction,
     table: &TableName,
-) -> Result<Option<Recorded>, Fault> {
+) -> Result<Option<Recorded>, PostgresFault> {
     let rows = transaction.query(READING, &table.render(READ), &[]).await?;
     Ok(rows.first().map(Recorded::from))
 }
@@ -48,7 +48,7 @@ pub async fn record(
     database: &Database,
     table: &TableName,
     topic_template: &str,
-) -> Result<Option<Recorded>, Fault> {
+) -> Result<Option<Recorded>, PostgresFault> {
     let transaction = ShortTransaction::recording(database.clone());
     let record = Script::new(sql!("record/template"), table).render();
     for _ in 0..ATTEMPTS {
@@ -63,7 +63,7 @@ pub async fn record(
         }
     }
     let message = format!("the recorded template has changed during each of {ATTEMPTS} attempts");
-    Err(Fault { kind: FaultKind::Contended, doing: RECORDING, message })
+    Err(PostgresFault { kind: FaultKind::Contended, doing: RECORDING, message })
 }
 
 impl From<&Row> for Recorded {

@@ -1,15 +1,11 @@
 //! The first stage: claims lanes and plans the read. Also keeps the claim alive while the cycle waits for Kafka.
 
-use crate::Relay;
 use crate::cycle::reports::Overdue;
-use crate::fail_point;
-use crate::failure::Fault;
-use crate::lane::Lane;
-use crate::lanes::board::CLAIM_LANES_MAX;
-use crate::lanes::marks::MarksSnapshot;
-use crate::lanes::seen::SeenIds;
-use crate::outbox::{Claim, Outbox, ReadRequest, RowSelection};
-use crate::rows::batch::Batch;
+use crate::lanes::board::{Board, CLAIM_LANES_MAX};
+use crate::outbox::{RowSelection, Wanted};
+use crate::{
+    Batch, Claim, Lane, MarksSnapshot, Outbox, PostgresFault, ReadRequest, Relay, SeenIds, fail_point,
+};
 use std::future::Future;
 use std::pin::pin;
 use tokio::time::{Instant, sleep, timeout};
@@ -20,32 +16,32 @@ pub(super) const SLICE_ROWS_MAX: usize = 1_024;
 pub(super) struct Claimed<C> {
     pub(super) claim: C,
     pub(super) planned: PlannedRead,
-    /// The locked lanes.
     pub(super) lanes: Vec<Lane>,
     /// When Kafka must have acknowledged the batch.
     pub(super) deadline: Instant,
     /// Why the claim must not be settled: it was lost, or its read failed.
-    pub(super) fault: Option<Fault>,
-    /// Rows were still arriving when its flow ended.
-    pub(super) flowing: bool,
-    /// The number of rows that were acknowledged during its flow.
-    pub(super) flowed: usize,
-    /// The latency of the rows before this index has been measured.
-    pub(super) measured: usize,
+    pub(super) fault: Option<PostgresFault>,
     /// Rows that another session has locked are left out of the settlement.
     pub(super) skips_locked: bool,
-    pub(super) recorded: Recorded,
-    /// Rows for whose reports the flow continued beyond its window.
-    pub(super) overdue: Option<Overdue>,
+    pub(super) flow: Flow,
 }
 
-/// What a flow has recorded as sent. It takes effect with the commit of the settlement.
-#[derive(Clone, Copy)]
-pub(super) struct Recorded {
-    /// The rows of the batch before this index.
-    pub(super) rows: usize,
-    /// Whether none of them was missing, because another session had moved or deleted it.
-    pub(super) all: bool,
+/// What a claim has done before its settlement. Without a flow, only `measured` changes.
+#[derive(Debug, Default)]
+pub(super) struct Flow {
+    /// The rows before this index are recorded as sent, which takes effect with the commit of the settlement.
+    pub(super) recorded: usize,
+    /// One of them was missing, because another session had moved or deleted it.
+    pub(super) missed: bool,
+    /// The latency of the rows before this index has been measured.
+    pub(super) measured: usize,
+    /// Rows for whose reports the flow continued beyond its window.
+    pub(super) overdue: Option<Overdue>,
+    /// The number of rows that were acknowledged during the flow, or in an earlier cycle.
+    pub(super) acknowledged: usize,
+    pub(super) finds_rows: bool,
+    /// Rows were still arriving when the flow ended.
+    pub(super) is_arriving: bool,
 }
 
 /// A read with the marks at the time it was planned.
@@ -69,12 +65,12 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     outbox: &'o mut O,
     lanes: &[Lane],
     skips_locked: bool,
-) -> Result<Option<Claimed<O::Claim<'o>>>, Fault> {
-    let claim_first = relay.board.has_more(lanes)
-        || relay.board.was_elsewhere(lanes)
-        || relay.narrowing.claims_first(lanes);
+) -> Result<Option<Claimed<O::Claim<'o>>>, PostgresFault> {
+    let claim_first = relay.lanes.board.has_more(lanes)
+        || relay.lanes.board.were_locked_by_others(lanes)
+        || relay.lanes.narrowing.claims_first(lanes);
     let rows_max = if claim_first { relay.settings.limits().batch_rows } else { prompt_rows(relay) };
-    let rows_max = relay.narrowing.rows_max(lanes, relay.rows.rows_max(rows_max));
+    let rows_max = relay.lanes.narrowing.rows_max(lanes, relay.memory.rows_max(rows_max));
     let early = (!claim_first).then(|| PlannedRead::new(relay, lanes, rows_max));
     let claim = outbox.claim(lanes, early.as_ref().map(|planned| &planned.read)).await?;
     if claim.lanes().is_empty() {
@@ -82,11 +78,11 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         return Ok(None);
     }
     fail_point::reach("lanes-locked").await;
-    relay.marks.borrow_mut().note_server(claim.server());
+    relay.lanes.marks.borrow_mut().note_server(claim.server());
     let owned = claim.lanes().to_vec();
     let planned = match early {
         // The server is still the one for which the read was planned.
-        Some(early) if early.marks.epoch() == relay.marks.borrow().epoch() => early.only(&owned),
+        Some(early) if early.marks.generation == relay.lanes.marks.borrow().generation => early.only(&owned),
         _ => PlannedRead::new(relay, &owned, rows_max),
     };
     let deadline = Instant::now() + relay.settings.limits().publish_timeout;
@@ -96,44 +92,41 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         lanes: owned,
         deadline,
         fault: None,
-        flowing: false,
-        flowed: 0,
-        measured: 0,
         skips_locked,
-        recorded: Recorded { rows: 0, all: true },
-        overdue: None,
+        flow: Flow::default(),
     }))
 }
 
 /// How many rows to read of each lane: equal shares for a backlog. A claim of all lanes expects few rows, so any lane may
 /// use the whole limit.
-fn shares<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> Vec<usize> {
+fn shares(board: &Board, lanes: &[Lane], rows_max: usize) -> Vec<usize> {
     if lanes.len() > CLAIM_LANES_MAX {
         return vec![rows_max; lanes.len()];
     }
-    relay.board.shares(lanes, rows_max)
+    board.shares(lanes, rows_max)
 }
 
 /// How many rows to read at once if no backlog is known. All of them are read, even beyond `batch_bytes`, so this limits
 /// what a burst of unexpectedly large rows costs.
 fn prompt_rows<P>(relay: &Relay<P>) -> usize {
     let limits = relay.settings.limits();
-    relay.rows.rows_in(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
+    relay.memory.rows_in(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
 }
 
 impl PlannedRead {
     fn new<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> PlannedRead {
-        let search = relay.marks.borrow_mut().search();
-        let marks = relay.marks.borrow().snapshot(lanes);
-        let refused = relay.rows.shares_if_refused(lanes);
+        let search = relay.lanes.marks.borrow_mut().search();
+        let marks = relay.lanes.marks.borrow().snapshot(lanes);
+        let refused = relay.memory.shares_if_refused(lanes);
         let rows_max = refused.as_ref().map_or(rows_max, |shares| shares.iter().sum::<usize>().min(rows_max));
+        let shares = refused.unwrap_or_else(|| shares(&relay.lanes.board, lanes, rows_max));
+        let wanted = lanes.iter().zip(&marks.lows).zip(shares);
         let read = ReadRequest {
-            lows: marks.lows.clone(),
-            basis: marks.basis,
+            rows: RowSelection::Pending,
+            wanted: wanted.map(|((&lane, &low), share)| Wanted { lane, low, share, row: None }).collect(),
+            epoch: marks.epoch,
             excepted: marks.excepted.clone(),
             rows_max,
-            shares: refused.unwrap_or_else(|| shares(relay, lanes, rows_max)),
-            rows: RowSelection::Pending,
         };
         PlannedRead { marks, read, search, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
     }
@@ -141,8 +134,7 @@ impl PlannedRead {
     /// Keeps the part of a read that was sent with the claim for the lanes that were locked.
     fn only(mut self, owned: &[Lane]) -> PlannedRead {
         self.marks = self.marks.only(&self.lanes, owned);
-        let shares = self.lanes.iter().zip(&self.read.shares).filter(|(lane, _)| owned.contains(lane));
-        self.read.shares = shares.map(|(_, rows)| *rows).collect();
+        self.read.wanted.retain(|wanted| owned.contains(&wanted.lane));
         self.sent = true;
         self
     }
@@ -151,14 +143,14 @@ impl PlannedRead {
 impl<C: Claim> Claimed<C> {
     /// Gives the next rows the whole `publish_timeout`, unless earlier rows are overdue.
     pub(super) fn extend_deadline<P>(&mut self, relay: &Relay<P>) {
-        let begun = self.overdue.map_or_else(Instant::now, |overdue| overdue.begun);
+        let begun = self.flow.overdue.map_or_else(Instant::now, |overdue| overdue.begun);
         self.deadline = begun + relay.settings.limits().publish_timeout;
     }
 
     /// Measures the latency of the acknowledged rows before this index that were not measured yet.
     pub(super) fn measure_latency<P>(&mut self, relay: &Relay<P>, batch: &Batch<C::Event>, to: usize) {
-        relay.health.measure_latency(batch.sent_in(self.measured..to));
-        self.measured = to;
+        relay.health.measure_latency(batch.sent_in(self.flow.measured..to));
+        self.flow.measured = to;
     }
 
     /// Waits for `work` and keeps the claim alive meanwhile. If the claim is lost, the work continues, because

@@ -4,14 +4,12 @@
 //! A row is judged only after every earlier row of its partition was acknowledged or rejected. Rows after an open one are
 //! claimed again.
 
-use crate::Relay;
-use crate::cycle::session::{Destination, Session};
-use crate::event::Event;
-use crate::failure::{Failure, FailureKind, Rejection};
-use crate::publisher::{Judged, Producer, Publisher};
+use crate::cycle::session::Destination;
+use crate::publisher::Judged;
 use crate::reason::{OTHER_RECORD_REFUSED, RECORD_TOO_LARGE, REJECTS_EVERYTHING};
-use crate::rows::Fate;
-use crate::rows::batch::Batch;
+use crate::{
+    Batch, Event, FailureKind, Fate, KafkaFailure, Memory, Producer, Publisher, Rejection, Relay, Session,
+};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -25,12 +23,10 @@ pub(crate) async fn judge<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     batch: &mut Batch<E>,
-) -> Option<Failure> {
+) -> Option<KafkaFailure> {
     let until = Instant::now() + JUDGE_FOR;
-    for (destination, suspects) in suspects(session, batch) {
-        let judged =
-            judge_destination(relay, session, batch, destination, (suspects.as_slice(), until)).await;
-        if let Next::Stop(failure) = judged {
+    for suspects in suspects(session, batch) {
+        if let Next::Stop(failure) = judge_destination(relay, session, batch, suspects, until).await {
             return Some(failure);
         }
         if Instant::now() >= until {
@@ -40,9 +36,14 @@ pub(crate) async fn judge<E: Event, P: Publisher>(
     None
 }
 
-/// The suspects of each partition, up to its first open row.
-fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Vec<(Destination, Vec<usize>)> {
-    let mut found: Vec<(Destination, Vec<usize>)> = Vec::new();
+/// The suspects of one partition, up to its first open row.
+struct Suspects {
+    destination: Destination,
+    rows: Vec<usize>,
+}
+
+fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Vec<Suspects> {
+    let mut found: Vec<Suspects> = Vec::new();
     let mut at: HashMap<Destination, Option<usize>> = HashMap::new();
     for index in 0..batch.len() {
         let Some(destination) = session.destination(index) else { continue };
@@ -50,11 +51,11 @@ fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Ve
             Fate::Open | Fate::InFlight => _ = at.insert(destination, None),
             Fate::Suspect => {
                 let entry = at.entry(destination).or_insert_with(|| {
-                    found.push((destination, Vec::new()));
+                    found.push(Suspects { destination, rows: Vec::new() });
                     Some(found.len() - 1)
                 });
                 if let Some(entry) = *entry {
-                    found[entry].1.push(index);
+                    found[entry].rows.push(index);
                 }
             }
             _ => {}
@@ -65,7 +66,7 @@ fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Ve
 
 enum Next {
     Destination,
-    Stop(Failure),
+    Stop(KafkaFailure),
 }
 
 /// Halves the group that is published at once until it is accepted or is a single row. Ends after a refused row once the time
@@ -74,22 +75,21 @@ async fn judge_destination<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     batch: &mut Batch<E>,
-    destination: Destination,
-    (suspects, until): (&[usize], Instant),
+    Suspects { destination, rows: mut rest }: Suspects,
+    until: Instant,
 ) -> Next {
     let topic = session.topic(destination).to_owned();
-    let mut rest: Vec<usize> = suspects.to_vec();
     let mut width = rest.len() / 2; // all of them together were refused already
     loop {
         rest.retain(|&index| !batch.is_blocked(index));
         let Some(&first) = rest.first() else { return Next::Destination };
-        let group = &rest[..width.min(rows_before_large(relay, &topic, batch, &rest)).max(1)];
+        let group = &rest[..width.min(rows_before_large(&relay.memory, &topic, batch, &rest)).max(1)];
         let rows: Vec<&E> = group.iter().map(|&index| &batch.rows()[index]).collect();
         let Judged { acknowledged, failure } =
-            relay.publisher.judge(&topic, destination.partition, &rows).await;
+            relay.kafka.publisher.judge(&topic, destination.partition, &rows).await;
         let size = group.len();
         for index in rest.drain(..acknowledged) {
-            relay.rows.refusals.accepted(&topic, batch.rows()[index].size());
+            relay.memory.streaks.accepted(&topic, batch.rows()[index].size());
             batch.acknowledged(index);
         }
         let Some(failure) = failure else {
@@ -124,19 +124,19 @@ async fn judge_destination<E: Event, P: Publisher>(
 
 /// How many rows precede the first one that is as large as a refused row. That one is judged alone at once, because halving
 /// would take more steps to find it.
-fn rows_before_large<E: Event, P>(relay: &Relay<P>, topic: &str, batch: &Batch<E>, rest: &[usize]) -> usize {
-    let is_large = |index: usize| relay.rows.refusals.sizes.covers(topic, batch.rows()[index].size());
+fn rows_before_large<E: Event>(memory: &Memory, topic: &str, batch: &Batch<E>, rest: &[usize]) -> usize {
+    let is_large = |index: usize| memory.streaks.sizes.covers(topic, batch.rows()[index].size());
     rest.iter().take_while(|&&index| !is_large(index)).count()
 }
 
 /// Records that a row was refused alone. Returns true after so many in a row that the topic must be the cause.
-fn refused_alone<E: Event, P>(relay: &Relay<P>, topic: &str, row: &E, failure: &Failure) -> bool {
+fn refused_alone<E: Event, P>(relay: &Relay<P>, topic: &str, row: &E, failure: &KafkaFailure) -> bool {
     let too_large = (failure.reason == RECORD_TOO_LARGE.word).then(|| row.size());
-    let refused = relay.rows.refusals.refused(topic, row.event_id(), too_large);
+    let refused = relay.memory.streaks.refused(topic, row.event_id(), too_large);
     refused > relay.settings.limits().rejections_before_hold as usize
 }
 
-fn rejects_everything<P>(relay: &Relay<P>, failure: &Failure) -> Rejection {
+fn rejects_everything<P>(relay: &Relay<P>, failure: &KafkaFailure) -> Rejection {
     let error = format!(
         "more than {} events in a row were rejected, each sent alone: {}",
         relay.settings.limits().rejections_before_hold,

@@ -4,10 +4,10 @@
 //! |---|---|---|
 //! | claim | `claim.rs` | locks lanes and plans the read |
 //! | publish | `publish.rs`, `reports.rs` | reads slice by slice, sends the rows, waits for the reports |
-//! | read on | `flow.rs` | if there is no backlog: reads and sends what is new, until the flow ends |
+//! | read on | `publish.rs` | if there is no backlog: reads and sends what is new, until the flow ends |
 //! | judge | `judge.rs` | publishes refused rows again, on separate producers and in order |
-//! | settle | `settle.rs` | records the outcome and commits |
-//! | confirm | `settle.rs` | raises the marks once the COMMIT is confirmed |
+//! | settle | here | records the outcome and commits |
+//! | confirm | here | raises the marks once the COMMIT is confirmed |
 //!
 //! While the cycle waits for Kafka, a `SELECT 1` every `takeover_timeout / 3` keeps the claim alive.
 //!
@@ -15,61 +15,53 @@
 //! leaves a gap, and only real acknowledgements are settled.
 
 mod claim;
-mod flow;
 pub(crate) mod judge;
-pub(crate) mod large_rows;
 pub(crate) mod narrow;
 mod publish;
 mod reports;
 pub mod session;
-mod settle;
 pub mod worker;
 
-use crate::Relay;
-use crate::cycle::claim::Claimed;
-use crate::cycle::session::Session;
-use crate::failure::{Failure, FailureKind, Fault};
-use crate::lane::Lane;
-use crate::outbox::{Claim, Outbox};
-use crate::publisher::Publisher;
+use crate::cycle::claim::{Claimed, Flow};
 use crate::reason::SILENT_CONNECTION;
-use crate::rows::batch::Batch;
-use crate::rows::coverage::Coverage;
+use crate::{
+    Batch, Claim, Coverage, Event, FailureKind, KafkaFailure, Lane, MarksSnapshot, Memory, Outbox,
+    PostgresFault, Publisher, Relay, Session, Settled, Settlement, fail_point,
+};
 use std::time::Duration;
 use tokio::time::timeout_at;
 
-/// The result of one cycle.
 #[derive(Debug, Default)]
 pub(crate) struct Cycle {
     /// The claimed lanes, and how far each of them was read.
     pub coverage: Vec<Coverage>,
-    /// Rows read.
     pub rows: usize,
     /// Rows settled as sent.
     pub sent: usize,
     /// Those of them that Kafka had acknowledged in an earlier cycle.
     pub recovered: usize,
-    /// The time from the first row sent to the last report.
     pub publishing: Option<Duration>,
-    /// The failure that closed the session.
-    pub failure: Option<Failure>,
+    pub failure: Option<KafkaFailure>,
     /// Why some suspects could not be judged.
-    pub unjudged: Option<Failure>,
+    pub unjudged: Option<KafkaFailure>,
     /// A row could not be settled because another session has locked it.
     pub locked_out: bool,
-    /// Rows were still arriving when a flow ended.
-    pub flowing: bool,
-    /// The rows that were acknowledged during the flow. They do not show that Kafka was available at its end.
-    pub flowed: usize,
+    flow: Flow,
 }
 
 impl Cycle {
     /// Whether the session failed although Kafka did not refuse anything.
     fn unanswered(&self) -> bool {
-        let kind = |failure: &Failure| {
+        let kind = |failure: &KafkaFailure| {
             failure.kind == FailureKind::Unknown || failure.reason == SILENT_CONNECTION.word
         };
         self.failure.as_ref().is_some_and(kind)
+    }
+
+    /// The number of rows that show that Kafka was available at the end: those that were acknowledged neither in an earlier cycle
+    /// nor during a flow.
+    fn acknowledged_at_end(&self) -> usize {
+        self.sent.saturating_sub(self.flow.acknowledged.max(self.recovered))
     }
 }
 
@@ -83,16 +75,16 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     session: &mut Session<P::Producer>,
     lanes: &[Lane],
     skip_locked: bool,
-) -> Result<Cycle, Fault> {
+) -> Result<Cycle, PostgresFault> {
     let Some(mut claimed) = claim::claim(relay, outbox, lanes, skip_locked).await? else {
         return Ok(Cycle::default());
     };
     let limits = relay.settings.limits();
-    let on_rejected = relay.narrowing.on_rejected(lanes, limits.on_rejected);
+    let on_rejected = relay.lanes.narrowing.on_rejected(lanes, limits.on_rejected);
     let mut batch = Batch::new(on_rejected).holding_after(limits.rejections_before_hold);
-    session.begin(&relay.rows.refusals);
+    session.begin(&relay.memory.streaks);
     publish::publish(relay, session, &mut claimed, &mut batch).await;
-    publish::accepted(relay, session, &batch);
+    publish::accepted(&relay.memory, session, &batch);
     let unjudged = judge_suspects(relay, session, &mut claimed, &mut batch).await;
     // Process reports that arrived while other rows were judged.
     session.absorb(&mut batch);
@@ -100,23 +92,21 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     claimed.measure_latency(relay, &batch, batch.len());
     let publishing = session.publishing();
 
-    let Claimed { claim, planned, lanes: owned, fault, flowing, flowed, recorded, .. } = claimed;
+    let Claimed { claim, planned, lanes: owned, fault, flow, .. } = claimed;
     let settled = match fault {
-        None => {
-            settle::settle(relay, claim, session, &batch, recorded, skip_locked).await.inspect_err(|fault| {
-                relay.narrowing.settlement_failed(&owned, fault);
-            })
-        }
+        None => settle(relay, claim, session, &batch, &flow, skip_locked).await.inspect_err(|fault| {
+            relay.lanes.narrowing.settlement_failed(&owned, fault);
+        }),
         Some(fault) => Err(fault),
     };
     match settled {
         Ok(settled) => {
-            let failure = session.failure().cloned();
-            let confirmed = settle::confirm(relay, &planned.marks, &owned, &batch, &settled);
-            Ok(Cycle { publishing, failure, unjudged, flowing, flowed, ..confirmed })
+            let failure = session.failure.clone();
+            let confirmed = confirm(relay, &planned.marks, &owned, &batch, &settled);
+            Ok(Cycle { publishing, failure, unjudged, flow, ..confirmed })
         }
         Err(fault) => {
-            settle::keep_acknowledged(relay, &owned, &batch);
+            keep_acknowledged(&relay.memory, &owned, &batch);
             Err(fault)
         }
     }
@@ -128,7 +118,7 @@ async fn judge_suspects<C: Claim, P: Publisher>(
     session: &mut Session<P::Producer>,
     claimed: &mut Claimed<C>,
     batch: &mut Batch<C::Event>,
-) -> Option<Failure> {
+) -> Option<KafkaFailure> {
     // Without the claim, another relay may already publish the rows of these lanes.
     if claimed.fault.is_some() || !batch.has_suspects() {
         return None;
@@ -136,6 +126,99 @@ async fn judge_suspects<C: Claim, P: Publisher>(
     let judging = timeout_at(claimed.deadline, judge::judge(relay, session, batch));
     let judged = claimed.keep_during(relay, judging).await;
     judged.unwrap_or_else(|_| Some(reports::not_acknowledged(relay, session)))
+}
+
+async fn settle<C: Claim, P: Publisher>(
+    relay: &Relay<P>,
+    claim: C,
+    session: &Session<P::Producer>,
+    batch: &Batch<C::Event>,
+    flow: &Flow,
+    skip_locked: bool,
+) -> Result<Settled, PostgresFault> {
+    let mut settlement = Settlement {
+        sent: batch.sent_in(flow.recorded..batch.len()).collect(),
+        rejected: batch.dead_letters().collect(),
+        blocked: batch.blocked(skip_locked).collect(),
+        held: session.held(batch),
+        skip_locked,
+    };
+    relay.memory.holds.leave_out(&mut settlement);
+    if settlement.is_empty() && flow.recorded == 0 {
+        claim.release().await?;
+        return Ok(Settled::All);
+    }
+    fail_point::reach("before-settlement").await;
+    let only_sent =
+        settlement.rejected.is_empty() && settlement.blocked.is_empty() && settlement.held.is_empty();
+    let settled = claim.settle(&settlement).await.inspect_err(|fault| {
+        relay.memory.holds.not_settled(&settlement, fault);
+        if only_sent {
+            relay.memory.note_settlement(Some(fault));
+        }
+    })?;
+    fail_point::reach("committed").await;
+    report(relay, &settlement);
+    Ok(if flow.missed { Settled::Fewer } else { settled })
+}
+
+fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
+    for rejected in &settlement.rejected {
+        relay.stats.dead_letters.inc();
+        relay.health.rejected(rejected, "moved to the dead letters (see `outbox-relay dead-letters list`)");
+    }
+    for rejected in &settlement.blocked {
+        relay.health.rejected(rejected, "key blocked (see `outbox-relay blocked-keys list`)");
+    }
+    for held in &settlement.held {
+        relay.memory.holds.recorded(held, &relay.stats);
+    }
+}
+
+/// Raises the marks and removes settled rows from the acknowledged set. The COMMIT must be confirmed.
+fn confirm<E: Event, P: Publisher>(
+    relay: &Relay<P>,
+    snapshot: &MarksSnapshot,
+    owned: &[Lane],
+    batch: &Batch<E>,
+    settled: &Settled,
+) -> Cycle {
+    if batch.sent().next().is_some() {
+        relay.memory.note_settlement(None);
+        if *settled == Settled::All {
+            relay.memory.has_recorded.set(true);
+        }
+    }
+    let coverage = batch.coverage(owned);
+    let hold_version = batch.hold_version;
+    let mut acknowledged = relay.memory.acknowledged.borrow_mut();
+    acknowledged.forget(&coverage, batch.rows(), relay.memory.holds_seen(hold_version));
+    match settled {
+        Settled::All => relay.lanes.marks.borrow_mut().raise(snapshot, batch.epoch, &coverage),
+        Settled::Only(recorded) => {
+            acknowledged.keep(batch.sent().filter(|row| !recorded.contains(&row.id())), hold_version);
+        }
+        // It is unknown which rows were not recorded, so keep all. Rows that are not read again are removed later.
+        Settled::Fewer => acknowledged.keep(batch.sent(), hold_version),
+    }
+    Cycle {
+        coverage,
+        rows: batch.len(),
+        sent: batch.sent().count(),
+        recovered: batch.recovered,
+        locked_out: *settled != Settled::All,
+        ..Cycle::default()
+    }
+}
+
+/// Adds the acknowledged rows of a batch that was not settled to the acknowledged set.
+fn keep_acknowledged<E: Event>(memory: &Memory, owned: &[Lane], batch: &Batch<E>) {
+    let mut acknowledged = memory.acknowledged.borrow_mut();
+    // Rows that the claim covered but did not read were settled by another relay.
+    let unsettled: Vec<&E> = batch.rows().iter().filter(|row| acknowledged.contains(*row)).collect();
+    let seen = memory.holds_seen(batch.hold_version);
+    acknowledged.forget(&batch.coverage(owned), batch.rows(), seen);
+    acknowledged.keep(unsettled.into_iter().chain(batch.sent()), seen.hold_version);
 }
 
 #[cfg(test)]

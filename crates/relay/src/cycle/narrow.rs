@@ -9,21 +9,14 @@
 //! lock of its lane. If Postgres refuses, the row becomes a dead letter or blocks its key. A row that cannot be moved as a
 //! whole always blocks its key.
 
-use crate::Relay;
 use crate::cycle::claim::PlannedRead;
-use crate::event::Event;
-use crate::failure::{Fault, FaultKind};
-use crate::health::outage::Outage;
-use crate::lane::{LANES, Lane};
-use crate::lanes::board::{Board, MoreWork};
+use crate::lanes::board::MoreWork;
 use crate::lanes::width::Width;
-use crate::outbox::{Claim, Head, ReadEnd};
 use crate::reason::UNREADABLE_ROW;
-use crate::rows::Fate;
-use crate::rows::batch::Batch;
-use crate::rows::coverage::Coverage;
-use crate::settings::OnRejected;
-use crate::topic;
+use crate::{
+    Availability, Batch, Board, Claim, Coverage, Event, Fate, FaultKind, Head, LANES, Lane, OnRejected,
+    PostgresFault, ReadEnd, Relay, topic,
+};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -34,11 +27,9 @@ const ASIDE: Duration = Duration::from_secs(5);
 /// How long a lane is set aside if its first row turned out to be readable.
 const READABLE_ASIDE: Duration = Duration::from_secs(1);
 
-const ADVICE: &str = "The events of this lane wait; those of all other lanes are published. Check the server log \
-for damaged \
+const ADVICE: &str = "The events of this lane wait; those of all other lanes are published. Check the server log for damaged \
      data, and restore or delete the row as described in docs/runbook.md under OutboxRelayKeysBlocked";
 
-/// How far a lane is narrowed down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
     /// All its rows can be read, as far as is known.
@@ -48,7 +39,6 @@ enum Step {
     Alone,
     /// This many of its first rows cannot be read together.
     Within(usize),
-    /// Its first row cannot be read.
     First,
     /// Its first row cannot be moved to the dead letters either.
     Stays,
@@ -60,10 +50,9 @@ pub(crate) struct Narrowing {
     /// The number of lanes that are not sound.
     narrowed: Cell<usize>,
     width: Width,
-    outage: Outage,
+    outage: Availability,
 }
 
-/// How far lanes were narrowed down before a cycle.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Before {
     steps: Vec<Step>,
@@ -76,7 +65,7 @@ impl Narrowing {
             steps: RefCell::new([Step::Sound; LANES]),
             narrowed: Cell::new(0),
             width: Width::new(LANES_MAX),
-            outage: Outage::new("lane", "read_failed").described("unreadable", "readable again"),
+            outage: Availability::new("lane", "read_failed").described("unreadable", "readable again"),
         }
     }
 
@@ -125,7 +114,7 @@ impl Narrowing {
     }
 
     /// Records that a read of up to `rows` rows of these lanes failed.
-    pub(crate) fn read_failed(&self, lanes: &[Lane], rows: usize, fault: &Fault) {
+    pub(crate) fn read_failed(&self, lanes: &[Lane], rows: usize, fault: &PostgresFault) {
         match (fault.kind, lanes) {
             (FaultKind::TimedOut, _) => _ = self.width.timed_out(lanes.len().min(LANES_MAX)),
             (FaultKind::Data, [lane]) => {
@@ -146,7 +135,7 @@ impl Narrowing {
     }
 
     /// Records that the settlement of these lanes failed. If it was that of an unreadable row, the row has to stay.
-    pub(crate) fn settlement_failed(&self, lanes: &[Lane], fault: &Fault) {
+    pub(crate) fn settlement_failed(&self, lanes: &[Lane], fault: &PostgresFault) {
         if let ([lane], FaultKind::Data) = (lanes, fault.kind)
             && self.step(*lane) == Step::First
         {
@@ -177,7 +166,13 @@ impl Narrowing {
 
     /// Handles unreadable rows, and timeouts after which claims cover fewer lanes. Gives the lanes back to the board. Returns
     /// false for any other fault, which the caller has to handle.
-    pub(crate) fn handles(&self, board: &Board, lanes: &[Lane], before: &Before, fault: &Fault) -> bool {
+    pub(crate) fn handles(
+        &self,
+        board: &Board,
+        lanes: &[Lane],
+        before: &Before,
+        fault: &PostgresFault,
+    ) -> bool {
         if !matches!(fault.kind, FaultKind::Data | FaultKind::TimedOut) {
             return false;
         }
@@ -231,23 +226,23 @@ pub(super) async fn read_head<C: Claim, P>(
     claim: &mut C,
     planned: &PlannedRead,
     batch: &mut Batch<C::Event>,
-) -> Result<(), Fault> {
-    let epoch = planned.marks.epoch();
-    batch.set_shares(&planned.read.shares);
-    let Head { hold_version, basis, row, refusal } = claim.head(&planned.read).await?;
-    batch.read_under(hold_version, basis);
-    relay.marks.borrow_mut().note_basis(epoch, basis);
-    match (row, refusal) {
+) -> Result<(), PostgresFault> {
+    let generation = planned.marks.generation;
+    batch.set_shares(planned.read.wanted.iter().map(|wanted| wanted.share));
+    let Head { hold_version, epoch, row, error } = claim.head(&planned.read).await?;
+    batch.read_under(hold_version, epoch);
+    relay.lanes.marks.borrow_mut().note_epoch(generation, epoch);
+    match (row, error) {
         (None, _) => _ = batch.appended(ReadEnd::Complete),
         // The row was restored, or another row is the first one now. The next read is a normal one.
         (Some(_), None) => _ = batch.appended(ReadEnd::Cut),
         (Some(row), Some(error)) => {
-            relay.marks.borrow_mut().note_ids(epoch, [row.id()]);
+            relay.lanes.marks.borrow_mut().note_ids(generation, [row.id()]);
             batch.rows_mut().push(row);
             let index = batch.appended(ReadEnd::Cut);
-            relay.rows.mark_acknowledged(batch, index);
+            relay.memory.mark_acknowledged(batch, index);
             if batch.fate(index) == Fate::Open {
-                let topic = topic::name(&relay.topics, &batch.rows()[index]);
+                let topic = topic::name(&relay.kafka.topics, &batch.rows()[index]);
                 batch.rejected(index, &topic, UNREADABLE_ROW.rejection(error));
             }
         }
@@ -265,8 +260,8 @@ mod tests {
         numbers.filter_map(Lane::new).collect()
     }
 
-    fn fault(kind: FaultKind) -> Fault {
-        Fault { kind, doing: "testing", message: String::new() }
+    fn fault(kind: FaultKind) -> PostgresFault {
+        PostgresFault { kind, doing: "testing", message: String::new() }
     }
 
     /// Reads a lane until its row `bad`, which cannot be read, is the first one. Returns how many reads that took.

@@ -1,14 +1,8 @@
 //! Waits for Kafka's reports of the rows that were sent, and decides when a silent partition is stuck.
 
-use crate::Relay;
 use crate::cycle::claim::Claimed;
-use crate::cycle::session::Session;
-use crate::event::Event;
-use crate::failure::{Failure, FailureKind};
-use crate::outbox::Claim;
-use crate::publisher::{Producer, Publisher};
 use crate::reason::BROKERS_DOWN;
-use crate::rows::batch::Batch;
+use crate::{Batch, Claim, Event, FailureKind, KafkaFailure, Producer, Publisher, Relay, Session};
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -27,13 +21,11 @@ const SILENT_SHARE: u32 = 3;
 const OVERDUE_AFTER: Duration = Duration::from_millis(100);
 
 /// The first rows of a batch, while some of them have no report.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Overdue {
     /// How many rows of the batch these are. Later rows were sent while the flow waited for these.
     rows: usize,
-    /// How many of them are undecided.
     undecided: usize,
-    /// When the wait for them began.
     pub(super) begun: Instant,
     /// When the last of their reports arrived.
     silent_since: Instant,
@@ -45,7 +37,7 @@ impl Overdue {
     /// All rows of the batch. The wait for them began at this time.
     fn new<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>, begun: Instant) -> Overdue {
         let rows = batch.len();
-        let silent_since = session.reported_at().map_or(begun, |at| at.max(begun));
+        let silent_since = session.reported_at.map_or(begun, |at| at.max(begun));
         let undecided = batch.undecided(0..rows);
         Overdue { rows, undecided, begun, silent_since, answered_at: begun }
     }
@@ -54,7 +46,7 @@ impl Overdue {
     fn count<E: Event, P: Producer>(&mut self, session: &Session<P>, batch: &Batch<E>, from: usize) {
         let undecided = batch.undecided(from..self.rows);
         if undecided < self.undecided {
-            self.silent_since = session.reported_at().map_or(self.begun, |at| at.max(self.begun));
+            self.silent_since = session.reported_at.map_or(self.begun, |at| at.max(self.begun));
         }
         self.undecided = undecided;
     }
@@ -84,15 +76,15 @@ pub(super) async fn flows_on<C: Claim, P: Publisher>(
     claimed: &mut Claimed<C>,
     batch: &mut Batch<C::Event>,
 ) -> bool {
-    let measured = claimed.measured;
-    if let Some(mut overdue) = claimed.overdue {
+    let measured = claimed.flow.measured;
+    if let Some(mut overdue) = claimed.flow.overdue {
         let closing = closes_unanswered(relay, session, batch, &mut overdue);
         if claimed.keep_during(relay, closing).await {
             return false;
         }
-        claimed.overdue = Some(overdue);
+        claimed.flow.overdue = Some(overdue);
     }
-    if let Some(overdue) = &mut claimed.overdue {
+    if let Some(overdue) = &mut claimed.flow.overdue {
         overdue.count(session, batch, measured.min(overdue.rows));
         let silent = overdue.silent_since.elapsed() >= patience(relay);
         // A topic can be held only if other partitions work. Until then, each further row may prove that.
@@ -107,7 +99,7 @@ pub(super) async fn flows_on<C: Claim, P: Publisher>(
     if claimed.keep_during(relay, waiting).await.is_ok() || claimed.fault.is_some() {
         return false;
     }
-    claimed.overdue = Some(Overdue::new(session, batch, begun));
+    claimed.flow.overdue = Some(Overdue::new(session, batch, begun));
     true
 }
 
@@ -162,13 +154,13 @@ pub(super) async fn wait_for_reports<E: Event, P: Publisher>(
 /// When the last report must have arrived. A broker that enforces a quota answers no further request of a connection while it
 /// delays the relay, so there each report restarts the time.
 fn latest<P: Publisher>(relay: &Relay<P>, session: &Session<P::Producer>, deadline: Instant) -> Instant {
-    let extended = session.reported_at().map(|at| at + relay.settings.limits().publish_timeout);
+    let extended = session.reported_at.map(|at| at + relay.settings.limits().publish_timeout);
     extended.filter(|_| relay.stats.notes.throttle().is_some()).map_or(deadline, |at| at.max(deadline))
 }
 
 /// When the relay probes Kafka if no report arrives until then.
 fn probe_at<P: Publisher>(relay: &Relay<P>, session: &Session<P::Producer>, overdue: &Overdue) -> Instant {
-    session.reported_at().map_or(overdue.answered_at, |at| at.max(overdue.answered_at)) + silence_max(relay)
+    session.reported_at.map_or(overdue.answered_at, |at| at.max(overdue.answered_at)) + silence_max(relay)
 }
 
 /// Closes the session if no report has arrived for some time, and a probe of Kafka fails as well. Then the gate closes.
@@ -182,7 +174,7 @@ async fn closes_unanswered<E: Event, P: Publisher>(
         return false;
     }
     let waited = silence_max(relay);
-    let answer = timeout(waited, relay.publisher.probe()).await;
+    let answer = timeout(waited, relay.kafka.publisher.probe()).await;
     session.absorb(batch);
     let failure = match answer {
         Ok(Ok(())) => {
@@ -195,7 +187,7 @@ async fn closes_unanswered<E: Event, P: Publisher>(
     if Instant::now() < probe_at(relay, session, overdue) {
         return false; // reports have arrived meanwhile
     }
-    session.close(Failure { kind: FailureKind::Cluster, ..failure });
+    session.close(KafkaFailure { kind: FailureKind::Cluster, ..failure });
     true
 }
 
@@ -207,7 +199,7 @@ fn closes_held<E: Event, P: Publisher>(
     batch: &Batch<E>,
 ) -> bool {
     let Some(sent) = session.publishing().map(|lasted| Instant::now() - lasted) else { return false };
-    session.close_if_held(batch, |topic| relay.holds.is_stuck_since(topic, sent))
+    session.close_if_held(batch, |topic| relay.memory.holds.is_stuck_since(topic, sent))
 }
 
 /// Closes the session if the cluster answers and only some partitions are silent. Holds their topics.
@@ -219,7 +211,7 @@ async fn closes_stuck<E: Event, P: Publisher>(
     deadline: Instant,
 ) -> bool {
     // Other rows may have been acknowledged just before all of Kafka became unavailable.
-    let answers = timeout_at(deadline, relay.publisher.probe()).await;
+    let answers = timeout_at(deadline, relay.kafka.publisher.probe()).await;
     session.absorb(batch);
     if !matches!(answers, Ok(Ok(_))) {
         return false;
@@ -238,10 +230,13 @@ fn others_work<E: Event, P: Publisher>(
 }
 
 /// The failure of rows that are not acknowledged at the deadline, with what the client knows about the cause.
-pub(super) fn not_acknowledged<P: Publisher>(relay: &Relay<P>, session: &Session<P::Producer>) -> Failure {
+pub(super) fn not_acknowledged<P: Publisher>(
+    relay: &Relay<P>,
+    session: &Session<P::Producer>,
+) -> KafkaFailure {
     let waited = relay.settings.limits().publish_timeout;
     let error = format!("Kafka did not acknowledge all records within the publish_timeout of {waited:?}");
-    Failure::unknown(match session.last_error(waited) {
+    KafkaFailure::unknown(match session.producer.last_error(waited) {
         Some(cause) => format!("{error}. Last error of the Kafka client: {cause}"),
         None => error,
     })
@@ -251,6 +246,6 @@ pub(super) fn not_acknowledged<P: Publisher>(relay: &Relay<P>, session: &Session
 /// are stuck: they may have just recovered, and these rows would be duplicates.
 pub(super) async fn collect_reports<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Batch<E>) {
     session.absorb(batch);
-    session.stop(COLLECT_REPORTS_WITHIN).await;
+    session.producer.stop(COLLECT_REPORTS_WITHIN).await;
     session.absorb(batch);
 }

@@ -18,18 +18,18 @@
 //!   producer ID at *any* sequence number: if the first request failed and the second one were stored, the first would be
 //!   lost although it is reported as delivered.
 
-use crate::cycle::large_rows::LargeRows;
-use crate::event::Event;
-use crate::fail_point;
-use crate::failure::{Failure, FailureKind, Rejection};
+use crate::memory::{RefusedSizes, Streaks};
+use crate::outbox::TopicHold;
 use crate::partition::{self, Counts};
-use crate::publisher::{DeliveryReport, Producer, Refusal};
-use crate::reason::REJECTS_EVERYTHING;
-use crate::rows::Fate;
-use crate::rows::batch::Batch;
-use crate::rows::refusals::Refusals;
+use crate::publisher::LISTED_FROM;
+use crate::reason::{REJECTS_EVERYTHING, STUCK, UNKNOWN_TOPIC, not_listed};
 use crate::topic::{self, TopicRules};
-use std::collections::HashMap;
+use crate::{
+    Batch, DeliveryReport, Event, FailureKind, Fate, KafkaFailure, NotSent, Producer, Rejection, fail_point,
+};
+use futures_util::{StreamExt, stream};
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -45,9 +45,8 @@ const HELD_NAME_MAX: usize = 299;
 /// The maximum number of topics, and of routes, that a session remembers between two batches.
 const TOPICS_KEPT: usize = 4_096;
 
-/// One idempotent producer and the state of its topics.
 pub struct Session<P> {
-    producer: P,
+    pub(crate) producer: P,
     topics: Vec<Topic>,
     topics_by_name: HashMap<String, usize>,
     /// Where rows go, by what their topic depends on.
@@ -57,7 +56,7 @@ pub struct Session<P> {
     /// Rows that wait for the first row of their partition.
     deferred: Vec<u32>,
     large_rows: LargeRows,
-    refusals: Refusals,
+    streaks: Streaks,
     /// What all sessions know about the partitions of topics, and how many changes this one has seen.
     counts: Rc<Counts>,
     changes_seen: u64,
@@ -68,12 +67,11 @@ pub struct Session<P> {
     now: Instant,
     /// When the first row of the current batch was sent.
     publishing_since: Option<Instant>,
-    reported_at: Option<Instant>,
+    pub(crate) reported_at: Option<Instant>,
     opened_at: Instant,
-    failure: Option<Failure>,
+    pub(crate) failure: Option<KafkaFailure>,
 }
 
-/// A topic and a partition of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Destination {
     topic: u32,
@@ -107,7 +105,6 @@ enum Priming {
 }
 
 impl<P: Producer> Session<P> {
-    /// A session that knows no topics yet.
     pub fn new(producer: P, counts: Rc<Counts>) -> Session<P> {
         Session {
             changes_seen: counts.changes(),
@@ -119,7 +116,7 @@ impl<P: Producer> Session<P> {
             destinations: Vec::new(),
             deferred: Vec::new(),
             large_rows: LargeRows::default(),
-            refusals: Refusals::new(),
+            streaks: Streaks::new(),
             unreported: 0,
             reports: Vec::new(),
             now: Instant::now(),
@@ -135,12 +132,12 @@ impl<P: Producer> Session<P> {
     /// # Panics
     ///
     /// If reports of the last batch are outstanding: they would be mistaken for those of this one.
-    pub fn begin(&mut self, refusals: &Refusals) {
+    pub fn begin(&mut self, streaks: &Streaks) {
         assert!(self.unreported == 0 && self.deferred.is_empty(), "a batch began before the last one ended");
         self.destinations.clear();
         self.publishing_since = None;
-        self.large_rows.begin(&refusals.sizes);
-        self.refusals = refusals.clone();
+        self.large_rows.begin(&streaks.sizes);
+        self.streaks = streaks.clone();
         self.now = Instant::now();
         self.look_up_due();
         self.forget_topics();
@@ -151,32 +148,13 @@ impl<P: Producer> Session<P> {
         self.publishing_since.map(|since| since.elapsed())
     }
 
-    pub(crate) fn reported_at(&self) -> Option<Instant> {
-        self.reported_at
-    }
-
     /// When Kafka last answered this session.
     pub(crate) fn answered_at(&self) -> Instant {
         self.reported_at.unwrap_or(self.opened_at)
     }
 
-    /// What the Kafka client last reported by itself, if it is at most this old.
-    pub(crate) fn last_error(&self, max_age: Duration) -> Option<String> {
-        self.producer.last_error(max_age)
-    }
-
-    /// Whether the producer should be replaced between two batches.
-    pub(crate) fn is_worn(&self) -> bool {
-        self.producer.is_worn()
-    }
-
-    /// Why the session is closed, if it is.
-    pub(crate) fn failure(&self) -> Option<&Failure> {
-        self.failure.as_ref()
-    }
-
     /// Closes the session: nothing more is sent.
-    pub(crate) fn close(&mut self, failure: Failure) {
+    pub(crate) fn close(&mut self, failure: KafkaFailure) {
         self.failure.get_or_insert(failure);
     }
 
@@ -218,7 +196,6 @@ impl<P: Producer> Session<P> {
         self.absorb(batch);
     }
 
-    /// Whether every row that was sent has its report.
     pub(crate) fn is_quiet(&self) -> bool {
         self.unreported == 0 && self.deferred.is_empty()
     }
@@ -232,13 +209,8 @@ impl<P: Producer> Session<P> {
             }
             fail_point::reach("waiting-for-reports").await;
             // Deferred rows wait only for the first row of their partition, so check after every report.
-            self.producer.quiet(!self.deferred.is_empty()).await;
+            self.producer.wait_until_quiet(!self.deferred.is_empty()).await;
         }
-    }
-
-    /// Ends a closed session. Call [`Session::absorb`] afterwards.
-    pub(crate) async fn stop(&mut self, within: Duration) {
-        self.producer.stop(within).await;
     }
 
     /// Processes the reports that have arrived, and sends the rows that waited for the first row of their partition.
@@ -262,8 +234,8 @@ impl<P: Producer> Session<P> {
             self.reported_at = Some(Instant::now());
         }
         self.reports = reports;
-        if let Some(refusal) = self.producer.refusal().filter(|_| self.producer.has_failed()) {
-            self.close(refusal);
+        if let Some(error) = self.producer.fatal_error().filter(|_| self.producer.has_failed()) {
+            self.close(error);
         }
         if primed && self.failure.is_none() {
             for index in std::mem::take(&mut self.deferred) {
@@ -272,7 +244,7 @@ impl<P: Producer> Session<P> {
         }
     }
 
-    fn report_failure<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, failure: Failure) {
+    fn report_failure<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, failure: KafkaFailure) {
         batch.unknown(index);
         match (failure.kind, self.destinations[index]) {
             (FailureKind::Row, _) => batch.suspect(index),
@@ -282,7 +254,6 @@ impl<P: Producer> Session<P> {
         self.close(failure);
     }
 
-    /// Makes the rows of this topic wait.
     pub(crate) fn hold(&mut self, destination: Destination, reason: Rejection) {
         self.topics[destination.topic as usize].state = TopicState::Held(reason);
     }
@@ -333,13 +304,13 @@ impl<P: Producer> Session<P> {
             Ok(()) => {
                 self.unreported += 1;
                 batch.in_flight(index);
-                self.refusals.sent(&topic.name);
+                self.streaks.sent(&topic.name);
                 if matches!(priming, Priming::Fresh) {
                     *priming = Priming::Sent;
                 }
             }
-            Err(Refusal::Row(rejection)) => self.reject(batch, index, destination.topic as usize, rejection),
-            Err(Refusal::Session(failure)) => self.close(failure),
+            Err(NotSent::Row(rejection)) => self.reject(batch, index, destination.topic as usize, rejection),
+            Err(NotSent::Session(failure)) => self.close(failure),
         }
     }
 
@@ -347,9 +318,9 @@ impl<P: Producer> Session<P> {
     /// holds their topic instead.
     fn reject<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, topic: usize, rejection: Rejection) {
         let Topic { name, state, .. } = &mut self.topics[topic];
-        let limit = batch.invalid_before_hold();
+        let limit = batch.invalid_before_hold;
         let may_hold = limit < usize::MAX && name.len() <= HELD_NAME_MAX;
-        if !may_hold || self.refusals.refused_unsent(name, batch.rows()[index].event_id()) <= limit {
+        if !may_hold || self.streaks.refused_unsent(name, batch.rows()[index].event_id()) <= limit {
             return batch.rejected(index, name, rejection);
         }
         let error =
@@ -360,7 +331,6 @@ impl<P: Producer> Session<P> {
         self.deferred.retain(|index| !is_held(*index));
     }
 
-    /// Where a row of the current batch goes, if known.
     pub(crate) fn destination(&self, index: usize) -> Option<Destination> {
         self.destinations.get(index).copied().flatten()
     }
@@ -368,16 +338,277 @@ impl<P: Producer> Session<P> {
     pub(crate) fn topic(&self, destination: Destination) -> &str {
         &self.topics[destination.topic as usize].name
     }
+}
 
-    pub(crate) fn abandon(self) {
-        self.producer.abandon();
+/// Where rows go whose topic depends on the same.
+#[derive(Clone)]
+pub(super) struct Route {
+    pub(super) topic: usize,
+    /// Why Kafka or the configuration allows no topic of this name, if so.
+    pub(super) invalid: Option<Rejection>,
+}
+
+/// How many topics are looked up at once. One by one, a thousand of them would take seconds.
+const LOOKUPS_MAX: usize = 16;
+
+impl<P: Producer> Session<P> {
+    /// Finds the unknown routes of this row and all later rows.
+    pub(super) async fn find_routes<E: Event>(
+        &mut self,
+        topics: &TopicRules,
+        batch: &Batch<E>,
+        from: usize,
+    ) -> Result<(), KafkaFailure> {
+        let (mut unknown, mut buffer) = (Vec::new(), Vec::new());
+        for row in &batch.rows()[from..] {
+            let dependency = topic::dependency(topics, row, &mut buffer);
+            if !self.routes.contains_key(dependency) {
+                let route = self.route(topics, row);
+                let state = &self.topics[route.topic].state;
+                let looks_up =
+                    route.invalid.is_none() && matches!(state, TopicState::Unknown | TopicState::Due(_));
+                unknown.extend(looks_up.then_some(route.topic));
+                self.routes.insert(dependency.to_vec(), route);
+            }
+        }
+        unknown.sort_unstable();
+        unknown.dedup(); // several types may share a topic
+        if unknown.len() >= LISTED_FROM
+            && let Some(listed) = self.producer.list_topics().await
+        {
+            unknown.retain(|topic| {
+                let topic = &mut self.topics[*topic];
+                let exists = listed.contains(&topic.name);
+                if !exists {
+                    topic.state = TopicState::Held(UNKNOWN_TOPIC.rejection(not_listed(&topic.name)));
+                }
+                exists
+            });
+        }
+        let found = {
+            let (producer, topics) = (&self.producer, &self.topics);
+            let lookup = async |topic: usize| (topic, producer.lookup(&topics[topic].name).await);
+            stream::iter(unknown).map(lookup).buffer_unordered(LOOKUPS_MAX).collect::<Vec<_>>().await
+        };
+        for (topic, partitions) in found {
+            self.topics[topic].state = match partitions {
+                Ok(partitions) => self.open(topic, partitions),
+                Err(failure) if matches!(failure.kind, FailureKind::Topic | FailureKind::Row) => {
+                    TopicState::Held(failure.into())
+                }
+                Err(failure) => match &mut self.topics[topic].state {
+                    // It is still in the metadata of the producer. If the connection is lost, sending shows it.
+                    TopicState::Due(primed) if failure.kind == FailureKind::Unknown => {
+                        TopicState::Open(std::mem::take(primed))
+                    }
+                    _ => return Err(failure),
+                },
+            };
+        }
+        Ok(())
+    }
+
+    /// The state of a topic that was found with this number of partitions. If the number is the same as before, its
+    /// partitions stay primed.
+    fn open(&mut self, topic: usize, partitions: u32) -> TopicState {
+        let topic = &mut self.topics[topic];
+        if self.counts.found(&topic.name, partitions) {
+            topic.looked_up_at = Some(Instant::now());
+        }
+        match std::mem::replace(&mut topic.state, TopicState::Unknown) {
+            TopicState::Due(primed) if primed.len() == partitions as usize => TopicState::Open(primed),
+            _ => TopicState::Open(vec![Priming::Fresh; partitions as usize]),
+        }
+    }
+
+    /// Makes the session look up topics again: those that it looked up a while ago, and those in which another session has
+    /// found a change. Only between two batches, when no row is in flight.
+    pub(super) fn look_up_due(&mut self) {
+        let changed =
+            self.counts.changes() != std::mem::replace(&mut self.changes_seen, self.counts.changes());
+        for topic in &mut self.topics {
+            let is_due = topic.looked_up_at.is_none_or(|at| {
+                self.counts.is_due(at, self.now) || changed && self.counts.changed_since(&topic.name, at)
+            });
+            if let (true, TopicState::Open(primed)) = (is_due, &mut topic.state) {
+                topic.state = TopicState::Due(std::mem::take(primed));
+            }
+        }
+    }
+
+    /// Forgets the topics that are not open and, if there are too many, the least recently used ones. A forgotten topic is
+    /// looked up and primed again. Only between two batches, when no [`Destination`] refers to a topic by its index.
+    pub(super) fn forget_topics(&mut self) {
+        let is_open = |at: &usize| matches!(self.topics[*at].state, TopicState::Open(_) | TopicState::Due(_));
+        let mut kept: Vec<usize> = (0..self.topics.len()).filter(is_open).collect();
+        if kept.len() > TOPICS_KEPT {
+            kept.sort_by_key(|at| Reverse(self.topics[*at].used_at));
+            kept.truncate(TOPICS_KEPT);
+        }
+        let mut moved_to = vec![None; self.topics.len()];
+        kept.iter().enumerate().for_each(|(to, from)| moved_to[*from] = Some(to));
+        if kept.len() < self.topics.len() {
+            let mut topics: Vec<Option<Topic>> = self.topics.drain(..).map(Some).collect();
+            self.topics.extend(kept.into_iter().filter_map(|at| topics[at].take()));
+            let named = self.topics.iter().enumerate().map(|(at, topic)| (topic.name.clone(), at));
+            self.topics_by_name = named.collect();
+        }
+        let topics = &self.topics;
+        self.routes.retain(|_, Route { topic, invalid }| {
+            let kept = moved_to[*topic].filter(|to| matches!(topics[*to].state, TopicState::Open(_)));
+            invalid.is_none() && kept.map(|to| *topic = to).is_some()
+        });
+        // Many types may share a topic. Their routes are found again without asking Kafka.
+        if self.routes.len() > TOPICS_KEPT {
+            self.routes.clear();
+        }
+    }
+
+    fn route<E: Event>(&mut self, topics: &TopicRules, row: &E) -> Route {
+        let (name, invalid) = match topic::of(topics, row) {
+            Ok(name) => (name, None),
+            Err((name, rejection)) => (name, Some(rejection)),
+        };
+        let topic = *self.topics_by_name.entry(name.clone()).or_insert(self.topics.len());
+        if topic == self.topics.len() {
+            let used_at = self.now;
+            self.topics.push(Topic { name, state: TopicState::Unknown, used_at, looked_up_at: None });
+        }
+        Route { topic, invalid }
     }
 }
 
-mod outcome;
-mod routes;
-#[cfg(test)]
-pub(crate) mod tests;
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub rows: u64,
+    pub bytes: u64,
+}
 
-pub(crate) use outcome::Tally;
-use routes::Route;
+impl<P: Producer> Session<P> {
+    /// The topics of the current batch to hold, with the reason and the first unsent row of each.
+    pub(crate) fn held<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> Vec<TopicHold<'a, E>> {
+        let mut seen = vec![false; self.topics.len()];
+        let mut held = Vec::new();
+        if self.topics.iter().all(|topic| !matches!(topic.state, TopicState::Held(_))) {
+            return held;
+        }
+        for (index, destination) in self.destinations.iter().enumerate() {
+            let Some(destination) = destination else { continue };
+            let topic = &self.topics[destination.topic as usize];
+            let TopicState::Held(why) = &topic.state else { continue };
+            let waits = batch.fate(index).is_undecided() || batch.fate(index) == Fate::Suspect;
+            if waits && !std::mem::replace(&mut seen[destination.topic as usize], true) {
+                held.push(TopicHold { topic: &topic.name, why, example: &batch.rows()[index] });
+            }
+        }
+        held
+    }
+
+    /// The partitions that have rows of this fate among the first `rows`.
+    fn with<E: Event>(&self, fate: Fate, batch: &Batch<E>, rows: usize) -> HashSet<Destination> {
+        let destinations = self.destinations.iter().enumerate().take(rows);
+        destinations.filter(|(index, _)| batch.fate(*index) == fate).filter_map(|(_, place)| *place).collect()
+    }
+
+    /// Whether rows of a partition without rows in flight were acknowledged in this batch.
+    pub(crate) fn others_work<E: Event>(&self, batch: &Batch<E>) -> bool {
+        let acknowledged = self.with(Fate::Acknowledged, batch, batch.len());
+        !acknowledged.is_subset(&self.with(Fate::InFlight, batch, batch.len()))
+    }
+
+    /// Called when none of the first `rows` was reported for `patience` although the cluster answers and other partitions
+    /// work. Closes the session, holds the topics of the partitions in which some of these rows are in flight, and returns
+    /// true. Rows that were not sent are ignored.
+    pub(crate) fn hold_stuck<E: Event>(&mut self, batch: &Batch<E>, rows: usize, patience: Duration) -> bool {
+        let mut silent = self.with(Fate::InFlight, batch, rows);
+        silent.retain(|place| matches!(self.topics[place.topic as usize].state, TopicState::Open(_)));
+        if self.failure.is_some() || silent.is_empty() {
+            return false;
+        }
+        let waited = format!("{patience:.1?}");
+        for destination in silent {
+            let error = format!(
+                "no record in partition {} was acknowledged for {waited}, although other partitions acknowledged \
+                 records",
+                destination.partition
+            );
+            self.hold(destination, STUCK.rejection(error));
+        }
+        let error = format!(
+            "no records in some partitions were acknowledged for {waited}, although other partitions acknowledged \
+             records"
+        );
+        self.close(STUCK.failure(error));
+        true
+    }
+
+    /// Closes the session if every row in flight is in a topic that is held meanwhile. Its claim holds these topics too.
+    pub(crate) fn close_if_held<E: Event>(
+        &mut self,
+        batch: &Batch<E>,
+        is_held: impl Fn(&str) -> bool,
+    ) -> bool {
+        let silent = self.with(Fate::InFlight, batch, batch.len());
+        let closes = !silent.is_empty() && silent.iter().all(|place| is_held(self.topic(*place)));
+        if closes {
+            const ERROR: &str = "another worker of this relay has held the topics of all records that were not acknowledged yet";
+            silent.into_iter().for_each(|place| self.hold(place, STUCK.rejection(ERROR)));
+            self.close(STUCK.failure(ERROR));
+        }
+        closes
+    }
+
+    /// Whether some row of the batch is known to stay unsent. A flow must then end, because a later row of its key could
+    /// overtake it.
+    pub(crate) fn leaves_rows<E: Event>(&self, batch: &Batch<E>) -> bool {
+        self.failure.is_some()
+            || self.topics.iter().any(|topic| matches!(topic.state, TopicState::Held(_)))
+            || batch.has_refused()
+    }
+
+    pub(crate) fn tally<E: Event>(&self, batch: &Batch<E>) -> impl Iterator<Item = (&str, Tally)> {
+        let mut tallies = vec![Tally::default(); self.topics.len()];
+        for (index, destination) in self.destinations.iter().enumerate() {
+            if let (Some(destination), Fate::Acknowledged) = (destination, batch.fate(index)) {
+                let tally = &mut tallies[destination.topic as usize];
+                tally.rows += 1;
+                tally.bytes += batch.rows()[index].size() as u64;
+            }
+        }
+        let named = self.topics.iter().zip(tallies).map(|(topic, tally)| (topic.name.as_str(), tally));
+        named.filter(|(_, tally)| tally.rows > 0)
+    }
+}
+
+/// The partitions of the current batch in which a large row has to be judged. Kafka refuses a whole request because of one
+/// record that is too large for its topic, so such a row would fail the session. Later rows of them wait for the next batch.
+#[derive(Default)]
+pub(crate) struct LargeRows {
+    sizes: RefusedSizes,
+    partitions: Vec<Destination>,
+}
+
+impl LargeRows {
+    pub(crate) fn begin(&mut self, sizes: &RefusedSizes) {
+        self.sizes = sizes.clone();
+        self.partitions.clear();
+    }
+
+    /// Whether the rows of this partition wait behind a large row.
+    pub(crate) fn blocks(&self, destination: Destination) -> bool {
+        !self.partitions.is_empty() && self.partitions.contains(&destination)
+    }
+
+    /// Keeps a row of this size back if its topic would probably refuse it. Earlier rows of its partition must already be
+    /// sent, because it is judged only after they are acknowledged.
+    pub(crate) fn keeps(&mut self, destination: Destination, topic: &str, size: usize) -> bool {
+        let is_large = self.sizes.covers(topic, size);
+        if is_large {
+            self.partitions.push(destination);
+        }
+        is_large
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,20 +1,14 @@
 //! A worker: one Postgres connection, one session, one cycle after the other.
 
-use crate::Relay;
-use crate::backoff::Backoff;
 use crate::cycle::narrow::Before;
-use crate::cycle::session::Session;
 use crate::cycle::{self, Cycle};
-use crate::fail_point;
-use crate::failure::{Failure, FailureKind, Fault, FaultKind};
-use crate::health::outage::{LOCKS_ADVICE, NOT_RECORDED, QUIET};
-use crate::health::stats::Stats;
-use crate::lane::Lane;
+use crate::health::availability::QUIET;
 use crate::lanes::board::MoreWork;
-use crate::outbox::Outbox;
-use crate::publisher::Publisher;
 use crate::reason::SMALLER_BATCHES;
-use crate::rows::coverage::Coverage;
+use crate::{
+    Backoff, Coverage, FailureKind, FaultKind, KafkaFailure, Lane, Outbox, PostgresFault, Producer,
+    Publisher, Relay, Session, Stats, fail_point,
+};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -62,21 +56,21 @@ impl<P: Publisher> Worker<'_, P> {
     /// so lanes are claimed only afterwards.
     async fn open_session(&mut self) -> Option<Session<P::Producer>> {
         let relay = self.relay;
-        while !relay.board.is_stopped() {
-            if !relay.gate.is_open() {
-                wait_for_gate(relay).await;
+        while !relay.lanes.board.is_stopped() {
+            if !relay.kafka.gate.is_open() {
+                relay.opened().await;
                 continue;
             }
             self.renewals = relay.settings.renewals();
             let opening = async {
                 tokio::select! {
                     biased;
-                    () = relay.board.stopped() => None,
+                    () = relay.lanes.board.stopped() => None,
                     opened = open(relay) => Some(opened),
                 }
             };
             match relay.stats.progress.of(self.number, opening).await? {
-                Ok(producer) => return Some(Session::new(producer, Rc::clone(&relay.counts))),
+                Ok(producer) => return Some(Session::new(producer, Rc::clone(&relay.kafka.counts))),
                 Err(failure) => {
                     failed(relay, &failure, 0, self.backoff.attempts());
                     sleep(self.backoff.next_wait()).await;
@@ -92,7 +86,7 @@ impl<P: Publisher> Worker<'_, P> {
         let waits = loop {
             let Some(lanes) = self.take().await else { break false };
             let waits = self.work_on(outbox, &mut session, lanes).await;
-            if session.failure().is_some() {
+            if session.failure.is_some() {
                 break waits;
             }
             if waits {
@@ -102,7 +96,7 @@ impl<P: Publisher> Worker<'_, P> {
                 break false;
             }
         };
-        session.abandon();
+        session.producer.abandon();
         waits
     }
 
@@ -121,18 +115,18 @@ impl<P: Publisher> Worker<'_, P> {
         };
         tokio::select! {
             biased;
-            lanes = self.relay.board.take() => lanes,
+            lanes = self.relay.lanes.board.take() => lanes,
             never = idle => never,
         }
     }
 
     /// Waits until the gate is open. Returns false if the session has to be renewed or the relay stops.
     async fn may_use(&self, session: &Session<P::Producer>) -> bool {
-        while !self.relay.board.is_stopped() && !self.is_outdated(session) {
-            if self.relay.gate.is_open() {
+        while !self.relay.lanes.board.is_stopped() && !self.is_outdated(session) {
+            if self.relay.kafka.gate.is_open() {
                 return true;
             }
-            wait_for_gate(self.relay).await;
+            self.relay.opened().await;
         }
         false
     }
@@ -141,7 +135,7 @@ impl<P: Publisher> Worker<'_, P> {
     /// Otherwise a row that was not acknowledged could be delayed by one worker after the other.
     fn is_outdated(&self, session: &Session<P::Producer>) -> bool {
         self.renewals != self.relay.settings.renewals()
-            || session.is_worn()
+            || session.producer.is_worn()
             || self.relay.health.may_be_silent(session.answered_at())
     }
 
@@ -154,31 +148,31 @@ impl<P: Publisher> Worker<'_, P> {
     ) -> bool {
         let relay = self.relay;
         // While there was no work, the gate may have closed or the settings may have changed.
-        if !relay.gate.is_open() {
-            relay.board.give_back(&lanes, &[]);
-            relay.board.doubt();
+        if !relay.kafka.gate.is_open() {
+            relay.lanes.board.give_back(&lanes, &[]);
+            relay.lanes.board.doubt();
             return false;
         }
         if self.is_outdated(session) {
-            relay.board.give_back(&lanes, &[]);
-            relay.board.add(lanes);
+            relay.lanes.board.give_back(&lanes, &[]);
+            relay.lanes.board.add(lanes);
             return false;
         }
-        let mut lanes = relay.narrowing.first_of(&relay.board, lanes);
-        relay.board.note_arrival(relay.settings.limits().flow_gap);
-        if relay.board.arrives_often()
+        let mut lanes = relay.lanes.narrowing.first_of(&relay.lanes.board, lanes);
+        relay.lanes.board.note_arrival(relay.settings.limits().flow_gap);
+        if relay.lanes.board.arrives_often.get()
             && !relay.settings.limits().flow_window.is_zero()
-            && relay.narrowing.allows_all()
-            && !relay.board.has_more(&lanes)
+            && relay.lanes.narrowing.allows_all()
+            && !relay.lanes.board.has_more(&lanes)
         {
-            lanes.extend(relay.board.take_rest());
+            lanes.extend(relay.lanes.board.take_rest());
         }
-        let before = relay.narrowing.before(&lanes);
+        let before = relay.lanes.narrowing.before(&lanes);
         let begun = Instant::now();
         match self.cycle(outbox, session, &lanes).await {
             Ok(cycle) => {
                 if cycle.unanswered() {
-                    relay.health.kafka_unanswered(begun);
+                    relay.health.unanswered_since.set(Some(begun));
                 }
                 self.settled(&lanes, &cycle, begun.elapsed())
             }
@@ -191,17 +185,17 @@ impl<P: Publisher> Worker<'_, P> {
         outbox: &mut O,
         session: &mut Session<P::Producer>,
         lanes: &[Lane],
-    ) -> Result<Cycle, Fault> {
+    ) -> Result<Cycle, PostgresFault> {
         let relay = self.relay;
         // A settlement of these lanes has failed, perhaps because of a lock. The next one skips locked rows.
-        let skip_locked = relay.rows.acknowledged.borrow().has_any_of(lanes);
+        let skip_locked = relay.memory.acknowledged.borrow().has_any_of(lanes);
         relay.stats.workers_busy.inc();
         relay.stats.claimed_lanes.inc_by(lanes.len() as i64);
         let cycle = cycle::run(relay, outbox, session, lanes, skip_locked);
         let done = relay.stats.progress.of(self.number, cycle).await;
         relay.stats.claimed_lanes.dec_by(lanes.len() as i64);
         relay.stats.workers_busy.dec();
-        relay.stats.unsettled.set(relay.rows.acknowledged.borrow().len() as i64);
+        relay.stats.unsettled.set(relay.memory.acknowledged.borrow().len() as i64);
         done
     }
 
@@ -209,25 +203,20 @@ impl<P: Publisher> Worker<'_, P> {
     fn settled(&mut self, lanes: &[Lane], cycle: &Cycle, took: Duration) -> bool {
         let (relay, number) = (self.relay, self.number);
         relay.health.postgres_worked(number);
-        relay.health.settled();
+        relay.health.settled_at.set(Some(Instant::now()));
         if cycle.rows > 0 {
-            relay.board.note_rows();
+            relay.lanes.board.arrived_at.set(Some(Instant::now()));
         }
-        if cycle.locked_out {
-            relay.health.locks.failed(number, &NOT_RECORDED, LOCKS_ADVICE);
-        } else {
-            relay.health.locks.worked(number);
-        }
+        relay.health.marked_rows(number, !cycle.locked_out);
         count(&relay.stats, cycle, took);
         give_back(relay, lanes, cycle);
-        if !cycle.locked_out {
-            relay.narrowing.settled(&relay.board, &cycle.coverage);
-        }
         if cycle.locked_out {
             self.set_aside_locked(lanes);
+        } else {
+            relay.lanes.narrowing.settled(&relay.lanes.board, &cycle.coverage);
         }
         if cycle.locked_out || cycle.failure.is_some() || cycle.unjudged.is_some() {
-            relay.board.doubt();
+            relay.lanes.board.doubt();
         }
         let waits = after_cycle(relay, cycle, self.backoff.attempts());
         if !waits {
@@ -237,20 +226,20 @@ impl<P: Publisher> Worker<'_, P> {
     }
 
     /// Handles a cycle that began at this time and ended with a fault. Returns whether to wait before the next cycle.
-    fn not_settled(&self, lanes: &[Lane], before: &Before, begun: Instant, fault: &Fault) -> bool {
+    fn not_settled(&self, lanes: &[Lane], before: &Before, begun: Instant, fault: &PostgresFault) -> bool {
         let relay = self.relay;
         relay.stats.postgres_faults.inc();
-        relay.board.doubt();
-        if relay.narrowing.handles(&relay.board, lanes, before, fault) {
+        relay.lanes.board.doubt();
+        if relay.lanes.narrowing.handles(&relay.lanes.board, lanes, before, fault) {
             return false;
         }
-        relay.board.give_back(lanes, &[]);
+        relay.lanes.board.give_back(lanes, &[]);
         match fault.kind {
             FaultKind::Probed => {
                 self.set_aside_probed(lanes);
                 return false;
             }
-            FaultKind::Contended => relay.health.locks.failed(self.number, fault, LOCKS_ADVICE),
+            FaultKind::Contended => relay.health.locks_failed(self.number, fault),
             FaultKind::Unavailable | FaultKind::Refused | FaultKind::Data | FaultKind::TimedOut => {
                 relay.health.postgres_failed(self.number, begun, fault);
             }
@@ -261,34 +250,26 @@ impl<P: Publisher> Worker<'_, P> {
     /// Sets aside the lanes with acknowledged rows that could not be recorded, because other sessions have locked them. The
     /// worker goes on with the other lanes.
     fn set_aside_locked(&self, lanes: &[Lane]) {
-        let acknowledged = self.relay.rows.acknowledged.borrow();
+        let acknowledged = self.relay.memory.acknowledged.borrow();
         for lane in acknowledged.lanes().filter(|lane| lanes.contains(lane)) {
-            self.relay.board.set_aside(lane, Instant::now() + LOCKED_ASIDE);
+            self.relay.lanes.board.set_aside(lane, Instant::now() + LOCKED_ASIDE);
         }
     }
 
     /// Sets aside the lanes of which a probe has a row in flight, so that the others can be claimed without them. If the hold
     /// of such a row was deleted, each claim that reads it fails.
     fn set_aside_probed(&self, lanes: &[Lane]) {
-        let probed = self.relay.rows.probed(lanes);
+        let probed = self.relay.memory.probed(lanes);
         for lane in &probed {
-            self.relay.board.set_aside(*lane, Instant::now() + PROBED_ASIDE);
+            self.relay.lanes.board.set_aside(*lane, Instant::now() + PROBED_ASIDE);
         }
-        self.relay.board.add(lanes.iter().copied().filter(|lane| !probed.contains(lane)));
+        self.relay.lanes.board.add(lanes.iter().copied().filter(|lane| !probed.contains(lane)));
     }
 }
 
-async fn open<P: Publisher>(relay: &Relay<P>) -> Result<P::Producer, Failure> {
+async fn open<P: Publisher>(relay: &Relay<P>) -> Result<P::Producer, KafkaFailure> {
     fail_point::reach("opening-session").await;
-    relay.publisher.open().await
-}
-
-async fn wait_for_gate<P>(relay: &Relay<P>) {
-    tokio::select! {
-        biased;
-        () = relay.gate.opened() => {}
-        () = relay.board.stopped() => {}
-    }
+    relay.kafka.publisher.open().await
 }
 
 fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
@@ -310,22 +291,22 @@ fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
 /// Returns the lanes to the board, and tells it which have more work and which another relay has locked.
 fn give_back<P>(relay: &Relay<P>, lanes: &[Lane], cycle: &Cycle) {
     let owned: Vec<_> = cycle.coverage.iter().map(|coverage| coverage.lane).collect();
-    let elsewhere: Vec<_> = lanes.iter().copied().filter(|lane| !owned.contains(lane)).collect();
+    let others: Vec<_> = lanes.iter().copied().filter(|lane| !owned.contains(lane)).collect();
     let more = |coverage: &&Coverage| coverage.cut || coverage.first_open.is_some();
     let more_work: Vec<_> = cycle.coverage.iter().filter(more).map(more_work).collect();
-    relay.board.give_back(&owned, &more_work);
+    relay.lanes.board.give_back(&owned, &more_work);
     if cycle.failure.is_some() && owned.is_empty() {
-        relay.board.give_back(&elsewhere, &[]);
+        relay.lanes.board.give_back(&others, &[]);
     } else {
-        relay.stats.lanes_elsewhere.inc_by(elsewhere.len() as u64);
-        relay.board.locked_elsewhere(&elsewhere);
+        relay.stats.lanes_elsewhere.inc_by(others.len() as u64);
+        relay.lanes.board.locked_by_others(&others);
     }
-    if cycle.flowing {
-        relay.board.add(owned);
+    if cycle.flow.is_arriving {
+        relay.lanes.board.add(owned);
     }
     // A row that stays locked is read again and again, which is not progress.
     if cycle.sent > 0 && !cycle.locked_out {
-        relay.board.progressed();
+        relay.lanes.board.progress.set(true);
     }
 }
 
@@ -335,36 +316,35 @@ fn more_work(coverage: &Coverage) -> MoreWork {
 
 /// Handles the failures of a cycle. Returns whether to wait before the next one.
 fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
-    // Neither rows of earlier cycles nor those of a flow show that Kafka was available at the end. A flow includes the former.
-    let sent = cycle.sent.saturating_sub(cycle.flowed.max(cycle.recovered));
+    let acknowledged = cycle.acknowledged_at_end();
     if let Some(failure) = &cycle.failure {
-        failed(relay, failure, sent, attempts);
+        failed(relay, failure, acknowledged, attempts);
     }
     if let Some(failure) = &cycle.unjudged {
         tracing::debug!("could not retry rejected events one by one: {failure}");
         if failure.kind == FailureKind::Cluster {
-            relay.gate.close(failure.clone());
+            relay.kafka.gate.close(failure.clone());
         }
     }
     // Suspects that could not be judged are claimed again, even if other rows were sent.
-    cycle.unjudged.is_some() || (cycle.failure.is_some() && sent == 0)
+    cycle.unjudged.is_some() || (cycle.failure.is_some() && acknowledged == 0)
 }
 
 /// Counts a failed session, or a failure to open one. Closes the gate if the cluster failed. An unknown failure also closes
 /// it if the session acknowledged nothing, and a session failure if several sessions in a row acknowledged nothing.
-fn failed<P>(relay: &Relay<P>, failure: &Failure, sent: usize, attempts: u32) {
+fn failed<P>(relay: &Relay<P>, failure: &KafkaFailure, acknowledged: usize, attempts: u32) {
     relay.stats.count_failure(failure.reason);
     tracing::debug!("producer session ended: {failure}");
     let closes = match failure.kind {
         FailureKind::Cluster => true,
-        FailureKind::Unknown => sent == 0,
+        FailureKind::Unknown => acknowledged == 0,
         // The relay learns how large requests may be, which takes several sessions.
         FailureKind::Session if failure.reason == SMALLER_BATCHES.word => false,
-        FailureKind::Session => sent == 0 && attempts >= SESSIONS_IN_A_ROW,
+        FailureKind::Session => acknowledged == 0 && attempts >= SESSIONS_IN_A_ROW,
         FailureKind::Row | FailureKind::Topic => false,
     };
     if closes {
-        relay.gate.close(failure.clone());
+        relay.kafka.gate.close(failure.clone());
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! To add a metric, add it to the list, in the order of `docs/metrics.md`, and use its field.
 
+use crate::health::Progress;
 use crate::health::metrics::{Gauge, Named};
-use crate::health::progress::Progress;
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};

@@ -1,25 +1,22 @@
-//! Rows that probe held topics, with their producer. They are sent and settled under the locks of their lanes.
+//! Rows that probe held topics, with their producer. Before any lane is locked, and without a write, the prober checks whether the
+//! topics exist and their leaders answer. Rows are sent and settled under the locks of their lanes.
 
-use crate::Relay;
-use crate::event::Event;
-use crate::failure::{Failure, FailureKind, Fault};
-use crate::health::outage::{LOCKS_ADVICE, NOT_RECORDED, PROBER};
-use crate::holds::leaders::Candidate;
-use crate::holds::prober::Due;
-use crate::holds::results::ProbeResults;
-use crate::holds::turns::Turns;
-use crate::lane::LANES;
-use crate::lanes::fence::Excepted;
-use crate::lanes::marks::LOWEST;
-use crate::outbox::{Claim, Outbox, ReadEnd, ReadRequest, RowSelection, Settled, Settlement};
-use crate::partition;
-use crate::publisher::{DeliveryReport, Producer, Refusal};
-use crate::reason::REJECTS_EVERYTHING;
-use crate::rows::acknowledged::UNKNOWN_HOLDS;
-use crate::topic;
-use std::collections::HashMap;
+use crate::health::availability::PROBER;
+use crate::holds::{Due, ExampleRow};
+use crate::lanes::marks::{Excepted, LOWEST};
+use crate::memory::{Memory, UNKNOWN_HOLDS};
+use crate::outbox::{RowSelection, Wanted};
+use crate::reason::{LEADER_MOVING, REJECTS_EVERYTHING};
+use crate::{
+    Board, Claim, DeliveryReport, Epoch, Event, FailureKind, KafkaFailure, LANES, Lane, NotSent, Outbox,
+    PostgresFault, Producer, ReadEnd, ReadRequest, Relay, Settled, Settlement, partition, topic,
+};
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt, iter};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long lanes stay locked while waiting for Kafka. Healthy brokers answer within a few milliseconds.
 const LOCKED_FOR: Duration = Duration::from_millis(250);
@@ -34,18 +31,16 @@ pub(crate) struct Flight<P, E> {
     silent_since: Instant,
     /// When the leases of its topics were last renewed.
     renewed_at: Instant,
-    /// The number of rows sent so far.
     sent: u32,
     probes: Vec<Probe<E>>,
 }
 
 /// A row whose outcome was not handled yet.
 struct Probe<E> {
-    /// The index in the producer's report.
     index: u32,
     due: Due,
     row: E,
-    outcome: Option<Result<(), Failure>>,
+    outcome: Option<Result<(), KafkaFailure>>,
 }
 
 impl<E: Event> Probe<E> {
@@ -60,17 +55,14 @@ impl<P: Producer, E: Event> Flight<P, E> {
         Flight { producer, silent_since: now, renewed_at: now, sent: 0, probes: Vec::new() }
     }
 
-    /// Whether every outcome was handled.
     pub(crate) fn is_done(&self) -> bool {
         self.probes.is_empty()
     }
 
-    /// Whether the producer accepts no further rows.
     pub(crate) fn has_failed(&self) -> bool {
         self.producer.has_failed()
     }
 
-    /// How long ago the last report arrived.
     pub(crate) fn silent_for(&self) -> Duration {
         self.silent_since.elapsed()
     }
@@ -84,7 +76,6 @@ impl<P: Producer, E: Event> Flight<P, E> {
         is_due
     }
 
-    /// The topics without an outcome.
     pub(crate) fn topics(&self) -> impl Iterator<Item = &str> {
         self.probes.iter().map(|probe| probe.due.topic.as_str())
     }
@@ -94,8 +85,8 @@ impl<P: Producer, E: Event> Flight<P, E> {
     }
 
     /// Stops waiting. Rows in flight may still be stored.
-    pub(crate) fn abandon<Q>(self, relay: &Relay<Q>) {
-        self.probes.iter().for_each(|probe| relay.rows.end_probing(&probe.row));
+    pub(crate) fn abandon(self, memory: &Memory) {
+        self.probes.iter().for_each(|probe| memory.end_probing(&probe.row));
         self.producer.abandon();
     }
 
@@ -105,12 +96,12 @@ impl<P: Producer, E: Event> Flight<P, E> {
         &mut self,
         relay: &Relay<Q>,
         outbox: &mut O,
-        candidates: Vec<Candidate>,
+        mut waiting: Vec<Candidate>,
         found: &mut ProbeResults,
         lane_rests: &mut [Option<Instant>; LANES],
-    ) -> Result<(), Fault> {
-        let mut waiting = candidates;
-        let mut turns = Turns::new(relay, waiting.iter().map(|candidate| candidate.witness.lane));
+    ) -> Result<(), PostgresFault> {
+        let mut turns =
+            Turns::new(&relay.lanes.board, waiting.iter().map(|candidate| candidate.example.lane));
         while let Some(free) = turns.next().await {
             let claim = outbox.claim(&free, None).await?;
             let owned = claim.lanes().to_vec();
@@ -119,9 +110,8 @@ impl<P: Producer, E: Event> Flight<P, E> {
                 turns.pause().await;
                 continue;
             }
-            let is_ours = |candidate: &Candidate| owned.contains(&candidate.witness.lane);
-            let (ours, others): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ours);
-            waiting = others;
+            let is_ours = |candidate: &mut Candidate| owned.contains(&candidate.example.lane);
+            let ours = waiting.extract_if(.., is_ours).collect();
             let done = self.publish_locked(relay, claim, ours, found, lane_rests).await;
             turns.done(&owned);
             done?;
@@ -137,18 +127,18 @@ impl<P: Producer, E: Event> Flight<P, E> {
         candidates: Vec<Candidate>,
         found: &mut ProbeResults,
         lane_rests: &mut [Option<Instant>; LANES],
-    ) -> Result<(), Fault> {
-        let witnesses = candidates.iter().map(|candidate| (candidate.witness.lane, candidate.witness.id));
-        let (mut rows, _) = read(relay, &mut claim, RowSelection::FirstOfKeys(witnesses.collect())).await?;
+    ) -> Result<(), PostgresFault> {
+        let examples = candidates.iter().map(|candidate| (candidate.example.lane, candidate.example.id));
+        let (mut rows, _) = read(relay, &mut claim, RowSelection::FirstOfKeys, examples).await?;
         let (first, mut recovered) = (self.sent, Vec::new());
         for Candidate { due, partitions, .. } in candidates {
             let Some(row) = rows.remove(&due.topic) else {
                 found.unknown.push(due.topic);
                 continue;
             };
-            if let Err((_, rejection)) = topic::of(&relay.topics, &row) {
+            if let Err((_, rejection)) = topic::of(&relay.kafka.topics, &row) {
                 classify(due, rejection.into(), found);
-            } else if relay.rows.acknowledged.borrow().contains(&row) {
+            } else if relay.memory.acknowledged.borrow().contains(&row) {
                 // An earlier probe sent it, which does not show whether the topic works now.
                 recovered.push(row);
                 found.unknown.push(due.topic);
@@ -159,7 +149,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         self.wait_for_reports(first).await;
         // Before the lanes are free, so that claims that read these rows wait for their acks.
         for probe in self.probes.iter().filter(|probe| probe.index >= first && probe.outcome.is_none()) {
-            relay.rows.begin_probing(&probe.row);
+            relay.memory.begin_probing(&probe.row);
             lane_rests[probe.row.lane().index()] = Some(Instant::now() + LANE_RESTS);
         }
         let is_ours = |probe: &mut Probe<E>| probe.index >= first && probe.is_acknowledged();
@@ -168,8 +158,8 @@ impl<P: Producer, E: Event> Flight<P, E> {
         let settled = settle(relay, claim, &sent).await?;
         for Probe { due, row, .. } in acknowledged {
             // The row of a probe was sent after every row that was refused unsent.
-            relay.rows.refusals.sent(&due.topic);
-            relay.rows.refusals.accepted(&due.topic, row.size());
+            relay.memory.streaks.sent(&due.topic);
+            relay.memory.streaks.accepted(&due.topic, row.size());
             found.acknowledged(due.topic, is_recorded(&settled, &row));
         }
         Ok(())
@@ -184,8 +174,8 @@ impl<P: Producer, E: Event> Flight<P, E> {
                 self.sent += 1;
                 self.probes.push(Probe { index, due, row, outcome: None });
             }
-            Err(Refusal::Session(failure)) => found.fails.push((due.topic, failure)),
-            Err(Refusal::Row(rejection)) => classify(due, rejection.into(), found),
+            Err(NotSent::Session(failure)) => found.fails.push((due.topic, failure)),
+            Err(NotSent::Row(rejection)) => classify(due, rejection.into(), found),
         }
     }
 
@@ -202,7 +192,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
                     // `quiet` returns at once after a failure.
                     self.producer.drained().await;
                 } else {
-                    self.producer.quiet(true).await;
+                    self.producer.wait_until_quiet(true).await;
                 }
             };
             if timeout_at(until, reported).await.is_err() {
@@ -224,11 +214,10 @@ impl<P: Producer, E: Event> Flight<P, E> {
         }
     }
 
-    /// Handles the failures that have been reported.
-    pub(crate) fn take_failed<Q>(&mut self, relay: &Relay<Q>, found: &mut ProbeResults) {
+    pub(crate) fn take_failed(&mut self, memory: &Memory, found: &mut ProbeResults) {
         self.absorb();
         for probe in self.probes.extract_if(.., |probe| matches!(probe.outcome, Some(Err(_)))) {
-            relay.rows.end_probing(&probe.row);
+            memory.end_probing(&probe.row);
             if let Some(Err(failure)) = probe.outcome {
                 classify(probe.due, failure, found);
             }
@@ -236,12 +225,12 @@ impl<P: Producer, E: Event> Flight<P, E> {
     }
 
     /// Removes the rows whose acks arrived late and adds them to the acknowledged set. Returns them with their topics.
-    pub(crate) fn take_acknowledged<Q>(&mut self, relay: &Relay<Q>) -> Vec<(String, E)> {
+    pub(crate) fn take_acknowledged(&mut self, memory: &Memory) -> Vec<(String, E)> {
         self.absorb();
         let mut acknowledged = Vec::new();
         for probe in self.probes.extract_if(.., |probe| probe.is_acknowledged()) {
-            relay.rows.acknowledged.borrow_mut().keep(std::iter::once(&probe.row), UNKNOWN_HOLDS);
-            relay.rows.end_probing(&probe.row);
+            memory.acknowledged.borrow_mut().keep(std::iter::once(&probe.row), UNKNOWN_HOLDS);
+            memory.end_probing(&probe.row);
             acknowledged.push((probe.due.topic, probe.row));
         }
         acknowledged
@@ -249,7 +238,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
 }
 
 /// A topic that refuses a single row answers, so it works. A later claim judges that row.
-fn classify(due: Due, failure: Failure, found: &mut ProbeResults) {
+fn classify(due: Due, failure: KafkaFailure, found: &mut ProbeResults) {
     if failure.kind == FailureKind::Row && due.reason != REJECTS_EVERYTHING.word {
         found.works.push(due.topic);
     } else {
@@ -262,11 +251,10 @@ fn classify(due: Due, failure: Failure, found: &mut ProbeResults) {
 pub(crate) async fn settle_late<Q, O: Outbox>(
     relay: &Relay<Q>,
     outbox: &mut O,
-    acknowledged: Vec<(String, O::Event)>,
+    mut waiting: Vec<(String, O::Event)>,
     found: &mut ProbeResults,
-) -> Result<(), Fault> {
-    let mut waiting = acknowledged;
-    let mut turns = Turns::new(relay, waiting.iter().map(|(_, row)| row.lane()));
+) -> Result<(), PostgresFault> {
+    let mut turns = Turns::new(&relay.lanes.board, waiting.iter().map(|(_, row)| row.lane()));
     while let Some(free) = turns.next().await {
         let mut claim = outbox.claim(&free, None).await?;
         let owned = claim.lanes().to_vec();
@@ -275,12 +263,10 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
             turns.pause().await;
             continue;
         }
-        let (ours, others): (Vec<_>, Vec<_>) =
-            waiting.into_iter().partition(|(_, row)| owned.contains(&row.lane()));
-        waiting = others;
-        let witnesses = ours.iter().map(|(_, row)| (row.lane(), row.id())).collect();
-        let (rows, end) = read(relay, &mut claim, RowSelection::These(witnesses)).await?;
-        let is_known = |row: &&O::Event| relay.rows.acknowledged.borrow().contains(*row);
+        let ours: Vec<_> = waiting.extract_if(.., |(_, row)| owned.contains(&row.lane())).collect();
+        let named = ours.iter().map(|(_, row)| (row.lane(), row.id()));
+        let (rows, end) = read(relay, &mut claim, RowSelection::Named, named).await?;
+        let is_known = |row: &&O::Event| relay.memory.acknowledged.borrow().contains(*row);
         let known: Vec<&O::Event> = rows.values().filter(is_known).collect();
         let settled = settle(relay, claim, &known).await?;
         turns.done(&owned);
@@ -288,7 +274,7 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
             let was_read = known.iter().any(|known| known.id() == row.id());
             if !was_read && end == ReadEnd::Complete {
                 // Another relay has settled it. Otherwise an operator's `sent_at = NULL` would be ignored.
-                relay.rows.acknowledged.borrow_mut().settled(std::iter::once(&row));
+                relay.memory.acknowledged.borrow_mut().settled(std::iter::once(&row));
             }
             found.acknowledged(topic, was_read && is_recorded(&settled, &row));
         }
@@ -302,22 +288,18 @@ async fn read<Q, C: Claim>(
     relay: &Relay<Q>,
     claim: &mut C,
     rows: RowSelection,
-) -> Result<(HashMap<String, C::Event>, ReadEnd), Fault> {
-    let count = rows.named().len();
+    named: impl Iterator<Item = (Lane, i64)>,
+) -> Result<(HashMap<String, C::Event>, ReadEnd), PostgresFault> {
     // Without marks: it begins at the smallest id, and raises none.
-    let read = ReadRequest {
-        lows: vec![LOWEST; count],
-        basis: -1,
-        excepted: Excepted::none(),
-        rows_max: count,
-        shares: vec![1; count],
-        rows,
-    };
+    let wanted: Vec<Wanted> =
+        named.map(|(lane, id)| Wanted { lane, low: LOWEST, share: 1, row: Some(id) }).collect();
+    let count = wanted.len();
+    let read = ReadRequest { rows, wanted, epoch: Epoch::NONE, excepted: Excepted::none(), rows_max: count };
     claim.read(&read).await?;
     let mut rows = Vec::new();
     // Rows beyond the byte limit are probed later.
     let slice = claim.next_slice(count, relay.settings.limits().batch_bytes, &mut rows).await?;
-    Ok((rows.into_iter().map(|row| (topic::name(&relay.topics, &row), row)).collect(), slice.end))
+    Ok((rows.into_iter().map(|row| (topic::name(&relay.kafka.topics, &row), row)).collect(), slice.end))
 }
 
 /// Whether the settlement has recorded this row as sent. If not, another relay would publish it again once its hold ends.
@@ -330,7 +312,11 @@ fn is_recorded<E: Event>(settled: &Settled, row: &E) -> bool {
 }
 
 /// Settles rows that Kafka has acknowledged, or ends the claim if there are none.
-async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> Result<Settled, Fault> {
+async fn settle<Q, C: Claim>(
+    relay: &Relay<Q>,
+    claim: C,
+    sent: &[&C::Event],
+) -> Result<Settled, PostgresFault> {
     if sent.is_empty() {
         return claim.release().await.map(|()| Settled::All);
     }
@@ -342,7 +328,7 @@ async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> 
         skip_locked: true,
     };
     let settled = claim.settle(&settlement).await;
-    let mut acknowledged = relay.rows.acknowledged.borrow_mut();
+    let mut acknowledged = relay.memory.acknowledged.borrow_mut();
     let (recorded, others): (Vec<&C::Event>, Vec<&C::Event>) =
         sent.iter().partition(|row| settled.as_ref().is_ok_and(|settled| is_recorded(settled, **row)));
     let count = recorded.len();
@@ -351,13 +337,189 @@ async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> 
     drop(acknowledged);
     if settled.is_ok() {
         relay.stats.published.inc_by(count as u64);
-        if count == sent.len() {
-            relay.health.locks.worked(PROBER);
-        } else {
-            relay.health.locks.failed(PROBER, &NOT_RECORDED, LOCKS_ADVICE);
-        }
+        relay.health.marked_rows(PROBER, count == sent.len());
     }
     settled
+}
+
+#[derive(Default)]
+pub(crate) struct ProbeResults {
+    pub(crate) works: Vec<String>,
+    pub(crate) fails: Vec<(String, KafkaFailure)>,
+    /// Topics without a result, for example because another relay has locked the lane.
+    pub(crate) unknown: Vec<String>,
+}
+
+impl ProbeResults {
+    /// Records that Kafka has acknowledged a row of this topic. The hold ends only once the row is recorded as sent.
+    pub(crate) fn acknowledged(&mut self, topic: String, is_recorded: bool) {
+        if is_recorded { self.works.push(topic) } else { self.unknown.push(topic) }
+    }
+
+    pub(crate) fn knows(&self, topic: &String) -> bool {
+        self.works.contains(topic)
+            || self.unknown.contains(topic)
+            || self.fails.iter().any(|(failed, _)| failed == topic)
+    }
+}
+
+/// The maximum number of concurrent requests to the brokers; each has a thread.
+const REQUESTS_MAX: usize = 16;
+
+pub(crate) struct Candidate {
+    pub(crate) due: Due,
+    pub(crate) example: ExampleRow,
+    pub(crate) partitions: u32,
+    partition: u32,
+    leader: Option<i32>,
+}
+
+impl Candidate {
+    pub(crate) fn new(due: Due, example: ExampleRow, leaders: &[Option<i32>]) -> Candidate {
+        let partitions = leaders.len() as u32;
+        let partition = example.key.as_deref().map_or(0, |key| partition::of(key, partitions));
+        let leader = leaders.get(partition as usize).copied().flatten();
+        Candidate { due, example, partitions, partition, leader }
+    }
+}
+
+/// Fetches the leaders of these topics. Topics that are missing or without an answer fail.
+pub(crate) async fn leaders<P: Producer>(
+    producer: &P,
+    due: Vec<Due>,
+    found: &mut ProbeResults,
+) -> Vec<(Due, Vec<Option<i32>>)> {
+    let mut known = Vec::with_capacity(due.len());
+    let ask = |due: Due| async move {
+        let leaders = producer.leaders(&due.topic).await;
+        (due, leaders)
+    };
+    let mut due = due.into_iter();
+    // Ask for the first topic alone: if no broker answers, the other requests are not needed.
+    if let Some(first) = due.next() {
+        match ask(first).await {
+            (first, Ok(leaders)) => known.push((first, leaders)),
+            (first, Err(failure)) => {
+                let silent = failure.kind != FailureKind::Topic;
+                found.fails.push((first.topic, failure));
+                if silent {
+                    found.unknown.extend(due.map(|due| due.topic));
+                    return known;
+                }
+            }
+        }
+    }
+    let mut answers = iter(due.map(ask)).buffer_unordered(REQUESTS_MAX);
+    while let Some((due, answer)) = answers.next().await {
+        match answer {
+            Ok(leaders) => known.push((due, leaders)),
+            Err(failure) => found.fails.push((due.topic, failure)),
+        }
+    }
+    known
+}
+
+/// The candidates whose leader answers this relay. Sends one request to each broker, concurrently.
+pub(crate) async fn reachable<P: Producer>(
+    producer: &P,
+    candidates: Vec<Candidate>,
+    found: &mut ProbeResults,
+) -> Vec<Candidate> {
+    let mut of_broker: BTreeMap<i32, Vec<Candidate>> = BTreeMap::new();
+    for candidate in candidates {
+        match candidate.leader {
+            Some(broker) => of_broker.entry(broker).or_default().push(candidate),
+            None => {
+                let error = format!("partition {} has no leader", candidate.partition);
+                found.fails.push((candidate.due.topic, LEADER_MOVING.failure(error)));
+            }
+        }
+    }
+    let mut requests: FuturesUnordered<_> =
+        of_broker.into_values().map(|candidates| reachable_through(producer, candidates)).collect();
+    let mut reached = Vec::new();
+    while let Some((answer, fails)) = requests.next().await {
+        reached.extend(answer);
+        found.fails.extend(fails);
+    }
+    reached
+}
+
+/// Like [`reachable`], for partitions with the same leader.
+async fn reachable_through<P: Producer>(
+    producer: &P,
+    mut candidates: Vec<Candidate>,
+) -> (Vec<Candidate>, Vec<(String, KafkaFailure)>) {
+    let mut fails = Vec::new();
+    while let Some(candidate) = candidates.first() {
+        let Err(failure) = producer.reach_leader(&candidate.due.topic, candidate.partition).await else {
+            break;
+        };
+        if failure.kind == FailureKind::Topic || failure.reason == LEADER_MOVING.word {
+            // Only this topic is affected. A newly elected leader may not know yet that it is the leader.
+            fails.push((candidates.swap_remove(0).due.topic, failure));
+            continue;
+        }
+        fails.extend(candidates.drain(..).map(|candidate| (candidate.due.topic, failure.clone())));
+    }
+    (candidates, fails)
+}
+
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often to retry lanes that other relays have locked.
+const TRY_EVERY: Duration = Duration::from_millis(20);
+
+/// Lanes that the prober needs. Dropping it returns them to the workers.
+pub(crate) struct Turns<'a> {
+    board: &'a Board,
+    /// Lanes that a worker may still have.
+    taken: BTreeSet<Lane>,
+    reserving: FuturesUnordered<LocalBoxFuture<'a, Lane>>,
+    reserved: Vec<Lane>,
+    deadline: Instant,
+}
+
+impl<'a> Turns<'a> {
+    pub(crate) fn new(board: &'a Board, lanes: impl Iterator<Item = Lane>) -> Turns<'a> {
+        let taken: BTreeSet<Lane> = lanes.collect();
+        let reserve = |lane: Lane| board.reserve(lane).map(move |()| lane).boxed_local();
+        let reserving = taken.iter().copied().map(reserve).collect();
+        Turns { board, taken, reserving, reserved: Vec::new(), deadline: Instant::now() + PATIENCE }
+    }
+
+    /// Waits for lanes that no worker of this relay has. `None` if no lanes are left or it takes too long.
+    pub(crate) async fn next(&mut self) -> Option<Vec<Lane>> {
+        if self.reserved.is_empty() {
+            let lane = timeout_at(self.deadline, self.reserving.next()).await.ok()??;
+            self.take(lane);
+        }
+        while let Some(Some(lane)) = self.reserving.next().now_or_never() {
+            self.take(lane);
+        }
+        (Instant::now() < self.deadline).then(|| self.reserved.clone())
+    }
+
+    fn take(&mut self, lane: Lane) {
+        self.taken.remove(&lane);
+        self.reserved.push(lane);
+    }
+
+    /// Waits before the next attempt, because other relays have locked all of the lanes.
+    pub(crate) async fn pause(&self) {
+        sleep(TRY_EVERY).await;
+    }
+
+    pub(crate) fn done(&mut self, lanes: &[Lane]) {
+        self.reserved.retain(|lane| !lanes.contains(lane));
+        lanes.iter().for_each(|lane| self.board.end_reservation(*lane));
+    }
+}
+
+impl Drop for Turns<'_> {
+    fn drop(&mut self) {
+        self.taken.iter().for_each(|lane| self.board.cancel_reservation(*lane));
+        self.reserved.iter().for_each(|lane| self.board.end_reservation(*lane));
+    }
 }
 
 #[cfg(test)]

@@ -16,16 +16,11 @@
 //! acknowledged set, and the hold ends only after a claim of its lane has settled it. If an operator deletes the hold
 //! first, a claim that reads the row waits for the probe.
 
-use crate::Relay;
-use crate::failure::{Failure, FailureKind, Fault, FaultKind};
-use crate::holds::flight::{Flight, settle_late};
-use crate::holds::leaders::{Candidate, leaders, reachable};
-use crate::holds::prober::{Due, Failed, Holds, log_released};
-use crate::holds::results::ProbeResults;
-use crate::lane::LANES;
-use crate::outbox::Outbox;
-use crate::publisher::{LISTED_FROM, Producer, Publisher};
+use crate::holds::flight::{Candidate, Flight, ProbeResults, leaders, reachable, settle_late};
+use crate::holds::{Due, Failed, Holds};
+use crate::publisher::LISTED_FROM;
 use crate::reason::{INVALID_TOPIC_NAME, NO_ANSWER, UNKNOWN_TOPIC, not_listed};
+use crate::{FailureKind, FaultKind, KafkaFailure, LANES, Outbox, PostgresFault, Producer, Publisher, Relay};
 use pg_outbox::topic::check_topic;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -54,7 +49,6 @@ const LIST_SHARE: u32 = 50;
 /// How long a topic is left out of the search for events after that search has timed out. It walks all rows that wait.
 const SLOW_FOR: Duration = Duration::from_secs(600);
 
-/// The probes of one relay.
 pub(crate) struct Probes<'a, P: Publisher, H, O: Outbox> {
     relay: &'a Relay<P>,
     holds: H,
@@ -63,7 +57,6 @@ pub(crate) struct Probes<'a, P: Publisher, H, O: Outbox> {
     producer: Option<P::Producer>,
     /// The version of the settings that `producer` was opened with.
     renewals: u64,
-    /// Rows whose acks are late.
     late: Vec<Flight<P::Producer, O::Event>>,
     /// Topics whose probes had no result. Their leases are given back, so that other relays can probe them at once.
     unfinished: Vec<String>,
@@ -108,7 +101,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     pub(crate) fn give_up(&mut self) {
         for flight in self.late.drain(..) {
             self.unfinished.extend(flight.topics().map(str::to_owned));
-            flight.abandon(self.relay);
+            flight.abandon(&self.relay.memory);
         }
         if let Some(producer) = self.producer.take() {
             producer.abandon();
@@ -116,7 +109,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     /// Processes late acks, then probes every topic that is due once.
-    pub(crate) async fn round(&mut self) -> Result<(), Fault> {
+    pub(crate) async fn round(&mut self) -> Result<(), PostgresFault> {
         let relay = self.relay;
         if !self.unfinished.is_empty() {
             self.holds.retry_soon(&named(&self.unfinished)).await?;
@@ -135,14 +128,14 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             if std::mem::take(&mut self.make_all_due) {
                 self.holds.make_due().await?;
             }
-            if self.late.len() >= LATE_MAX || relay.board.is_stopped() || !self.may_probe().await {
+            if self.late.len() >= LATE_MAX || relay.lanes.board.is_stopped() || !self.may_probe().await {
                 return Ok(());
             }
             let together = if self.listed.is_some() { LISTED_TOPICS_MAX } else { TOPICS_MAX };
             let topics_max = if self.alone > 0 { 1 } else { together };
             self.alone = self.alone.saturating_sub(1);
             let due = self.holds.due(topics_max).await?;
-            if due.is_empty() || !relay.gate.is_open() {
+            if due.is_empty() || !relay.kafka.gate.is_open() {
                 self.unfinished.extend(due.into_iter().map(|due| due.topic));
                 return Ok(());
             }
@@ -155,9 +148,9 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     /// Waits for late acks and records them, so that another relay does not publish their rows again.
-    pub(crate) async fn end(&mut self) -> Result<(), Fault> {
+    pub(crate) async fn end(&mut self) -> Result<(), PostgresFault> {
         let (mut done, until) = (Ok(()), Instant::now() + ANSWER_WITHIN);
-        while !self.late.is_empty() && self.relay.gate.is_open() && Instant::now() < until {
+        while !self.late.is_empty() && self.relay.kafka.gate.is_open() && Instant::now() < until {
             sleep(LATE_EVERY).await;
             done = done.and(self.take_in_late().await);
         }
@@ -180,14 +173,12 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     /// Records the results of a round in the database.
-    async fn conclude(&mut self, found: ProbeResults) -> Result<(), Fault> {
+    async fn conclude(&mut self, found: ProbeResults) -> Result<(), PostgresFault> {
         let relay = self.relay;
         if !found.works.is_empty() {
             self.holds.release(&named(&found.works)).await?;
             self.finished(&found.works);
-            for topic in &found.works {
-                log_released(topic, relay.holds.reported.ends(topic));
-            }
+            found.works.iter().for_each(|topic| relay.memory.holds.released(topic));
             // The fix may have helped other topics too.
             self.list_at = Instant::now();
             let held = u32::try_from(relay.stats.held_topics.get()).unwrap_or_default();
@@ -198,18 +189,12 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             }
         }
         if !found.fails.is_empty() {
-            let failed = |(topic, failure): &'_ (String, Failure)| {
+            let failed = found.fails.iter().map(|(topic, failure)| {
                 let reason = (failure.kind == FailureKind::Topic).then_some(failure.reason);
-                (topic.clone(), reason, failure.error.clone())
-            };
-            let failed: Vec<_> = found.fails.iter().map(failed).collect();
-            let failed: Vec<Failed<'_>> = failed
-                .iter()
-                .map(|(topic, reason, error)| Failed { topic, reason: *reason, error })
-                .collect();
-            self.holds.postpone(&failed).await?;
-            let topics: Vec<String> = found.fails.into_iter().map(|(topic, _)| topic).collect();
-            self.finished(&topics);
+                Failed { topic, reason, error: &failure.error }
+            });
+            self.holds.postpone(&failed.collect::<Vec<_>>()).await?;
+            self.finished(found.fails.iter().map(|(topic, _)| topic));
         }
         if !found.unknown.is_empty() {
             self.holds.retry_soon(&named(&found.unknown)).await?;
@@ -218,12 +203,12 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         Ok(())
     }
 
-    fn finished(&mut self, topics: &[String]) {
-        let topics: HashSet<&String> = topics.iter().collect();
+    fn finished<'t>(&mut self, topics: impl IntoIterator<Item = &'t String>) {
+        let topics: HashSet<&String> = topics.into_iter().collect();
         self.unfinished.retain(|topic| !topics.contains(topic));
     }
 
-    async fn probe(&mut self, mut due: Vec<Due>, found: &mut ProbeResults) -> Result<(), Fault> {
+    async fn probe(&mut self, mut due: Vec<Due>, found: &mut ProbeResults) -> Result<(), PostgresFault> {
         // The lease may have expired while an ack was late.
         let in_flight: HashSet<&str> = self.late.iter().flat_map(Flight::topics).collect();
         due.retain(|due| !in_flight.contains(due.topic.as_str()));
@@ -242,8 +227,8 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         };
         let known = leaders(&producer, due, found).await;
         let asked: Vec<Due> = known.iter().map(|(due, _)| due.clone()).collect();
-        let searched = if asked.is_empty() { Ok(Vec::new()) } else { self.holds.witnesses(&asked).await };
-        let witnesses = match searched {
+        let searched = if asked.is_empty() { Ok(Vec::new()) } else { self.holds.examples(&asked).await };
+        let examples = match searched {
             Err(fault) if matches!(fault.kind, FaultKind::TimedOut | FaultKind::Data) => {
                 self.producer = Some(producer);
                 self.cannot_search(asked, &fault, found);
@@ -252,14 +237,14 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             found => found?,
         };
         let mut candidates = Vec::new();
-        for ((due, leaders), witness) in known.into_iter().zip(witnesses) {
-            match witness {
-                Some(witness) => candidates.push(Candidate::new(due, witness, &leaders)),
+        for ((due, leaders), example) in known.into_iter().zip(examples) {
+            match example {
+                Some(example) => candidates.push(Candidate::new(due, example, &leaders)),
                 None => found.works.push(due.topic),
             }
         }
         let resting = |candidate: &Candidate| {
-            self.lane_rests[candidate.witness.lane.index()].is_some_and(|until| until > Instant::now())
+            self.lane_rests[candidate.example.lane.index()].is_some_and(|until| until > Instant::now())
         };
         let (resting, candidates): (Vec<_>, Vec<_>) = candidates.into_iter().partition(resting);
         found.unknown.extend(resting.into_iter().map(|candidate| candidate.due.topic));
@@ -281,12 +266,16 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
 
     /// Handles the topics whose names are invalid, and returns the others. Such a topic is released when no row waits for it,
     /// because its rows were corrected or deleted.
-    async fn of_valid_names(&mut self, due: Vec<Due>, found: &mut ProbeResults) -> Result<Vec<Due>, Fault> {
+    async fn of_valid_names(
+        &mut self,
+        due: Vec<Due>,
+        found: &mut ProbeResults,
+    ) -> Result<Vec<Due>, PostgresFault> {
         let (valid, invalid): (Vec<Due>, Vec<Due>) =
             due.into_iter().partition(|due| check_topic(&due.topic).is_ok());
-        let witnesses = if invalid.is_empty() { Vec::new() } else { self.holds.witnesses(&invalid).await? };
-        for (Due { topic, .. }, witness) in invalid.into_iter().zip(witnesses) {
-            match (witness, check_topic(&topic)) {
+        let examples = if invalid.is_empty() { Vec::new() } else { self.holds.examples(&invalid).await? };
+        for (Due { topic, .. }, example) in invalid.into_iter().zip(examples) {
+            match (example, check_topic(&topic)) {
                 (Some(_), Err(error)) => {
                     found.fails.push((topic, INVALID_TOPIC_NAME.failure(error.to_string())));
                 }
@@ -305,7 +294,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             if is_missing {
                 found.fails.push((topic.clone(), UNKNOWN_TOPIC.failure(not_listed(topic))));
             } else if self.slow.contains_key(topic) {
-                found.fails.push((topic.clone(), Failure::unknown(NO_EVENT_FOUND)));
+                found.fails.push((topic.clone(), KafkaFailure::unknown(NO_EVENT_FOUND)));
             }
             !is_missing && !self.slow.contains_key(topic)
         });
@@ -315,11 +304,11 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
 
     /// Handles a search for events that has failed. Several topics are searched for one at a time. A single one is left out
     /// for a while, because each search takes until its timeout.
-    fn cannot_search(&mut self, due: Vec<Due>, fault: &Fault, found: &mut ProbeResults) {
+    fn cannot_search(&mut self, due: Vec<Due>, fault: &PostgresFault, found: &mut ProbeResults) {
         match <[Due; 1]>::try_from(due) {
             Ok([Due { topic, .. }]) => {
                 tracing::debug!(topic, "no event to probe the topic with: {fault}");
-                found.fails.push((topic.clone(), Failure::unknown(NO_EVENT_FOUND)));
+                found.fails.push((topic.clone(), KafkaFailure::unknown(NO_EVENT_FOUND)));
                 self.slow.insert(topic, Instant::now() + SLOW_FOR);
             }
             Err(due) => {
@@ -351,18 +340,17 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     /// The producer of the last round, or a new one if that one failed, is worn, or the settings changed.
-    async fn producer(&mut self) -> Result<P::Producer, Failure> {
+    async fn producer(&mut self) -> Result<P::Producer, KafkaFailure> {
         let relay = self.relay;
         let renewals = relay.settings.renewals();
         let renewed = std::mem::replace(&mut self.renewals, renewals) != renewals;
-        match self.producer.take() {
-            Some(producer) if !renewed && !producer.has_failed() && !producer.is_worn() => Ok(producer),
-            Some(producer) => {
-                producer.abandon();
-                relay.publisher.open_for_probes().await
+        if let Some(producer) = self.producer.take() {
+            if !renewed && !producer.has_failed() && !producer.is_worn() {
+                return Ok(producer);
             }
-            None => relay.publisher.open_for_probes().await,
+            producer.abandon();
         }
+        relay.kafka.publisher.open_for_probes().await
     }
 
     /// Runs after the lanes were released. Keeps the producer, or keeps waiting for late acks.
@@ -370,15 +358,15 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         &mut self,
         mut flight: Flight<P::Producer, O::Event>,
         found: &mut ProbeResults,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), PostgresFault> {
         let relay = self.relay;
-        flight.take_failed(relay, found);
-        if flight.is_done() && !flight.has_failed() {
-            self.producer = Some(flight.into_producer());
-            return Ok(());
-        }
+        flight.take_failed(&relay.memory, found);
         if flight.is_done() {
-            flight.abandon(relay);
+            if flight.has_failed() {
+                flight.abandon(&relay.memory);
+            } else {
+                self.producer = Some(flight.into_producer());
+            }
             return Ok(());
         }
         let topics: Vec<String> = flight.topics().map(str::to_owned).collect();
@@ -388,7 +376,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     /// Processes acks that arrived since the lanes were released, and gives up on those that took too long.
-    async fn take_in_late(&mut self) -> Result<(), Fault> {
+    async fn take_in_late(&mut self) -> Result<(), PostgresFault> {
         let relay = self.relay;
         let mut flights = std::mem::take(&mut self.late);
         let within =
@@ -396,7 +384,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let mut found = ProbeResults::default();
         let (mut settled, mut renewed) = (Ok(()), Ok(()));
         while let Some(mut flight) = flights.pop() {
-            let acknowledged = flight.take_acknowledged(relay);
+            let acknowledged = flight.take_acknowledged(&relay.memory);
             self.unfinished.extend(acknowledged.iter().map(|(topic, _)| topic.clone()));
             if !acknowledged.is_empty() {
                 // The brokers are slow but available, so no lane has to rest.
@@ -405,12 +393,12 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             if !acknowledged.is_empty() && settled.is_ok() {
                 settled = settle_late(relay, &mut self.outbox, acknowledged, &mut found).await;
             }
-            flight.take_failed(relay, &mut found);
+            flight.take_failed(&relay.memory, &mut found);
             if flight.is_done() {
-                flight.abandon(relay);
+                flight.abandon(&relay.memory);
             } else if flight.silent_for() >= within {
                 found.fails.extend(flight.topics().map(|topic| (topic.to_owned(), no_answer(within))));
-                flight.abandon(relay);
+                flight.abandon(&relay.memory);
             } else {
                 if flight.renewal_is_due(RENEW_LEASES_EVERY) {
                     let topics: Vec<String> = flight.topics().map(str::to_owned).collect();
@@ -430,7 +418,7 @@ fn named(topics: &[String]) -> Vec<&str> {
     topics.iter().map(String::as_str).collect()
 }
 
-fn no_answer(within: Duration) -> Failure {
+fn no_answer(within: Duration) -> KafkaFailure {
     NO_ANSWER.failure(format!("the leader has acknowledged no probe for {within:?}"))
 }
 

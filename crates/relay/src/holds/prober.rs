@@ -1,17 +1,10 @@
 //! The prober: detects when Kafka or a held topic is available again.
 
-use crate::Relay;
-use crate::backoff::Backoff;
-use crate::fail_point;
-use crate::failure::{Failure, Fault, FaultKind};
-use crate::health::outage::{Outage, PROBER};
+use crate::health::availability::PROBER;
 use crate::health::stats::TOPICS_NAMED_MAX;
-use crate::holds::pauses::{Counts, Pause, ReportedPauses};
 use crate::holds::probe::Probes;
-use crate::lane::Lane;
-use crate::outbox::Outbox;
-use crate::publisher::Publisher;
-use crate::reason::{fix, remedy};
+use crate::holds::{Counts, Holds, ReportedPauses, Waiting};
+use crate::{Availability, Backoff, FaultKind, Outbox, PostgresFault, Publisher, Relay, fail_point};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::rc::Rc;
@@ -30,84 +23,6 @@ const NAMED_FOR: Duration = Duration::from_secs(10);
 const ADVICE: &str = "Events of topics that are not held are still published. If this persists, run `outbox-relay \
      check-config --connect`";
 
-/// The holds. They are rows in the database, so all relays agree on them.
-#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
-pub trait Holds {
-    /// Counts held topics, blocked keys and pauses.
-    async fn count(&mut self) -> Result<Waiting, Fault>;
-    /// A sample of the pauses, for the log.
-    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault>;
-    /// A sample of the held topics with their reasons, for the log and the metrics.
-    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault>;
-    /// Leases up to `most` topics that are due for a probe and not paused. No other relay gets them during [`LEASE`].
-    async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault>;
-    /// A row to probe each of these topics with, in their order. `None` if no row waits for the topic.
-    async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault>;
-    /// Releases these topics.
-    async fn release(&mut self, topics: &[&str]) -> Result<(), Fault>;
-    /// Schedules the next probe of these topics with backoff.
-    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault>;
-    /// Schedules the next probe of these topics soon, because the last one had no result.
-    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault>;
-    /// Renews the lease on these topics.
-    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault>;
-    /// Makes due every topic that this relay has postponed and no other relay has leased since.
-    async fn make_due(&mut self) -> Result<(), Fault>;
-}
-
-/// How long a due topic belongs to the relay that probes it. If that relay dies, another one probes it afterwards.
-pub const LEASE: Duration = Duration::from_secs(10);
-
-/// A topic whose probe has failed.
-#[derive(Clone, Debug)]
-pub struct Failed<'a> {
-    /// The topic.
-    pub topic: &'a str,
-    /// Replaces the recorded reason, if set.
-    pub reason: Option<&'static str>,
-    /// Replaces the recorded error.
-    pub error: &'a str,
-}
-
-/// Counts of what keeps events waiting.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
-    /// Held topics.
-    pub topics: i64,
-    /// Blocked keys.
-    pub keys: i64,
-    /// Pauses.
-    pub paused: Counts,
-    /// The version of the set of holds, blocked keys and pauses.
-    pub hold_version: i64,
-}
-
-impl Waiting {
-    pub fn is_empty(&self) -> bool {
-        self.topics + self.keys + self.paused.total() == 0
-    }
-}
-
-/// A held topic that is due for a probe.
-#[derive(Clone, Debug)]
-pub struct Due {
-    /// The topic.
-    pub topic: String,
-    /// Why it was held.
-    pub reason: String,
-}
-
-/// A row to probe a held topic with.
-#[derive(Clone, Debug)]
-pub struct Witness {
-    /// The lane of its key.
-    pub lane: Lane,
-    /// The row. The probe sends the first unsent row of its key.
-    pub id: i64,
-    /// The key, if it is not too long.
-    pub key: Option<Vec<u8>>,
-}
-
 /// Opens the gate whenever Kafka answers. After a session failure, the outage lasts until a row is acknowledged, because a
 /// probe may not detect the cause.
 pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng) {
@@ -115,33 +30,33 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
     loop {
         tokio::select! {
             biased;
-            () = relay.gate.closed() => {}
+            () = relay.kafka.gate.closed() => {}
             () = quiet(&relay) => {
-                relay.gate.clear_failure();
-                relay.health.kafka_works();
+                relay.kafka.gate.works();
                 continue;
             }
         }
-        if let Some(reason) = relay.gate.reason() {
-            relay.stats.kafka.fails(&reason);
-            relay.health.kafka.failed(0, &reason, &advice(&reason));
+        if let Some(reason) = relay.kafka.gate.reason() {
+            relay.kafka.gate.failed(&reason);
         }
-        if relay.gate.is_flapping() {
+        if relay.kafka.gate.is_flapping.get() {
             sleep(backoff.next_wait()).await;
         } else {
             backoff.reset();
         }
         probe_until_answered(&relay, &mut backoff).await;
-        if relay.gate.since_failure().is_none() {
-            relay.health.kafka_works();
+        if relay.kafka.gate.since_failure().is_none() {
+            relay.kafka.gate.works();
         }
-        relay.gate.open();
+        relay.kafka.gate.open();
     }
 }
 
 /// Waits until the last failure is [`QUIET`] ago while all workers are idle: no row is left to prove that Kafka works.
 async fn quiet<P>(relay: &Relay<P>) {
-    while relay.gate.since_failure().is_none_or(|time| time < QUIET) || relay.stats.workers_busy.get() > 0 {
+    while relay.kafka.gate.since_failure().is_none_or(|time| time < QUIET)
+        || relay.stats.workers_busy.get() > 0
+    {
         sleep(QUIET_CHECK_EVERY).await;
     }
 }
@@ -155,13 +70,10 @@ async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Back
             biased;
             Some(answer) = probes.next() => match answer {
                 Ok(()) => return,
-                Err(failure) => {
-                    relay.stats.kafka.fails(&failure);
-                    relay.health.kafka.failed(0, &failure, &advice(&failure));
-                }
+                Err(failure) => relay.kafka.gate.failed(&failure),
             },
             () = sleep_until(next), if probes.len() < CLUSTER_PROBES_MOST => {
-                probes.push(relay.publisher.probe());
+                probes.push(relay.kafka.publisher.probe());
                 // A probe takes several round trips; give it time before the next one.
                 next = Instant::now() + CLUSTER_FIRST + backoff.next_wait();
             }
@@ -169,13 +81,9 @@ async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Back
     }
 }
 
-fn advice(failure: &Failure) -> String {
-    format!("Publishing is suspended and resumes by itself. {}", fix(remedy(failure.reason)))
-}
-
 /// Keeps the metrics and the log of waiting events up to date, even while Kafka is unavailable or a probe is slow.
 pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
-    let outage = Outage::new("metrics of held topics, blocked keys and pauses", "backlog_not_measured")
+    let outage = Availability::new("metrics of held topics, blocked keys and pauses", "backlog_not_measured")
         .described("outdated", "up to date again");
     let mut reported = Reported::default();
     loop {
@@ -184,7 +92,6 @@ pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
     }
 }
 
-/// What the log and the metrics name.
 #[derive(Default)]
 struct Reported {
     pauses: ReportedPauses,
@@ -192,7 +99,11 @@ struct Reported {
     topics: Option<(i64, Instant)>,
 }
 
-async fn refresh<P, H: Holds>(relay: &Relay<P>, holds: &mut H, reported: &mut Reported) -> Result<(), Fault> {
+async fn refresh<P, H: Holds>(
+    relay: &Relay<P>,
+    holds: &mut H,
+    reported: &mut Reported,
+) -> Result<(), PostgresFault> {
     let asked = Instant::now();
     let waiting = holds.count().await?;
     relay.stats.held_topics.set(waiting.topics);
@@ -202,7 +113,7 @@ async fn refresh<P, H: Holds>(relay: &Relay<P>, holds: &mut H, reported: &mut Re
     relay.stats.blocked_keys.set(waiting.keys);
     let Counts { everything, topics, keys } = waiting.paused;
     relay.stats.count_pauses(everything, topics, keys);
-    relay.rows.note_empty_holds(waiting.is_empty().then_some(waiting.hold_version));
+    relay.memory.nothing_held_at.set(waiting.is_empty().then_some(waiting.hold_version));
     // The server sorts all holds for the sample. If they do not change, the reasons change seldom.
     let is_named = |(version, at): (i64, Instant)| {
         waiting.topics > TOPICS_NAMED_MAX as i64
@@ -226,55 +137,46 @@ async fn name_held<P, H: Holds>(
     holds: &mut H,
     waiting: &Waiting,
     asked: Instant,
-) -> Result<(), Fault> {
+) -> Result<(), PostgresFault> {
     let held = if waiting.topics == 0 { Vec::new() } else { holds.held().await? };
     relay.stats.name_held(&held);
     if held.len() as i64 == waiting.topics {
-        for (topic, lasted) in relay.holds.reported.left(asked, &held) {
-            log_released(&topic, Some(lasted));
-        }
+        relay.memory.holds.only(asked, &held);
     }
     Ok(())
 }
 
-fn note(outage: &Outage, done: Result<(), Fault>) {
+fn note(outage: &Availability, done: Result<(), PostgresFault>) {
     match done {
         Ok(()) => outage.worked(0),
         // The scout fails the same way and logs it.
-        Err(fault) if fault.kind == FaultKind::Unavailable => {
-            tracing::debug!("{fault}");
-        }
+        Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
         Err(fault) => outage.failed(0, &fault, ADVICE),
     }
 }
 
 /// Probes held topics when they are due, until the relay stops. [`watch_holds`] finds out whether there are any.
 pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, holds: H, outbox: O) {
-    let outage = Outage::new("probes of held topics", "probes_failed").described("failing", "working again");
+    let outage =
+        Availability::new("probes of held topics", "probes_failed").described("failing", "working again");
     let mut probes = Probes::new(&relay, holds, outbox);
-    while !relay.board.is_stopped() {
-        if relay.gate.is_open() {
+    while !relay.lanes.board.is_stopped() {
+        if relay.kafka.gate.is_open() {
             fail_point::reach("probing-holds").await;
             note(&outage, probes.round().await);
         } else {
             probes.give_up();
-            tokio::select! {
-                biased;
-                () = relay.board.stopped() => return,
-                () = relay.gate.opened() => {}
+            relay.opened().await;
+            if relay.lanes.board.is_stopped() {
+                return;
             }
             probes.make_due();
         }
         tokio::select! {
             biased;
-            () = relay.board.stopped() => {}
+            () = relay.lanes.board.stopped() => {}
             () = sleep(HOLDS_EVERY) => {}
         }
     }
     note(&outage, probes.end().await);
-}
-
-pub(crate) fn log_released(topic: &str, lasted: Option<Duration>) {
-    let seconds = lasted.map(crate::health::outage::rounded);
-    tracing::info!(code = "topic_released", topic, seconds, "topic released, publishing resumed");
 }

@@ -3,8 +3,8 @@
 //! The scout puts lanes on the board and workers take them off. At most one worker of this process has a lane. Between
 //! processes the lane lock decides. A lane that another relay has locked is tried again after a backoff.
 
-use crate::lane::{LANES, Lane};
-use std::cell::RefCell;
+use crate::{LANES, Lane};
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -13,13 +13,22 @@ use tokio::time::Instant;
 /// The maximum number of lanes per claim, so that other workers and relays get some of the 64. A claim that expects few rows
 /// takes all.
 pub(crate) const CLAIM_LANES_MAX: usize = 16;
-/// The first wait for a lane that another relay has locked. It doubles up to [`ELSEWHERE_MOST`].
-const ELSEWHERE_FIRST: Duration = Duration::from_millis(2);
-const ELSEWHERE_MOST: Duration = Duration::from_millis(100);
+/// The first wait for a lane that another relay has locked. It doubles up to [`LOCKED_MOST`].
+const LOCKED_FIRST: Duration = Duration::from_millis(2);
+const LOCKED_MOST: Duration = Duration::from_millis(100);
 
-/// Shared by the scout and the workers of one relay.
 pub struct Board {
     state: RefCell<BoardState>,
+    waiting_workers: Cell<usize>,
+    stopped: Cell<bool>,
+    /// Rows were settled. The scout takes these three.
+    pub(crate) progress: Cell<bool>,
+    /// Rows may wait in a lane that is not on the board, so the scout has to scan.
+    pub(crate) doubt: Cell<bool>,
+    pub(crate) lost: Cell<bool>,
+    pub(crate) arrived_at: Cell<Option<Instant>>,
+    /// Whether work arrived so soon after the work before that more will probably follow.
+    pub(crate) arrives_often: Cell<bool>,
     /// Wakes workers when a lane has work or the relay stops.
     up: Notify,
     /// Wakes the scout when a worker is idle.
@@ -33,16 +42,6 @@ pub struct Board {
 struct BoardState {
     ready: VecDeque<Lane>,
     lanes: [LaneState; LANES],
-    waiting_workers: usize,
-    progress: bool,
-    /// Rows may wait in a lane that is not on the board.
-    doubt: bool,
-    /// Another relay had locked lanes.
-    lost: bool,
-    /// When rows last arrived.
-    arrived_at: Option<Instant>,
-    arrives_often: bool,
-    stopped: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -54,7 +53,7 @@ struct LaneState {
     /// When to try it again, after another relay had locked it.
     not_before: Option<Instant>,
     /// How many times in a row another relay had locked it.
-    elsewhere: u32,
+    locked_by_others: u32,
     /// It had more work when its last batch ended.
     more: bool,
     /// It used its whole share of the last batch, which was not full.
@@ -63,7 +62,12 @@ struct LaneState {
     again: bool,
 }
 
-/// A lane that a worker returns and that has more work.
+impl LaneState {
+    fn is_aside(&self) -> bool {
+        self.not_before.is_some_and(|at| at > Instant::now())
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MoreWork {
     pub lane: Lane,
@@ -75,38 +79,38 @@ pub(crate) struct MoreWork {
 
 impl Board {
     pub(crate) fn new() -> Board {
-        let state = BoardState {
-            ready: VecDeque::new(),
-            lanes: [LaneState::default(); LANES],
-            waiting_workers: 0,
-            progress: false,
-            doubt: false,
-            lost: false,
-            arrived_at: None,
-            arrives_often: false,
-            stopped: false,
-        };
         let [up, free, returned, doubted] = [(); 4].map(|()| Notify::new());
-        Board { state: RefCell::new(state), up, free, returned, doubted }
+        let state = BoardState { ready: VecDeque::new(), lanes: [LaneState::default(); LANES] };
+        Board {
+            state: RefCell::new(state),
+            waiting_workers: Cell::default(),
+            stopped: Cell::default(),
+            progress: Cell::default(),
+            doubt: Cell::default(),
+            lost: Cell::default(),
+            arrived_at: Cell::default(),
+            arrives_often: Cell::default(),
+            up,
+            free,
+            returned,
+            doubted,
+        }
     }
 
     /// Waits for lanes with work and returns an idle worker's share of them, or `None` once the relay stops.
     pub(crate) async fn take(&self) -> Option<Vec<Lane>> {
         loop {
             let changed = self.up.notified();
-            {
-                let mut state = self.state.borrow_mut();
-                if state.stopped {
-                    return None;
-                }
-                if !state.ready.is_empty() {
-                    return Some(state.share());
-                }
-                state.waiting_workers += 1;
+            if self.stopped.get() {
+                return None;
             }
+            if !self.state.borrow().ready.is_empty() {
+                return Some(self.state.borrow_mut().share(self.waiting_workers.get() + 1));
+            }
+            self.waiting_workers.set(self.waiting_workers.get() + 1);
             self.free.notify_one();
             changed.await;
-            self.state.borrow_mut().waiting_workers -= 1;
+            self.waiting_workers.set(self.waiting_workers.get() - 1);
         }
     }
 
@@ -116,12 +120,7 @@ impl Board {
         if state.lanes.iter().any(|lane| lane.more) {
             return Vec::new();
         }
-        let now = Instant::now();
-        let is_free = |lane: &Lane| {
-            let lane = &state.lanes[lane.index()];
-            !lane.taken && !lane.reserved && lane.not_before.is_none_or(|at| at <= now)
-        };
-        let lanes: Vec<Lane> = Lane::all().filter(is_free).collect();
+        let lanes = state.lanes_that(|lane| !lane.taken && !lane.reserved && !lane.is_aside());
         for lane in &lanes {
             let entry = &mut state.lanes[lane.index()];
             (entry.ready, entry.taken) = (false, true);
@@ -133,28 +132,26 @@ impl Board {
     /// Puts lanes with work on the board, after those that are there already.
     pub(crate) fn add(&self, lanes: impl IntoIterator<Item = Lane>) {
         let mut state = self.state.borrow_mut();
-        for lane in lanes {
-            state.put(lane, false);
-        }
-        if !state.ready.is_empty() {
-            self.up.notify_waiters();
-        }
+        lanes.into_iter().for_each(|lane| state.put(lane, false));
+        self.wake_workers(&state);
     }
 
     /// Puts lanes with new rows on the board. A lane that a worker has follows when the worker returns it.
     pub(crate) fn add_new(&self, lanes: impl IntoIterator<Item = Lane>) {
         let mut state = self.state.borrow_mut();
-        let now = Instant::now();
         for lane in lanes {
             let entry = &mut state.lanes[lane.index()];
-            let is_aside = entry.not_before.is_some_and(|at| at > now);
             entry.again |= entry.taken;
-            if is_aside || entry.reserved {
-                state.doubt = true;
+            if entry.is_aside() || entry.reserved {
+                self.doubt.set(true);
             } else {
                 state.put(lane, false);
             }
         }
+        self.wake_workers(&state);
+    }
+
+    fn wake_workers(&self, state: &BoardState) {
         if !state.ready.is_empty() {
             self.up.notify_waiters();
         }
@@ -162,26 +159,15 @@ impl Board {
 
     /// Records that rows may wait in lanes that are not on the board, so that the scout has to scan.
     pub(crate) fn doubt(&self) {
-        self.state.borrow_mut().doubt = true;
+        self.doubt.set(true);
         self.doubted.notify_one();
     }
 
-    /// Whether there was a doubt since the last call.
-    pub(crate) fn take_doubt(&self) -> bool {
-        std::mem::take(&mut self.state.borrow_mut().doubt)
-    }
-
-    /// Whether another relay had locked lanes since the last call.
-    pub(crate) fn take_lost(&self) -> bool {
-        std::mem::take(&mut self.state.borrow_mut().lost)
-    }
-
-    /// Waits for the next doubt.
     pub(crate) async fn doubted(&self) {
         self.doubted.notified().await;
     }
 
-    /// Takes back these lanes from a worker. Those in `more_work` have more work.
+    /// Returns these lanes of a worker. Those in `more_work` have more work.
     pub(crate) fn give_back(&self, lanes: &[Lane], more_work: &[MoreWork]) {
         let mut state = self.state.borrow_mut();
         let mut again = Vec::new();
@@ -203,13 +189,12 @@ impl Board {
             entry.more = entry.ready;
         }
         again.into_iter().for_each(|lane| state.put(lane, false));
-        if !state.ready.is_empty() {
-            self.up.notify_waiters();
-        }
+        self.wake_workers(&state);
     }
 
     /// How many rows to read of each of these lanes. All get the same share, so that the rows of a batch are close together
-    /// in the table, which makes reading and marking them cheaper. Hungry lanes come last and get what the others leave.
+    /// in the table, which makes reading and marking them cheaper. Lanes that used their share come last and get what the
+    /// others leave.
     pub(crate) fn shares(&self, lanes: &[Lane], batch_rows: usize) -> Vec<usize> {
         let state = self.state.borrow();
         let equal = batch_rows.div_ceil(lanes.len().max(1));
@@ -224,21 +209,21 @@ impl Board {
     }
 
     /// Whether another relay had locked one of these lanes when it was last tried.
-    pub(crate) fn was_elsewhere(&self, lanes: &[Lane]) -> bool {
+    pub(crate) fn were_locked_by_others(&self, lanes: &[Lane]) -> bool {
         let state = self.state.borrow();
-        lanes.iter().any(|lane| state.lanes[lane.index()].elsewhere > 0)
+        lanes.iter().any(|lane| state.lanes[lane.index()].locked_by_others > 0)
     }
 
     /// Records that another relay has locked these lanes.
-    pub(crate) fn locked_elsewhere(&self, lanes: &[Lane]) {
+    pub(crate) fn locked_by_others(&self, lanes: &[Lane]) {
         let mut state = self.state.borrow_mut();
-        state.lost |= !lanes.is_empty();
+        self.lost.set(self.lost.get() || !lanes.is_empty());
         for lane in lanes {
             let lane = &mut state.lanes[lane.index()];
-            let wait = ELSEWHERE_FIRST.saturating_mul(1 << lane.elsewhere.min(10)).min(ELSEWHERE_MOST);
+            let wait = LOCKED_FIRST.saturating_mul(1 << lane.locked_by_others.min(10)).min(LOCKED_MOST);
             *lane = LaneState {
                 not_before: Some(Instant::now() + wait),
-                elsewhere: lane.elsewhere + 1,
+                locked_by_others: lane.locked_by_others + 1,
                 reserved: lane.reserved,
                 ..LaneState::default()
             };
@@ -249,7 +234,7 @@ impl Board {
     /// Takes this lane off the board, and out of the scout's scans, until this time.
     pub(crate) fn set_aside(&self, lane: Lane, until: Instant) {
         let mut state = self.state.borrow_mut();
-        state.doubt = true;
+        self.doubt.set(true);
         state.ready.retain(|ready| *ready != lane);
         let entry = &mut state.lanes[lane.index()];
         *entry = LaneState { not_before: Some(until), reserved: entry.reserved, ..LaneState::default() };
@@ -278,7 +263,6 @@ impl Board {
         self.state.borrow_mut().lanes[lane.index()].reserved = false;
     }
 
-    /// Returns a lane that was reserved.
     pub(crate) fn end_reservation(&self, lane: Lane) {
         self.state.borrow_mut().lanes[lane.index()] = LaneState::default();
         self.returned.notify_waiters();
@@ -287,45 +271,23 @@ impl Board {
 
     /// Lanes that the scout should scan: not on the board, not with a worker, and not set aside.
     pub(crate) fn lanes_to_scan(&self) -> Vec<Lane> {
-        let state = self.state.borrow();
-        let now = Instant::now();
-        let is_unknown = |lane: &Lane| {
-            let lane = &state.lanes[lane.index()];
-            !lane.ready && !lane.taken && lane.not_before.is_none_or(|at| at <= now)
-        };
-        Lane::all().filter(is_unknown).collect()
+        self.state.borrow().lanes_that(|lane| !lane.ready && !lane.taken && !lane.is_aside())
     }
 
     /// Whether each lane is with a worker or free: none is on the board, set aside or reserved.
     pub(crate) fn none_waits(&self) -> bool {
-        let state = self.state.borrow();
-        let now = Instant::now();
-        let waits = |lane: &LaneState| {
-            lane.reserved || !lane.taken && (lane.ready || lane.not_before.is_some_and(|at| at > now))
-        };
-        !state.lanes.iter().any(waits)
+        let waits = |lane: &LaneState| lane.reserved || !lane.taken && (lane.ready || lane.is_aside());
+        !self.state.borrow().lanes.iter().any(waits)
     }
 
     /// Notes that a worker begins with lanes that have work. Work that follows within `gap` is frequent. So is all work of the
     /// last idle worker: a silent partition stops a claim, but not a flow, and others may wait for such partitions already.
     pub(crate) fn note_arrival(&self, gap: Duration) {
-        let mut state = self.state.borrow_mut();
-        let soon = state.arrived_at.is_some_and(|at| at.elapsed() < gap);
-        state.arrives_often = soon || state.waiting_workers == 0;
-        state.arrived_at = Some(Instant::now());
+        let soon = self.arrived_at.get().is_some_and(|at| at.elapsed() < gap);
+        self.arrives_often.set(soon || self.waiting_workers.get() == 0);
+        self.arrived_at.set(Some(Instant::now()));
     }
 
-    /// Notes that a worker has read rows until now.
-    pub(crate) fn note_rows(&self) {
-        self.state.borrow_mut().arrived_at = Some(Instant::now());
-    }
-
-    /// Whether work arrived so soon after the work before that more will probably follow.
-    pub(crate) fn arrives_often(&self) -> bool {
-        self.state.borrow().arrives_often
-    }
-
-    /// Whether workers have all lanes.
     pub(crate) fn all_taken(&self) -> bool {
         self.state.borrow().lanes.iter().all(|lane| lane.taken)
     }
@@ -342,27 +304,17 @@ impl Board {
     }
 
     pub(crate) fn has_free_worker(&self) -> bool {
-        self.state.borrow().waiting_workers > 0
+        self.waiting_workers.get() > 0
     }
 
     pub(crate) async fn worker_free(&self) {
-        while self.state.borrow().waiting_workers == 0 && !self.state.borrow().stopped {
+        while !self.has_free_worker() && !self.is_stopped() {
             self.free.notified().await;
         }
     }
 
-    pub(crate) fn progressed(&self) {
-        self.state.borrow_mut().progress = true;
-    }
-
-    /// Whether rows were settled since the last call.
-    pub(crate) fn take_progress(&self) -> bool {
-        std::mem::take(&mut self.state.borrow_mut().progress)
-    }
-
-    /// Whether the relay stops.
     pub fn is_stopped(&self) -> bool {
-        self.state.borrow().stopped
+        self.stopped.get()
     }
 
     pub(crate) async fn stopped(&self) {
@@ -377,13 +329,17 @@ impl Board {
 
     /// Stops the relay: no more lanes are given to workers.
     pub fn stop(&self) {
-        self.state.borrow_mut().stopped = true;
+        self.stopped.set(true);
         self.up.notify_waiters();
         self.free.notify_one();
     }
 }
 
 impl BoardState {
+    fn lanes_that(&self, are: impl Fn(&LaneState) -> bool) -> Vec<Lane> {
+        Lane::all().filter(|lane| are(&self.lanes[lane.index()])).collect()
+    }
+
     fn put(&mut self, lane: Lane, front: bool) {
         let entry = &mut self.lanes[lane.index()];
         if entry.ready || entry.taken || entry.reserved {
@@ -391,22 +347,16 @@ impl BoardState {
         }
         entry.ready = true;
         entry.not_before = None;
-        if front {
-            self.ready.push_front(lane);
-        } else {
-            self.ready.push_back(lane);
-        }
+        if front { self.ready.push_front(lane) } else { self.ready.push_back(lane) }
     }
 
-    fn share(&mut self) -> Vec<Lane> {
-        let workers = self.waiting_workers + 1;
+    fn share(&mut self, workers: usize) -> Vec<Lane> {
         let share = self.ready.len().div_ceil(workers).min(CLAIM_LANES_MAX);
         let mut lanes: Vec<Lane> = self.ready.drain(..share).collect();
         lanes.sort_by_key(|lane| self.lanes[lane.index()].used_share);
         for lane in &lanes {
             let entry = &mut self.lanes[lane.index()];
-            entry.ready = false;
-            entry.taken = true;
+            (entry.ready, entry.taken) = (false, true);
         }
         lanes
     }
@@ -417,7 +367,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_hungry_lane_gets_what_the_others_leave() {
+    async fn a_lane_that_used_its_share_gets_what_the_others_leave() {
         let board = Board::new();
         let [hot, cold]: [Lane; 2] = Lane::all().take(2).collect::<Vec<_>>().try_into().unwrap();
         board.add([hot, cold]);
@@ -438,13 +388,13 @@ mod tests {
         let lane = Lane::all().next().unwrap();
         board.add([lane]);
         assert_eq!(board.take().await, Some(vec![lane]));
-        assert!(!board.was_elsewhere(&[lane]));
-        board.locked_elsewhere(&[lane]);
+        assert!(!board.were_locked_by_others(&[lane]));
+        board.locked_by_others(&[lane]);
         board.add([lane]);
         assert_eq!(board.take().await, Some(vec![lane]));
-        assert!(board.was_elsewhere(&[lane]));
+        assert!(board.were_locked_by_others(&[lane]));
         board.give_back(&[lane], &[]);
-        assert!(!board.was_elsewhere(&[lane]));
+        assert!(!board.were_locked_by_others(&[lane]));
     }
 
     #[tokio::test]

@@ -5,17 +5,28 @@
 //!
 //! 1. Note H, the highest id of an unsent row that a read returned. Then list the transactions that hold RowExclusiveLock
 //!    on the outbox or on the sequence of the ids.
-//! 2. All of them have ended ([`crate::lanes::fence`]), so no new row with an id <= H can appear. A transaction that stays
+//! 2. All of them have ended ([`Fence`]), so no new row with an id <= H can appear. A transaction that stays
 //!    open is excepted: each read then checks that it is still in progress, and otherwise begins below its rows.
 //! 3. Only then is a read sent ([`Marks::snapshot`]).
 //! 4. Its rows are settled and the COMMIT is confirmed ([`Marks::raise`]). A scan has nothing to settle.
+//!
+//! The fence is an id up to which no transaction can commit new rows, except those that it names.
+//!
+//! A writer takes RowExclusiveLock on the outbox, or on the sequence of the ids, before it draws an id, and keeps it until its
+//! transaction ends. Note H, then list the holders of the lock. Once every transaction of that list has ended, no new row with
+//! an id <= H can appear.
+//!
+//! A transaction that stays open is *excepted*: the fence passes without it. Its ids are greater than the fence before it. Reads
+//! check in their own snapshots that it is still in progress. If it is not, its rows may be below the marks.
+//!
+//! [`SeenIds`] has the ids that reads have seen committed, and the gaps between them, which a flow still has to search for. Ids come from one sequence for all lanes, so a committed row of any lane fills its gap. An id stays a gap while its
+//! transaction is open, and also after it was rolled back. The fence removes it: no transaction can commit an id up to the
+//! fence any more.
 
-use crate::lane::{LANES, Lane};
-use crate::lanes::fence::{Excepted, Fence, Writer};
-use crate::lanes::seen::{GAPS_MAX, SeenIds};
-use crate::outbox::ServerId;
-use crate::rows::coverage::Coverage;
-use std::collections::HashSet;
+use crate::{Coverage, Epoch, LANES, Lane, ServerId};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Where a lane without a mark is read from.
 pub(crate) const LOWEST: i64 = i64::MIN;
@@ -25,26 +36,24 @@ const SERVERS_MAX: usize = 1_000;
 
 /// The marks of all lanes. They are in memory only.
 pub struct Marks {
-    epoch: u64,
+    /// Changes with every [`Marks::forget`]. Results of reads from an older generation are ignored.
+    pub generation: u64,
     servers: HashSet<ServerId>,
-    /// The basis for which the marks are valid; -1 for none.
-    basis: i64,
+    epoch: Epoch,
     low: [i64; LANES],
     resets: [u32; LANES],
     /// The last sweep of the lane found a row below its mark.
     was_reset: [bool; LANES],
     /// The highest id of the unsent rows that reads returned: the H of the next fence.
-    highest_read: i64,
+    pub(crate) highest_read: i64,
     /// The ids of all rows that reads saw, for flows.
     seen: SeenIds,
     gaps_max: usize,
-    fence: Fence,
+    pub(crate) fence: Fence,
 }
 
-/// The result of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Swept {
-    /// No row is below a mark.
     Clean,
     /// One lane is read from the smallest id again.
     Reset,
@@ -55,13 +64,13 @@ pub(crate) enum Swept {
 /// The marks and the fence when a read was sent. The result of the read is valid only for them.
 #[derive(Clone, Debug)]
 pub struct MarksSnapshot {
-    epoch: u64,
-    fenced: i64,
+    pub generation: u64,
+    /// The fence that had passed when the read was sent.
+    pub(crate) fenced: i64,
     resets: Vec<u32>,
     /// One per lane, in the order of the request.
     pub lows: Vec<i64>,
-    /// The basis for which `lows` is valid.
-    pub basis: i64,
+    pub epoch: Epoch,
     /// The transactions whose rows may be below `lows`, but only once they have ended.
     pub excepted: Excepted,
 }
@@ -70,16 +79,6 @@ impl MarksSnapshot {
     /// The same, but for a read that begins at the smallest id.
     pub(crate) fn reading_from_lowest(&self) -> MarksSnapshot {
         MarksSnapshot { lows: vec![LOWEST; self.lows.len()], ..self.clone() }
-    }
-
-    /// The epoch of the marks that the read belongs to.
-    pub fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    /// The fence that had passed when the read was sent.
-    pub(crate) fn fenced(&self) -> i64 {
-        self.fenced
     }
 
     /// The part about `some` of the `lanes` of the read, in the same order.
@@ -94,7 +93,6 @@ impl MarksSnapshot {
 }
 
 impl Marks {
-    /// No marks.
     pub fn new() -> Marks {
         Marks::with_gaps_max(GAPS_MAX)
     }
@@ -102,9 +100,9 @@ impl Marks {
     /// No marks. Flows search for at most this many gaps.
     pub fn with_gaps_max(gaps_max: usize) -> Marks {
         Marks {
-            epoch: 0,
+            generation: 0,
             servers: HashSet::new(),
-            basis: -1,
+            epoch: Epoch::NONE,
             low: [LOWEST; LANES],
             resets: [0; LANES],
             was_reset: [false; LANES],
@@ -117,7 +115,7 @@ impl Marks {
 
     /// Forgets everything, because the server may have lost commits and issue their ids again.
     pub(crate) fn forget(&mut self) {
-        *self = Marks { epoch: self.epoch + 1, ..Marks::with_gaps_max(self.gaps_max) };
+        *self = Marks { generation: self.generation + 1, ..Marks::with_gaps_max(self.gaps_max) };
     }
 
     /// Forgets all marks, H and the fence of a known server, because ids below them may be issued again.
@@ -142,70 +140,64 @@ impl Marks {
         self.servers = servers;
     }
 
-    /// Changes with every [`Marks::forget`]. Results of reads from an older epoch are ignored.
-    pub fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    /// The marks and the fence for a read that is about to be sent.
     pub fn snapshot(&self, lanes: &[Lane]) -> MarksSnapshot {
         MarksSnapshot {
-            epoch: self.epoch,
-            fenced: self.fence.passed(),
+            generation: self.generation,
+            fenced: self.fence.passed,
             resets: lanes.iter().map(|lane| self.resets[lane.index()]).collect(),
             lows: lanes.iter().map(|lane| self.low[lane.index()]).collect(),
-            basis: self.basis,
+            epoch: self.epoch,
             excepted: self.fence.excepted(),
         }
     }
 
-    /// Notes the basis in the snapshot of a read of `epoch`. A change invalidates every mark, because marks may be above rows
-    /// of held topics, which can be read again when a hold has ended. (A new hold does not change the basis.) If the table
+    /// Notes the epoch in the snapshot of a read of `generation`. A change invalidates every mark, because marks may be above rows
+    /// of held topics, which can be read again when a hold has ended. (A new hold does not change the epoch.) If the table
     /// has another file, ids may start again, so H and the fence are forgotten as well.
-    pub fn note_basis(&mut self, epoch: u64, basis: i64) {
-        if epoch != self.epoch || basis == self.basis {
+    pub fn note_epoch(&mut self, generation: u64, epoch: Epoch) {
+        if generation != self.generation || epoch == self.epoch {
             return;
         }
-        if self.basis != -1 && file(basis) != file(self.basis) {
+        if self.epoch != Epoch::NONE && epoch.table_file != self.epoch.table_file {
             self.forget_ids();
         }
-        self.basis = basis;
+        self.epoch = epoch;
         self.low = [LOWEST; LANES];
     }
 
-    /// Notes the ids of unsent rows that a read of `epoch` returned.
-    pub fn note_ids(&mut self, epoch: u64, ids: impl IntoIterator<Item = i64> + Clone) {
-        if epoch == self.epoch {
+    /// Notes the ids of unsent rows that a read of `generation` returned.
+    pub fn note_ids(&mut self, generation: u64, ids: impl IntoIterator<Item = i64> + Clone) {
+        if generation == self.generation {
             self.highest_read = ids.clone().into_iter().fold(self.highest_read, i64::max);
             self.seen.add(ids);
         }
     }
 
-    /// Notes what a scan of `epoch` found: the first unsent row of each lane. It proves the same as a claim that has settled
+    /// Notes what a scan of `generation` found: the first unsent row of each lane. It proves the same as a claim that has settled
     /// every row before it.
     pub(crate) fn scanned(
         &mut self,
         snapshot: &MarksSnapshot,
-        basis: i64,
+        epoch: Epoch,
         lanes: &[Lane],
         first: &[(Lane, i64)],
     ) {
-        if snapshot.epoch != self.epoch {
+        if snapshot.generation != self.generation {
             return;
         }
-        self.note_basis(snapshot.epoch, basis);
+        self.note_epoch(snapshot.generation, epoch);
         self.highest_read = first.iter().fold(self.highest_read, |highest, (_, id)| highest.max(*id));
         let coverage = |lane: &Lane| {
             let first_open = first.iter().find(|(its, _)| its == lane).map(|(_, id)| *id);
             Coverage { lane: *lane, last_read: None, first_open, cut: false, used_share: false }
         };
-        self.raise(snapshot, basis, &lanes.iter().map(coverage).collect::<Vec<_>>());
+        self.raise(snapshot, epoch, &lanes.iter().map(coverage).collect::<Vec<_>>());
     }
 
-    /// Notes the ids of rows of any lane, sent or not, that a flow of `epoch` saw. They do not change H: otherwise one very
+    /// Notes the ids of rows of any lane, sent or not, that a flow of `generation` saw. They do not change H: otherwise one very
     /// large id of a sent row would raise all marks above the ids that are drawn now.
-    pub(crate) fn note_seen(&mut self, epoch: u64, ids: &[i64]) {
-        if epoch == self.epoch {
+    pub(crate) fn note_seen(&mut self, generation: u64, ids: &[i64]) {
+        if generation == self.generation {
             self.seen.add(ids.iter().copied());
         }
     }
@@ -215,19 +207,9 @@ impl Marks {
         ids.iter().copied().filter(|id| !self.seen.has(*id)).collect()
     }
 
-    /// H of the next fence.
-    pub(crate) fn highest_read(&self) -> i64 {
-        self.highest_read
-    }
-
     /// The search of a flow whose first read is about to be sent. `None` if it is unknown which earlier ids were read.
     pub(crate) fn search(&mut self) -> Option<SeenIds> {
-        self.seen.pass(self.fence.passed()).then(|| self.seen.clone())
-    }
-
-    /// The fence.
-    pub fn fence(&self) -> &Fence {
-        &self.fence
+        self.seen.pass(self.fence.passed).then(|| self.seen.clone())
     }
 
     /// Passes a list of the writers to the fence. `high` is H, as noted before they were listed.
@@ -282,19 +264,18 @@ impl Marks {
         if below.is_empty() { Swept::Clean } else { Swept::Reset }
     }
 
-    /// Whether the marks are valid for this basis.
-    pub(crate) fn are_for(&self, basis: i64) -> bool {
-        self.basis == basis
+    pub(crate) fn are_for(&self, epoch: Epoch) -> bool {
+        self.epoch == epoch
     }
 
     pub(crate) fn low(&self, lane: Lane) -> i64 {
         self.low[lane.index()]
     }
 
-    /// Raises the marks after a confirmed COMMIT that recorded every row except those that `coverage` names as open. `basis` is
+    /// Raises the marks after a confirmed COMMIT that recorded every row except those that `coverage` names as open. `epoch` is
     /// that of the read's snapshot.
-    pub fn raise(&mut self, snapshot: &MarksSnapshot, basis: i64, coverage: &[Coverage]) {
-        if snapshot.epoch != self.epoch || basis != self.basis {
+    pub fn raise(&mut self, snapshot: &MarksSnapshot, epoch: Epoch, coverage: &[Coverage]) {
+        if snapshot.generation != self.generation || epoch != self.epoch {
             return;
         }
         for (coverage, resets) in coverage.iter().zip(&snapshot.resets) {
@@ -309,14 +290,224 @@ impl Marks {
     }
 }
 
-/// The file of the table, which is part of the basis.
-fn file(basis: i64) -> u32 {
-    basis as u32
-}
-
 impl Default for Marks {
     fn default() -> Self {
         Marks::new()
+    }
+}
+
+/// How long the fence waits for a transaction before it passes without it.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The maximum number of excepted transactions. Each read checks all of them. If there are more, the fence waits.
+const EXCEPTED_MAX: usize = 100;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Writer {
+    pub name: String,
+    /// Its transaction id, if it has one yet. It has one when it has inserted a row.
+    pub xid: Option<i64>,
+}
+
+/// The excepted transactions when a read is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excepted {
+    pub xids: Vec<i64>,
+    /// Their rows have greater ids.
+    pub floor: i64,
+    /// Changes when one of them has ended.
+    pub(crate) ended: u64,
+}
+
+impl Excepted {
+    pub fn none() -> Excepted {
+        Excepted { xids: Vec::new(), floor: i64::MAX, ended: 0 }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Exception {
+    /// The rows of the transaction have greater ids.
+    below: i64,
+    /// When it was first listed.
+    since: Instant,
+    /// The last list did not contain it.
+    missed: bool,
+}
+
+/// One fence at a time. It begins with a list of the lock's holders and passes when all of them have ended or are excepted.
+pub struct Fence {
+    /// No transaction except the excepted ones can commit new rows up to this id.
+    pub(crate) passed: i64,
+    excepted: BTreeMap<i64, Exception>,
+    /// How many times excepted transactions have ended.
+    ended: u64,
+    high: i64,
+    pending: HashMap<String, Option<i64>>,
+    begun: Instant,
+}
+
+impl Fence {
+    pub(crate) fn new() -> Fence {
+        Fence {
+            passed: i64::MIN,
+            excepted: BTreeMap::new(),
+            ended: 0,
+            high: i64::MIN,
+            pending: HashMap::new(),
+            begun: Instant::now(),
+        }
+    }
+
+    pub(crate) fn excepted(&self) -> Excepted {
+        Excepted {
+            xids: self.excepted.keys().copied().collect(),
+            floor: self.excepted.values().map(|exception| exception.below).min().unwrap_or(i64::MAX),
+            ended: self.ended,
+        }
+    }
+
+    /// Whether a transaction of the list, or an excepted one, is still open.
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.pending.is_empty() || !self.excepted.is_empty()
+    }
+
+    /// How long the oldest transaction that is still open has been on the list.
+    pub(crate) fn waits_for(&self) -> Duration {
+        let listed = (!self.pending.is_empty()).then_some(self.begun);
+        let since = self.excepted.values().map(|exception| exception.since).chain(listed).min();
+        since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Handles a list of the current holders of the lock. `high` must have been noted before they were listed. If excepted
+    /// transactions have ended, returns an id below their rows, which may be below the marks.
+    #[must_use]
+    pub fn list(&mut self, high: i64, holders: Vec<Writer>) -> Option<i64> {
+        let open: BTreeSet<i64> = holders.iter().filter_map(|holder| holder.xid).collect();
+        let mut below_rows: Option<i64> = None;
+        self.excepted.retain(|xid, its| {
+            // While PREPARE TRANSACTION moves its locks, one list may lack its transaction id. Reads check by themselves whether
+            // it has ended, so a later list is early enough.
+            let has_ended = !open.contains(xid) && its.missed;
+            its.missed = !open.contains(xid);
+            if has_ended {
+                below_rows = Some(below_rows.map_or(its.below, |below| below.min(its.below)));
+            }
+            !has_ended
+        });
+        self.ended += u64::from(below_rows.is_some());
+        let is_excepted = |holder: &Writer| holder.xid.is_some_and(|xid| self.excepted.contains_key(&xid));
+        let holders: Vec<Writer> = holders.into_iter().filter(|holder| !is_excepted(holder)).collect();
+        if self.pending.is_empty() {
+            (self.high, self.begun) = (high, Instant::now());
+            self.pending = holders.into_iter().map(|holder| (holder.name, holder.xid)).collect();
+        } else {
+            self.update(holders);
+        }
+        self.except();
+        if self.pending.is_empty() {
+            self.passed = self.passed.max(self.high);
+        }
+        below_rows
+    }
+
+    /// Removes the transactions that have ended from the list.
+    ///
+    /// PREPARE TRANSACTION gives a transaction another `virtualtransaction`, "-1/xid". While a session of the list may have
+    /// been prepared, every prepared holder counts as one of the list.
+    fn update(&mut self, holders: Vec<Writer>) {
+        let sessions_left = self.pending.keys().any(|name| !is_prepared(name));
+        let listed = |holder: &Writer| {
+            self.pending.contains_key(&holder.name) || sessions_left && is_prepared(&holder.name)
+        };
+        let left = holders.into_iter().filter(listed).map(|holder| (holder.name, holder.xid)).collect();
+        self.pending = left;
+    }
+
+    /// Excepts the transactions of the list if they have been open for long. Those without a transaction id may still get any.
+    fn except(&mut self) {
+        let xids: Vec<i64> = self.pending.values().filter_map(|xid| *xid).collect();
+        let fits = xids.len() == self.pending.len() && self.excepted.len() + xids.len() <= EXCEPTED_MAX;
+        if fits && self.begun.elapsed() >= PATIENCE {
+            // None of them had drawn an id when the holders for the fence before this one were listed.
+            let exception = Exception { below: self.passed, since: self.begun, missed: false };
+            self.excepted.extend(xids.into_iter().map(|xid| (xid, exception)));
+            self.pending.clear();
+        }
+    }
+}
+
+fn is_prepared(holder: &str) -> bool {
+    holder.starts_with("-1/")
+}
+
+/// The maximum number of gaps that a flow searches. Each is one index lookup per read.
+pub(crate) const GAPS_MAX: usize = 1_000;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenIds {
+    /// For ids up to this one, it is unknown which were seen.
+    unknown_to: i64,
+    /// The highest id seen, or the fence if that is higher.
+    pub(crate) highest: i64,
+    /// Unseen ids between the two.
+    gaps: BTreeSet<i64>,
+    gaps_max: usize,
+}
+
+impl SeenIds {
+    pub(crate) fn new(gaps_max: usize) -> SeenIds {
+        SeenIds { unknown_to: i64::MIN, highest: i64::MIN, gaps: BTreeSet::new(), gaps_max }
+    }
+
+    pub(crate) fn gaps(&self) -> Vec<i64> {
+        self.gaps.iter().copied().collect()
+    }
+
+    pub(crate) fn has(&self, id: i64) -> bool {
+        id <= self.highest && !self.gaps.contains(&id) && id >= self.unknown_to
+    }
+
+    pub fn add(&mut self, ids: impl IntoIterator<Item = i64>) {
+        let mut ids: Vec<i64> = ids.into_iter().collect();
+        let Some(last) = ids.iter().max().copied() else { return };
+        // A slice of a backlog: there is no need to sort its ids.
+        if last.saturating_sub(self.highest) > (self.gaps_max + ids.len()) as i64 {
+            return self.skip_to(last);
+        }
+        if last <= self.highest && self.gaps.is_empty() {
+            return;
+        }
+        ids.sort_unstable();
+        for id in ids {
+            if id <= self.highest {
+                self.gaps.remove(&id);
+                continue;
+            }
+            if self.gaps.len() as i64 + (id - self.highest - 1) > self.gaps_max as i64 {
+                self.skip_to(id);
+            } else {
+                self.gaps.extend(self.highest + 1..id);
+                self.highest = id;
+            }
+        }
+    }
+
+    /// Discards the gaps below this id, because there are too many.
+    fn skip_to(&mut self, id: i64) {
+        (self.unknown_to, self.highest) = (id, id);
+        self.gaps.clear();
+    }
+
+    /// Ids up to this one were read or will never be committed. Returns whether every id is accounted for: seen, a gap, or
+    /// greater than the highest one.
+    pub fn pass(&mut self, fenced: i64) -> bool {
+        if fenced >= self.highest {
+            self.highest = fenced;
+            self.gaps.clear();
+        } else {
+            self.gaps = self.gaps.split_off(&fenced.saturating_add(1));
+        }
+        self.highest > i64::MIN && fenced >= self.unknown_to
     }
 }
 

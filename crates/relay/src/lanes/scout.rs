@@ -1,24 +1,21 @@
 //! The scout: finds lanes with work, moves the fence, and sweeps.
 //!
 //! It scans every millisecond while this relay works on a backlog. Once a scan has found nothing, it only looks for new ids
-//! ([`crate::lanes::lookout`]), and scans twice a second. Otherwise the interval of the scans doubles.
+//! ([`Lookout`]), and scans twice a second. Otherwise the interval of the scans doubles.
+//!
+//! A look is one probe of the primary key, and names the lanes of the new rows. It proves nothing: a lane in which it finds
+//! nothing may have rows that were reset to unsent, or that were committed with a lower id than rows of another relay. Scans,
+//! at least every [`SCAN_EVERY`], find those.
 
-use crate::Relay;
-use crate::backoff::Backoff;
-use crate::fail_point;
-use crate::failure::{Fault, FaultKind};
-use crate::health::outage::Outage;
-use crate::lane::{LANES, Lane};
-use crate::lanes::fence::Writer;
-use crate::lanes::lookout::{Look, Lookout, SCAN_EVERY};
-use crate::lanes::marks::{MarksSnapshot, Swept};
-use crate::lanes::scan_order::ScanOrder;
-use crate::lanes::width::Width;
-use crate::outbox::ServerId;
-use crate::publisher::Publisher;
+use crate::lanes::marks::{Swept, Writer};
+use crate::lanes::width::{ScanOrder, Width};
+use crate::{
+    Availability, Backoff, Epoch, FaultKind, LANES, Lane, Limits, Marks, MarksSnapshot, PostgresFault,
+    Publisher, Relay, ServerId, fail_point,
+};
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// The scout's number in outages. Workers are numbered from 1.
 pub const SCOUT: usize = 0;
@@ -46,41 +43,32 @@ const SWEEPS_ADVICE: &str = "Events are still published, but rows that were rese
 /// A few lanes at a time, so that a sweep delays nothing else. All lanes take about 16 s.
 const SWEEP_LANES: usize = 8;
 
-/// The scout's access to the outbox.
-#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait ScoutQueries {
     /// The first unsent row above the mark of each of these lanes, if there is one.
-    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault>;
+    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, PostgresFault>;
     /// The transactions that hold RowExclusiveLock on the outbox or on the sequence of its ids.
-    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault>;
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault>;
     /// Looks for the newest rows that `look` describes.
-    async fn look(&mut self, look: &Look) -> Result<Looked, Fault>;
+    async fn look(&mut self, look: &Look) -> Result<Looked, PostgresFault>;
     /// Keeps nothing open on the server until the next query.
-    async fn rest(&mut self) -> Result<(), Fault> {
+    async fn rest(&mut self) -> Result<(), PostgresFault> {
         Ok(())
     }
 }
 
-/// The result of a scan.
 #[derive(Clone, Debug)]
 pub struct Scan {
-    /// The server that answered.
     pub server: ServerId,
-    /// The basis in the snapshot of the scan.
-    pub basis: i64,
+    pub epoch: Epoch,
     /// Lanes with work, and the id of the first unsent row of each.
     pub first_unsent: Vec<(Lane, i64)>,
 }
 
-/// The result of a look.
 #[derive(Clone, Debug)]
 pub struct Looked {
-    /// The server that answered.
     pub server: ServerId,
-    /// The set of holds in the snapshot of the look.
     pub hold_version: i64,
-    /// The basis in the snapshot of the look.
-    pub basis: i64,
+    pub epoch: Epoch,
     /// The ids of the rows, with their lanes if they are unsent.
     pub rows: Vec<(i64, Option<Lane>)>,
 }
@@ -90,7 +78,6 @@ impl Looked {
     pub const ROWS_MAX: usize = 100;
 }
 
-/// The scout of one relay.
 pub struct Scout<P, L> {
     relay: Rc<Relay<P>>,
     queries: L,
@@ -102,16 +89,13 @@ pub struct Scout<P, L> {
     sweeping: Width,
     scan_order: ScanOrder,
     lookout: Lookout,
-    /// How long the last look took.
     looked_for: Duration,
     /// A relay that drains only scans.
     drains: bool,
-    /// Failures of sweeps.
-    sweeps: Outage,
+    sweeps: Availability,
 }
 
 impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
-    /// A scout that has not started.
     pub fn new(relay: Rc<Relay<P>>, queries: L, random: fastrand::Rng) -> Scout<P, L> {
         let now = Instant::now();
         Scout {
@@ -127,20 +111,19 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             lookout: Lookout::new(),
             looked_for: Duration::ZERO,
             drains: false,
-            sweeps: Outage::new("sweeps", "backlog_not_measured").described("failing", "working again"),
+            sweeps: Availability::new("sweeps", "backlog_not_measured").described("failing", "working again"),
         }
     }
 
-    /// Scouts until the relay stops.
     pub async fn scout(mut self) {
-        while !self.relay.board.is_stopped() {
+        while !self.relay.lanes.board.is_stopped() {
             self.relay.stats.beat();
             self.relay.health.rejections.report_over();
             fail_point::reach("scouting").await;
-            if !self.relay.gate.is_open() {
+            if !self.relay.kafka.gate.is_open() {
                 // If this fails, so does the next query, which reports it.
                 _ = self.queries.rest().await;
-                self.wait_for_gate().await;
+                _ = timeout(Duration::from_secs(1), self.relay.opened()).await;
                 continue;
             }
             let begun = Instant::now();
@@ -166,44 +149,39 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     }
 
     /// Scouts until only held rows are left or Kafka stays unavailable, then stops the relay.
-    pub async fn drain(mut self) -> Result<(), Fault> {
+    pub async fn drain(mut self) -> Result<(), PostgresFault> {
         self.drains = true;
-        while !self.relay.board.is_stopped() {
+        while !self.relay.lanes.board.is_stopped() {
             self.relay.stats.beat();
             let patience = self.relay.settings.limits().publish_timeout;
             tokio::select! {
                 biased;
-                () = self.relay.gate.opened() => {}
-                () = self.relay.board.stopped() => break,
-                () = sleep(patience) => self.relay.board.stop(),
+                () = self.relay.kafka.gate.opened() => {}
+                () = self.relay.lanes.board.stopped() => break,
+                () = sleep(patience) => self.relay.lanes.board.stop(),
             }
             if let Some((_, error)) =
                 self.relay.health.postgres.still_fails().filter(|(time, _)| *time > patience)
             {
-                self.relay.board.stop();
+                self.relay.lanes.board.stop();
                 let message = format!(
                     "PostgreSQL was unavailable for more than the publish_timeout of {patience:?}: {error}"
                 );
-                return Err(Fault { kind: FaultKind::Unavailable, doing: "publishing the backlog", message });
+                return Err(PostgresFault {
+                    kind: FaultKind::Unavailable,
+                    doing: "publishing the backlog",
+                    message,
+                });
             }
             if self.round().await? == Work::NoneAnywhere {
-                self.relay.board.stop();
+                self.relay.lanes.board.stop();
             }
             self.wait().await?;
         }
         Ok(())
     }
 
-    async fn wait_for_gate(&self) {
-        tokio::select! {
-            biased;
-            () = self.relay.gate.opened() => {}
-            () = self.relay.board.stopped() => {}
-            () = sleep(Duration::from_secs(1)) => {}
-        }
-    }
-
-    async fn round(&mut self) -> Result<Work, Fault> {
+    async fn round(&mut self) -> Result<Work, PostgresFault> {
         self.note_board();
         let now = Instant::now();
         let look = self.lookout.next(&self.relay.settings.limits()).filter(|_| !self.drains);
@@ -233,17 +211,16 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         }
     }
 
-    /// Looks for new rows, and puts their lanes on the board.
-    async fn look(&mut self, look: &Look) -> Result<Work, Fault> {
-        if self.relay.board.all_taken() {
+    async fn look(&mut self, look: &Look) -> Result<Work, PostgresFault> {
+        if self.relay.lanes.board.all_taken() {
             return Ok(Work::Unknown);
         }
-        let epoch = self.relay.marks.borrow().epoch();
+        let generation = self.relay.lanes.marks.borrow().generation;
         let begun = Instant::now();
         let looked = self.queries.look(look).await?;
         self.looked_for = begun.elapsed();
-        match self.new_lanes(look, epoch, &looked) {
-            Some(lanes) => self.relay.board.add_new(lanes),
+        match self.new_lanes(look, generation, &looked) {
+            Some(lanes) => self.relay.lanes.board.add_new(lanes),
             None => return self.scan().await,
         }
         Ok(Work::Possible)
@@ -251,33 +228,33 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
 
     /// The lanes of the new rows that a look has found. `None` if only a scan knows which lanes have work: rows may wait for a
     /// hold, or be older than those that a look returns at most.
-    fn new_lanes(&mut self, look: &Look, epoch: u64, looked: &Looked) -> Option<Vec<Lane>> {
-        let mut marks = self.relay.marks.borrow_mut();
+    fn new_lanes(&mut self, look: &Look, generation: u64, looked: &Looked) -> Option<Vec<Lane>> {
+        let mut marks = self.relay.lanes.marks.borrow_mut();
         marks.note_server(looked.server);
-        if marks.epoch() != epoch {
+        if marks.generation != generation {
             self.lookout.forget();
             return None;
         }
         let ids: Vec<i64> = looked.rows.iter().map(|(id, _)| *id).collect();
         let unseen = marks.unseen(&ids);
-        if !self.lookout.looked(look, looked.basis, &ids) || unseen.is_empty() {
+        if !self.lookout.looked(look, looked.epoch, &ids) || unseen.is_empty() {
             return Some(Vec::new());
         }
         let is_certain = looked.rows.len() < Looked::ROWS_MAX
-            && self.relay.rows.holds_seen(looked.hold_version).nothing_held;
+            && self.relay.memory.holds_seen(looked.hold_version).nothing_held;
         if !is_certain {
             return None;
         }
         let new = looked.rows.iter().filter(|(id, _)| unseen.contains(id));
         let unsent: Vec<(i64, Lane)> = new.filter_map(|(id, lane)| Some((*id, (*lane)?))).collect();
-        marks.note_seen(epoch, &unseen);
-        marks.note_ids(epoch, unsent.iter().map(|(id, _)| *id));
+        marks.note_seen(generation, &unseen);
+        marks.note_ids(generation, unsent.iter().map(|(id, _)| *id));
         Some(unsent.into_iter().map(|(_, lane)| lane).collect())
     }
 
     /// Scans the lanes that are neither on the board nor with a worker.
-    async fn scan(&mut self) -> Result<Work, Fault> {
-        let unknown = self.relay.board.lanes_to_scan();
+    async fn scan(&mut self) -> Result<Work, PostgresFault> {
+        let unknown = self.relay.lanes.board.lanes_to_scan();
         let all_free = unknown.len() == LANES;
         let all_unknown = unknown.len();
         let lanes = self.scan_order.next_lanes(unknown);
@@ -285,8 +262,8 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         if lanes.is_empty() {
             return Ok(Work::Unknown);
         }
-        let snapshot = self.relay.marks.borrow().snapshot(&lanes);
-        self.lookout.scans(&mut self.relay.marks.borrow_mut());
+        let snapshot = self.relay.lanes.marks.borrow().snapshot(&lanes);
+        self.lookout.scans(&mut self.relay.lanes.marks.borrow_mut());
         self.looked_for = Duration::ZERO; // the next look may be fast again
         let begun = Instant::now();
         let scan = match self.queries.scan(&lanes, &snapshot).await {
@@ -299,21 +276,21 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         self.scan_order.note_duration(&lanes, begun.elapsed());
         self.relay.stats.scans.inc();
         self.relay.stats.scans_empty.inc_by(scan.first_unsent.is_empty().into());
-        let mut marks = self.relay.marks.borrow_mut();
+        let mut marks = self.relay.lanes.marks.borrow_mut();
         marks.note_server(scan.server);
-        marks.scanned(&snapshot, scan.basis, &lanes, &scan.first_unsent);
+        marks.scanned(&snapshot, scan.epoch, &lanes, &scan.first_unsent);
         drop(marks);
-        self.relay.board.add(scan.first_unsent.iter().map(|(lane, _)| *lane));
+        self.relay.lanes.board.add(scan.first_unsent.iter().map(|(lane, _)| *lane));
         // A claim finds out whether the settlement of these rows was recorded. Until then, an operator's replay of them
         // would be mistaken for rows that are already acknowledged.
-        let acknowledged = self.relay.rows.acknowledged.borrow();
-        self.relay.board.add(acknowledged.lanes().filter(|lane| lanes.contains(lane)));
+        let acknowledged = self.relay.memory.acknowledged.borrow();
+        self.relay.lanes.board.add(acknowledged.lanes().filter(|lane| lanes.contains(lane)));
         drop(acknowledged);
-        let same_server = snapshot.epoch() == self.relay.marks.borrow().epoch();
+        let same_server = snapshot.generation == self.relay.lanes.marks.borrow().generation;
         if !same_server {
             self.lookout.forget();
-        } else if scan.first_unsent.is_empty() && covers_all && self.relay.board.none_waits() {
-            self.lookout.found_nothing(scan.basis);
+        } else if scan.first_unsent.is_empty() && covers_all && self.relay.lanes.board.none_waits() {
+            self.lookout.found_nothing(scan.epoch);
         }
         if !(all_free && same_server && scan.first_unsent.is_empty()) {
             self.scan_order.forget_empty();
@@ -324,12 +301,12 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
 
     /// Scans a few lanes below their marks, for rows that were reset to unsent (`sent_at = NULL`, a restored table) or
     /// inserted there after the sequence was restarted or one very large id was inserted.
-    async fn sweep(&mut self) -> Result<(), Fault> {
+    async fn sweep(&mut self) -> Result<(), PostgresFault> {
         let lanes: Vec<Lane> = Lane::all().skip(self.swept).take(self.sweeping.get()).collect();
         let begun = Instant::now();
         self.sweep_at = begun + SWEEP_EVERY;
         // The marks before the scan, because those of its rows may be raised before its answer arrives.
-        let sent = self.relay.marks.borrow().snapshot(&lanes);
+        let sent = self.relay.lanes.marks.borrow().snapshot(&lanes);
         let scan = self.queries.scan(&lanes, &sent.reading_from_lowest()).await;
         self.sweep_at = after(&scan, begun, SWEEP_EVERY);
         let timed_out = matches!(&scan, Err(fault) if fault.kind == FaultKind::TimedOut);
@@ -339,10 +316,10 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         self.swept = (self.swept + lanes.len()) % LANES;
         let scan = scan?;
         self.sweeping.worked(lanes.len(), begun.elapsed());
-        let mut marks = self.relay.marks.borrow_mut();
+        let mut marks = self.relay.lanes.marks.borrow_mut();
         marks.note_server(scan.server);
         // Rows whose hold has just ended may also be below the marks. The next claim discards the marks anyway.
-        let is_outdated = !marks.are_for(scan.basis);
+        let is_outdated = !marks.are_for(scan.epoch);
         match marks.swept(&lanes, &sent, &scan.first_unsent) {
             Swept::Clean => {}
             Swept::Reset => tracing::debug!("unsent event found below the low-water mark of a lane"),
@@ -360,39 +337,39 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     }
 
     /// Begins a fence, or checks whether the current one has passed. Returns whether it asked Postgres.
-    async fn step_fence(&mut self) -> Result<bool, Fault> {
-        let (epoch, high) = {
-            let marks = self.relay.marks.borrow();
-            if !marks.fence().is_pending() && marks.highest_read() <= marks.fence().passed() {
+    async fn step_fence(&mut self) -> Result<bool, PostgresFault> {
+        let (generation, high) = {
+            let marks = self.relay.lanes.marks.borrow();
+            if !marks.fence.is_pending() && marks.highest_read <= marks.fence.passed {
                 self.relay.stats.oldest_writer_seconds.set(0.0);
                 return Ok(false);
             }
-            (marks.epoch(), marks.highest_read())
+            (marks.generation, marks.highest_read)
         };
         let (server, writers) = self.queries.writers().await?;
-        let mut marks = self.relay.marks.borrow_mut();
+        let mut marks = self.relay.lanes.marks.borrow_mut();
         marks.note_server(server);
-        if marks.epoch() == epoch {
+        if marks.generation == generation {
             marks.list_writers(high, writers);
         }
-        self.relay.stats.oldest_writer_seconds.set(marks.fence().waits_for().as_secs_f64());
+        self.relay.stats.oldest_writer_seconds.set(marks.fence.waits_for().as_secs_f64());
         Ok(true)
     }
 
     /// Notes what workers have found out about lanes.
     fn note_board(&mut self) {
-        if self.relay.board.take_lost() {
+        if self.relay.lanes.board.lost.take() {
             self.lookout.yields();
         }
-        if self.relay.board.take_doubt() {
+        if self.relay.lanes.board.doubt.take() {
             self.lookout.doubts();
         }
     }
 
-    async fn wait(&mut self) -> Result<(), Fault> {
-        let all_taken = self.relay.board.all_taken();
+    async fn wait(&mut self) -> Result<(), PostgresFault> {
+        let all_taken = self.relay.lanes.board.all_taken();
         let poll_interval = self.relay.settings.limits().poll_interval;
-        let progress = self.relay.board.take_progress();
+        let progress = self.relay.lanes.board.progress.take();
         self.note_board();
         let look_every =
             self.lookout.next(&self.relay.settings.limits()).filter(|_| !self.drains).map(|(_, every)| every);
@@ -404,7 +381,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let look_every = look_every.map(|every| every.max((self.looked_for * LOOK_SHARE).min(SCAN_EVERY)));
         let pause = look_every.unwrap_or(self.interval);
         let begun = Instant::now();
-        let waits_for_worker = all_taken || !self.relay.board.has_free_worker();
+        let waits_for_worker = all_taken || !self.relay.lanes.board.has_free_worker();
         if waits_for_worker || look_every.is_none_or(|every| every > REST_ABOVE) {
             self.queries.rest().await?;
         }
@@ -412,13 +389,13 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         tokio::select! {
             biased;
             () = async {
-                self.relay.board.worker_free().await;
-                self.relay.board.some_lane_free().await;
+                self.relay.lanes.board.worker_free().await;
+                self.relay.lanes.board.some_lane_free().await;
                 sleep_until(begun + pause).await;
             } => {}
             () = sleep(FENCE_EVERY), if waits_for_worker => {}
-            () = self.relay.board.doubted(), if look_every.is_some() => {}
-            () = self.relay.board.stopped() => {}
+            () = self.relay.lanes.board.doubted(), if look_every.is_some() => {}
+            () = self.relay.lanes.board.stopped() => {}
             () = self.beat() => {}
         }
         Ok(())
@@ -442,11 +419,119 @@ enum Work {
 
 /// When to repeat a slow query that began then: after `every` or later, so that it takes only its share of the time. The time
 /// of a failed connection does not count.
-pub fn after<T>(answer: &Result<T, Fault>, begun: Instant, every: Duration) -> Instant {
+pub fn after<T>(answer: &Result<T, PostgresFault>, begun: Instant, every: Duration) -> Instant {
     if matches!(answer, Err(fault) if fault.kind == FaultKind::Unavailable) {
         return Instant::now() + every;
     }
     Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(every, SWEEP_AFTER_AT_MOST)
+}
+
+/// The longest time without a scan.
+pub(crate) const SCAN_EVERY: Duration = Duration::from_millis(500);
+/// After this time without a new row, the scout looks every `poll_interval`.
+const ARRIVING_FOR: Duration = Duration::from_secs(10);
+/// The maximum number of gaps to look into. Each is one index probe per look.
+const GAPS_MAX: usize = 100;
+/// How long the scout only scans after another relay had locked the lanes of new rows: that relay publishes what arrives.
+const YIELDS_FOR: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Look {
+    /// Rows with a greater id. If this is `None`, only the highest id is wanted.
+    pub above: Option<i64>,
+    pub gaps: Vec<i64>,
+}
+
+/// Decides whether the scout looks for new rows or has to scan.
+pub(crate) struct Lookout {
+    /// The highest id and the gaps that were known before the last scan, or that a look has returned since. A new row has a
+    /// greater id, or is in a gap.
+    known: Option<(Option<i64>, Vec<i64>)>,
+    /// The epoch of the last scan, if since then every unsent row is with a worker or will be found by a look.
+    epoch: Option<Epoch>,
+    scanned_at: Instant,
+    found_at: Instant,
+    not_before: Option<Instant>,
+}
+
+impl Lookout {
+    pub(crate) fn new() -> Lookout {
+        let now = Instant::now();
+        Lookout { known: None, epoch: None, scanned_at: now, found_at: now, not_before: None }
+    }
+
+    /// Notes what is known before a scan is sent, because rows may be committed during it.
+    pub(crate) fn scans(&mut self, marks: &mut Marks) {
+        let before = self.known.take().and_then(|(highest, _)| highest);
+        let seen = marks.search();
+        let highest = before.max(seen.as_ref().map(|seen| seen.highest));
+        // If another relay has read higher ids, this one does not know their gaps.
+        let knows_gaps = seen.as_ref().is_some_and(|seen| Some(seen.highest) >= highest);
+        let gaps = seen.filter(|_| knows_gaps).map(|seen| seen.gaps()).filter(|gaps| gaps.len() <= GAPS_MAX);
+        // The rows of an excepted transaction are not in the gaps. Only a scan notices that it has ended.
+        let excepts = !marks.fence.excepted().xids.is_empty();
+        self.known = (!excepts).then(|| (highest, gaps.unwrap_or_default()));
+        (self.epoch, self.scanned_at) = (None, Instant::now());
+    }
+
+    /// The scan has found nothing in all lanes that no worker has.
+    pub(crate) fn found_nothing(&mut self, epoch: Epoch) {
+        self.epoch = Some(epoch);
+    }
+
+    /// Rows may wait in a lane although no look will find them, so the scout scans until a scan finds nothing.
+    pub(crate) fn doubts(&mut self) {
+        self.epoch = None;
+    }
+
+    /// The ids that are known may be issued again.
+    pub(crate) fn forget(&mut self) {
+        (self.known, self.epoch) = (None, None);
+    }
+
+    /// Another relay had locked the lanes of new rows.
+    pub(crate) fn yields(&mut self) {
+        self.epoch = None;
+        self.not_before = Some(Instant::now() + YIELDS_FOR);
+    }
+
+    /// What to look for, and when. `None` if the scout has to scan.
+    pub(crate) fn next(&self, limits: &Limits) -> Option<(Look, Duration)> {
+        let Limits { poll_interval, look_every, .. } = *limits;
+        let now = Instant::now();
+        let yields = self.not_before.is_some_and(|at| at > now);
+        if yields || self.epoch.is_none() || self.scanned_at + SCAN_EVERY.max(poll_interval) <= now {
+            return None;
+        }
+        let (above, gaps) = self.known.clone()?;
+        let arriving = self.found_at.elapsed() < ARRIVING_FOR;
+        let every = if arriving { poll_interval.min(look_every) } else { poll_interval };
+        Some((Look { above, gaps }, every))
+    }
+
+    /// Notes the ids that a look has returned, and the epoch in its snapshot. Returns whether they are new, and the scout need
+    /// not scan.
+    pub(crate) fn looked(&mut self, look: &Look, epoch: Epoch, ids: &[i64]) -> bool {
+        if self.epoch != Some(epoch) {
+            self.epoch = None;
+            return false;
+        }
+        let Some((highest, gaps)) = self.known.as_mut() else { return false };
+        let before = highest.unwrap_or(i64::MIN);
+        let newest = ids.iter().copied().fold(before, i64::max);
+        *highest = Some(newest);
+        gaps.retain(|gap| !ids.contains(gap));
+        if look.above.is_none() || ids.is_empty() {
+            return false;
+        }
+        // Ids below the newest one may be committed later.
+        if newest.saturating_sub(before) <= (GAPS_MAX + ids.len()) as i64 {
+            gaps.extend((before..newest).skip(1).filter(|id| !ids.contains(id)));
+            gaps.truncate(GAPS_MAX);
+        }
+        self.found_at = Instant::now();
+        true
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::event::Payload;
-use crate::event::fixture;
-use crate::lane::Lane;
+use crate::{Lane, fixture};
 use std::collections::HashSet;
 use uuid::Uuid;
 
@@ -119,4 +118,39 @@ fn rows_that_differ_in_what_determines_their_topic_have_different_dependencies()
     let mut untouched = Vec::new();
     assert_eq!(dependency(&usual, &rows[1], &mut untouched), b"ab");
     assert!(untouched.is_empty());
+}
+
+fn allow(text: &str) -> TopicAllow {
+    text.parse().unwrap()
+}
+
+#[test]
+fn names_and_prefixes_allow_only_what_they_match() {
+    let allow = allow("billing, audit.*,.*");
+    for topic in ["billing", "audit.", "audit.orders", ".a", ".."] {
+        assert!(allow.contains(topic), "{topic}");
+    }
+    for topic in ["", "billin", "billing2", "audit", "Audit.orders", "x.audit.orders", "*"] {
+        assert!(!allow.contains(topic), "{topic}");
+    }
+    assert_eq!(allow.to_string(), "billing, audit.*, .*");
+}
+
+#[test]
+fn invalid_lists_have_one_message_each() {
+    let refused = |text: &str| text.parse::<TopicAllow>().expect_err(text).to_string();
+    for (text, error) in [
+        ("", "a name is empty"),
+        ("a,,b", "a name is empty"),
+        ("a, ", "a name is empty"),
+        ("*", "a prefix needs at least one character before the *"),
+        ("a, *", "a prefix needs at least one character before the *"),
+    ] {
+        assert_eq!(refused(text), error, "{text:?}");
+    }
+    assert!(refused("a*b").starts_with("\"a*b\": character '*' at position 2"), "{}", refused("a*b"));
+    assert!(refused("a b*").starts_with("\"a b*\": character ' ' at position 2"), "{}", refused("a b*"));
+    assert!(refused("a**").starts_with("\"a**\": character '*' at position 2"), "{}", refused("a**"));
+    assert!(refused("..").contains("reserves"), "{}", refused(".."));
+    assert!(refused(&format!("{}*", "x".repeat(249))).contains("250 characters"));
 }

@@ -10,6 +10,8 @@ use super::postgres::wrong_marks::WrongMarks;
 use super::process::Process;
 use super::world::{World, add};
 use pg_outbox::topic::TopicTemplate;
+use relay::Limits;
+use relay::OnRejected;
 use relay::Relay;
 use relay::cycle::worker;
 use relay::health::stats::Stats;
@@ -18,8 +20,6 @@ use relay::lanes::marks::Marks;
 use relay::lanes::scout::Scout;
 use relay::reaper;
 use relay::reaper::Pace;
-use relay::settings::Limits;
-use relay::settings::OnRejected;
 use relay::topic::TopicRules;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -88,7 +88,7 @@ impl Slot {
     pub fn check_memory(&self) {
         let life = self.life.borrow();
         let Some(life) = life.as_ref() else { return };
-        let acknowledged = life.relay.rows.acknowledged.borrow();
+        let acknowledged = life.relay.memory.acknowledged.borrow();
         let (rows, plan) = (acknowledged.len(), &self.world.plan);
         // A batch for each lane, and a row for each held topic that was probed. If a row was acknowledged just before a
         // pause began or ended, the relay does not know whether it is settled until no row waits any more.
@@ -128,7 +128,7 @@ impl Slot {
             biased;
             () = process.died.notified() => return,
             panicked = a_panic(working) => return self.world.violate(|| panicked),
-            () = self.stop.notified() => relay.board.stop(),
+            () = self.stop.notified() => relay.lanes.board.stop(),
         }
         tokio::select! {
             biased;

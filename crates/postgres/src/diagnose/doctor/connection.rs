@@ -5,7 +5,7 @@ use crate::connection::pooler;
 use crate::options::{Connection, TlsMode};
 use crate::sql::sql;
 use crate::table::quote_identifier;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use settings::codes;
 use settings::doctor::Finding;
 use settings::text::span;
@@ -35,7 +35,7 @@ codes! {
 const SKEW_MAX: f64 = 2.0;
 
 /// Compares the clocks of this machine and of the server.
-pub(super) async fn clock(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+pub(super) async fn clock(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     let before = epoch();
     let rows = context
         .rows("reading the server's clock", "SELECT extract(epoch FROM clock_timestamp())::float8", &[])
@@ -94,9 +94,9 @@ fn encryption(context: &Context<'_>, rows: &[Row]) -> Vec<Finding> {
     vec![finding]
 }
 
-pub(super) async fn pooler(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+pub(super) async fn pooler(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     // A second connection may not be available. If the server is unavailable, the next check reports that.
-    let refused = |fault: Fault| Fault { kind: FaultKind::Refused, ..fault };
+    let refused = |fault: PostgresFault| PostgresFault { kind: FaultKind::Refused, ..fault };
     if !pooler::is_in_transaction_mode(context.database).await.map_err(refused)? {
         return Ok(Vec::new());
     }

@@ -8,8 +8,8 @@ use crate::cycle::statements::topic_sql;
 use crate::schema::setting;
 use crate::sql::{Script, sql};
 use pg_outbox::topic::check_topic;
-use relay::failure::Fault;
-use relay::lane::Lane;
+use relay::failure::PostgresFault;
+use relay::lanes::Lane;
 use relay::reason::{RECORD_TOO_LARGE, remedy};
 use relay::topic::TopicRules;
 use settings::codes;
@@ -61,7 +61,7 @@ const BAD_HEADER: &str = r#"$.* ? (@.type() <> "string" && !(@.type() == "object
 pub(super) async fn examine(
     context: &Context<'_>,
     schema: &Schema,
-) -> Result<(Vec<Finding>, Vec<TopicInUse>), Fault> {
+) -> Result<(Vec<Finding>, Vec<TopicInUse>), PostgresFault> {
     let (topics, record_bytes_max) = (&schema.topics, context.settings.record_bytes_max);
     let mut findings = Vec::new();
     let mut found: BTreeMap<String, TopicInUse> = BTreeMap::new();
@@ -101,7 +101,10 @@ pub(super) async fn examine(
     Ok((findings, found.into_values().collect()))
 }
 
-async fn waiting(context: &Context<'_>, Schema { payload, topics, .. }: &Schema) -> Result<Vec<Row>, Fault> {
+async fn waiting(
+    context: &Context<'_>,
+    Schema { payload, topics, .. }: &Schema,
+) -> Result<Vec<Row>, PostgresFault> {
     let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
     let most = context.settings.record_bytes_max as i64;
     let script = of_topics(sql!("doctor/waiting_events"), context, topics);
@@ -117,7 +120,7 @@ async fn waiting(context: &Context<'_>, Schema { payload, topics, .. }: &Schema)
     context.transaction.query(DOING, &script.render(), params).await
 }
 
-async fn latest(context: &Context<'_>, topics: &TopicRules) -> Result<Vec<Row>, Fault> {
+async fn latest(context: &Context<'_>, topics: &TopicRules) -> Result<Vec<Row>, PostgresFault> {
     let sql = of_topics(sql!("doctor/latest_topics"), context, topics).render();
     context.transaction.query(DOING, &sql, &[(&LATEST_ROWS, Type::INT8), (&TOPICS_MAX, Type::INT8)]).await
 }
@@ -194,7 +197,7 @@ fn about(
 }
 
 /// Compares the recorded topic template with the configuration.
-pub(super) async fn topic_template(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+pub(super) async fn topic_template(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     let (schema, relation) = (context.table.schema(), context.table.name_of("{setting}"));
     let rows = context
         .rows(
@@ -224,7 +227,7 @@ pub(super) async fn topic_template(context: &Context<'_>) -> Result<Vec<Finding>
 }
 
 /// Nothing is recorded before the first relay starts.
-async fn difference(context: &Context<'_>) -> Result<Option<Finding>, Fault> {
+async fn difference(context: &Context<'_>) -> Result<Option<Finding>, PostgresFault> {
     let recorded = setting::read(&context.transaction, context.table).await?;
     let configured = context.settings.topics.template.to_string();
     let different = recorded.filter(|recorded| recorded.topic_template != configured);

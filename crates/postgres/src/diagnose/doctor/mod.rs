@@ -11,7 +11,7 @@ use crate::options::{OnSent, Postgres};
 use crate::schema::errors::SchemaFaultKind;
 use crate::sql::Script;
 use crate::table::TableName;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use relay::topic::TopicRules;
 use settings::doctor::{CHECK_SKIPPED, Finding, TopicInUse};
 use std::time::Duration;
@@ -94,7 +94,7 @@ WHERE rolname = current_user";
 /// # Errors
 ///
 /// If the server is unavailable. A query that the server refuses is a finding.
-pub async fn examine(settings: &Settings<'_>, database: &Database) -> Result<Examined, Fault> {
+pub async fn examine(settings: &Settings<'_>, database: &Database) -> Result<Examined, PostgresFault> {
     let mut examined = Examined::default();
     let transaction = ShortTransaction::reading(database.clone());
     let role = role(&transaction).await?;
@@ -132,7 +132,7 @@ pub async fn examine(settings: &Settings<'_>, database: &Database) -> Result<Exa
     Ok(examined)
 }
 
-async fn run(context: &Context<'_>, checks: &[Check], found: &mut Vec<Finding>) -> Result<(), Fault> {
+async fn run(context: &Context<'_>, checks: &[Check], found: &mut Vec<Finding>) -> Result<(), PostgresFault> {
     for check in checks {
         if (check.needs)(context) {
             let values = (check.params)(context);
@@ -145,7 +145,11 @@ async fn run(context: &Context<'_>, checks: &[Check], found: &mut Vec<Finding>) 
 }
 
 /// Adds the findings of one check. A fault is a finding too, unless the server is unavailable.
-fn add(found: &mut Vec<Finding>, what: &str, checked: Result<Vec<Finding>, Fault>) -> Result<(), Fault> {
+fn add(
+    found: &mut Vec<Finding>,
+    what: &str,
+    checked: Result<Vec<Finding>, PostgresFault>,
+) -> Result<(), PostgresFault> {
     match checked {
         Ok(findings) => found.extend(findings),
         Err(fault) if fault.kind == FaultKind::Unavailable => return Err(fault),
@@ -158,7 +162,7 @@ fn add(found: &mut Vec<Finding>, what: &str, checked: Result<Vec<Finding>, Fault
     Ok(())
 }
 
-async fn role(transaction: &ShortTransaction) -> Result<Role, Fault> {
+async fn role(transaction: &ShortTransaction) -> Result<Role, PostgresFault> {
     let rows = transaction.query("reading the role", ROLE, &[]).await?;
     let Some(row) = rows.first() else { unreachable!("the connected role exists") };
     Ok(Role { name: row.get(0), database: row.get(1), is_superuser: row.get(2) })
@@ -180,7 +184,7 @@ impl Context<'_> {
         doing: &'static str,
         text: &'static str,
         params: Params<'_>,
-    ) -> Result<Vec<Row>, Fault> {
+    ) -> Result<Vec<Row>, PostgresFault> {
         self.transaction.query(doing, &Script::new(text, self.table).render(), params).await
     }
 

@@ -14,7 +14,7 @@ use crate::schema::errors::{CheckError, SchemaFault, SchemaFaultKind};
 use crate::sql::sql;
 use crate::table::{TableName, quote_literal};
 use deadpool_postgres::Object;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::topic::TopicRules;
 use serde_json::Value as Json;
 use settings::codes;
@@ -104,7 +104,7 @@ pub(super) struct Schema {
 }
 
 /// Runs the checks at start.
-pub(super) async fn schema(context: &mut Context<'_>) -> Result<Schema, Fault> {
+pub(super) async fn schema(context: &mut Context<'_>) -> Result<Schema, PostgresFault> {
     let connection = context.database.get().await?;
     let configured = &context.settings.topics;
     let checked = timeout(CHECKED_WITHIN, check(&connection, context.table, configured.into())).await;
@@ -342,7 +342,7 @@ fn held_back(held: &VacuumHolder) -> Finding {
 const EXPLAINING: &str = "running EXPLAIN on the claim";
 
 /// Checks that the claim and the scout use the pending index with the current statistics.
-pub(super) async fn plan(context: &Context<'_>, schema: &Schema) -> Result<Vec<Finding>, Fault> {
+pub(super) async fn plan(context: &Context<'_>, schema: &Schema) -> Result<Vec<Finding>, PostgresFault> {
     let record_bytes_max = i32::try_from(context.settings.record_bytes_max).unwrap_or(i32::MAX);
     let Schema { payload, topics, .. } = schema;
     let statements =
@@ -379,7 +379,12 @@ fn reindex(table: &TableName) -> String {
 }
 
 /// Explains the prepared statement under the settings of the relay's transactions. Does not execute it.
-async fn explain(context: &Context<'_>, sql: &str, types: &str, arguments: &str) -> Result<Json, Fault> {
+async fn explain(
+    context: &Context<'_>,
+    sql: &str,
+    types: &str,
+    arguments: &str,
+) -> Result<Json, PostgresFault> {
     let connection = context.database.get().await?;
     let explained =
         answer(EXPLAINING, async { Ok(explained(&connection, sql, types, arguments).await) }).await?;

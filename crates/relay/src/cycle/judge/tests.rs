@@ -1,40 +1,26 @@
 //! Judging with a cluster that refuses every row for the same reason.
 
 use super::*;
-use crate::cycle::session::tests::LateReporter;
+use crate::ReadEnd;
 use crate::cycle::tests::relay_with;
-use crate::event::fixture::Row;
-use crate::outbox::ReadEnd;
+use crate::fixture::{FakeCluster, FakeProducer, Row};
 use crate::reason::{INVALID_RECORD, Reason};
 use std::rc::Rc;
-use tokio::time::sleep;
 
-struct Refusing(&'static Reason, Duration);
-
-impl Publisher for Refusing {
-    type Producer = LateReporter;
-
-    async fn open(&self) -> Result<LateReporter, Failure> {
-        Ok(LateReporter::default())
-    }
-    async fn judge<E: Event>(&self, _: &str, _: u32, _: &[&E]) -> Judged {
-        sleep(self.1).await;
-        Judged { acknowledged: 0, failure: Some(self.0.failure("refused")) }
-    }
-    async fn probe(&self) -> Result<(), Failure> {
-        Ok(())
-    }
+/// A relay whose cluster refuses every row for this reason, after some time.
+fn refusing(reason: &'static Reason, time: Duration) -> Relay<Rc<FakeCluster>> {
+    relay_with(FakeCluster { judges: (Some(reason), time), ..FakeCluster::default() })
 }
 
 /// The fate of the first of two suspects.
 async fn judged(reason: &'static Reason) -> Fate {
-    let relay = relay_with(Refusing(reason, Duration::ZERO));
-    let mut session = Session::new(LateReporter::default(), Rc::default());
+    let relay = refusing(reason, Duration::ZERO);
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2)]);
     batch.appended(ReadEnd::Complete);
-    session.begin(&relay.rows.refusals);
-    session.send(&relay.topics, &mut batch, 0).await;
+    session.begin(&relay.memory.streaks);
+    session.send(&relay.kafka.topics, &mut batch, 0).await;
     batch.suspect(0);
     batch.suspect(1);
     judge(&relay, &mut session, &mut batch).await;
@@ -50,13 +36,13 @@ async fn a_row_is_not_rejected_because_of_another_row() {
 /// Otherwise the rows of other topics would wait until the last suspect was judged.
 #[tokio::test(start_paused = true)]
 async fn a_claim_judges_for_a_limited_time_but_completes_a_search() {
-    let relay = relay_with(Refusing(&INVALID_RECORD, Duration::from_millis(200)));
-    let mut session = Session::new(LateReporter::default(), Rc::default());
+    let relay = refusing(&INVALID_RECORD, Duration::from_millis(200));
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
     let mut batch = Batch::default();
     batch.rows_mut().extend((1..=16).map(Row));
     batch.appended(ReadEnd::Complete);
-    session.begin(&relay.rows.refusals);
-    session.send(&relay.topics, &mut batch, 0).await;
+    session.begin(&relay.memory.streaks);
+    session.send(&relay.kafka.topics, &mut batch, 0).await;
     (0..16).for_each(|index| batch.suspect(index));
     let begun = Instant::now();
     assert!(judge(&relay, &mut session, &mut batch).await.is_none());

@@ -1,133 +1,48 @@
 //! A session on a producer that reports when a test allows it.
 
 use super::*;
-use crate::event::fixture::{LARGE, Row};
-use crate::outbox::ReadEnd;
+use crate::fixture::{FakeProducer, LARGE, Row};
 use crate::partition::LOOK_UP_EVERY;
-use crate::publisher::DeliveryReport;
-use crate::reason::{INVALID_HEADERS, STUCK};
-use crate::settings::OnRejected;
-use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use crate::reason::STUCK;
+use crate::{OnRejected, ReadEnd};
 use uuid::Uuid;
 
 mod many_types;
 
-/// Once `answers` is set, it reports the rows in flight just after the session has drained the reports.
-#[derive(Default)]
-pub(crate) struct LateReporter {
-    in_flight: RefCell<Vec<u32>>,
-    reported: RefCell<Vec<DeliveryReport>>,
-    answers: Cell<bool>,
-    /// How many partitions each topic has, if not one.
-    partitions: Cell<Option<u32>>,
-    /// It never reports this row.
-    keeps: Option<u32>,
-    /// It refuses the rows with these indexes before they are sent.
-    refuses: Vec<u32>,
-    /// The topics of the cluster, if it lists them.
-    listed: Option<HashSet<String>>,
-    lists: Rc<Cell<u32>>,
-    lookups: Rc<Cell<u32>>,
-}
-
-impl LateReporter {
-    /// Reports every row except this one.
-    pub(crate) fn all_but(index: u32) -> LateReporter {
-        LateReporter { keeps: Some(index), answers: Cell::new(true), ..LateReporter::default() }
-    }
-
-    /// Lists these topics of the cluster.
-    pub(crate) fn listing(topics: &[&str]) -> LateReporter {
-        let listed = topics.iter().map(|topic| (*topic).to_owned()).collect();
-        LateReporter { listed: Some(listed), ..LateReporter::default() }
-    }
-
-    /// How many times it listed topics and looked up a topic.
-    pub(crate) fn requests(&self) -> (Rc<Cell<u32>>, Rc<Cell<u32>>) {
-        (Rc::clone(&self.lists), Rc::clone(&self.lookups))
-    }
-}
-
-impl Producer for LateReporter {
-    async fn lookup(&self, topic: &str) -> Result<u32, Failure> {
-        self.lookups.set(self.lookups.get() + 1);
-        let missing = || Failure { kind: FailureKind::Topic, reason: "unknown-topic", error: String::new() };
-        if topic == "events.missing" { Err(missing()) } else { Ok(self.partitions.get().unwrap_or(1)) }
-    }
-    async fn list_topics(&self) -> Option<HashSet<String>> {
-        self.lists.set(self.lists.get() + 1);
-        self.listed.clone()
-    }
-    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
-        Ok(vec![Some(0); self.lookup(topic).await? as usize])
-    }
-    async fn reach_leader(&self, _: &str, _: u32) -> Result<(), Failure> {
-        Ok(())
-    }
-    fn send<E: Event>(&mut self, index: u32, _: &str, _: u32, _: &E) -> Result<(), Refusal> {
-        if self.refuses.contains(&index) {
-            return Err(Refusal::Row(INVALID_HEADERS.rejection("not a string")));
-        }
-        self.in_flight.borrow_mut().push(index);
-        Ok(())
-    }
-    fn has_failed(&self) -> bool {
-        false
-    }
-    fn refusal(&self) -> Option<Failure> {
-        None
-    }
-    fn drain(&mut self, reports: &mut Vec<DeliveryReport>) {
-        reports.append(&mut self.reported.borrow_mut());
-        if self.answers.get() {
-            let (kept, acknowledged): (Vec<u32>, Vec<u32>) =
-                self.in_flight.take().into_iter().partition(|index| Some(*index) == self.keeps);
-            let reports = acknowledged.into_iter().map(|index| DeliveryReport { index, outcome: Ok(()) });
-            self.reported.borrow_mut().extend(reports);
-            self.in_flight.replace(kept);
-        }
-    }
-    async fn quiet(&mut self, _: bool) {}
-    async fn take_back(&mut self) {}
-    async fn drained(&mut self) {}
-    fn abandon(self) {}
-}
-
 #[tokio::test]
 async fn a_report_that_arrives_at_the_last_moment_counts_for_its_own_batch() {
-    let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
-    let mut session = Session::new(LateReporter::default(), Rc::default());
+    let (template, streaks) = ("events.{aggregate_type}".parse().unwrap(), Streaks::new());
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
     let mut batch = Batch::default();
     batch.rows_mut().push(Row(1));
     batch.appended(ReadEnd::Complete);
-    session.begin(&refusals);
+    session.begin(&streaks);
     session.send(&template, &mut batch, 0).await;
     session.producer.answers.set(true);
     session.finish(&mut batch).await;
     assert_eq!(batch.fate(0), Fate::Acknowledged);
-    session.begin(&refusals); // asserts that nothing is left of the last batch
+    session.begin(&streaks); // asserts that nothing is left of the last batch
 }
 
 #[tokio::test]
 async fn reports_of_deferred_rows_count_for_their_own_batch() {
-    let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
-    let mut session = Session::new(LateReporter::default(), Rc::default());
+    let (template, streaks) = ("events.{aggregate_type}".parse().unwrap(), Streaks::new());
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
     batch.appended(ReadEnd::Complete);
-    session.begin(&refusals);
+    session.begin(&streaks);
     session.send(&template, &mut batch, 0).await;
     assert_eq!(session.producer.in_flight.borrow().len(), 1, "the first row of a partition is sent alone");
     session.producer.answers.set(true);
     session.finish(&mut batch).await;
     assert_eq!(batch.sent().count(), 3);
-    session.begin(&refusals);
+    session.begin(&streaks);
 }
 
 #[tokio::test]
 async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
-    let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
+    let (template, streaks) = ("events.{aggregate_type}".parse().unwrap(), Streaks::new());
     let patience = Duration::from_secs(15);
     for (rows, elsewhere, stuck) in [
         (vec![Row(1), Row(101), Row(201)], false, true),
@@ -135,11 +50,11 @@ async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
         (vec![Row(101), Row(201)], true, true),
     ] {
         let keeps = rows.iter().position(|row| row.0 == 101).map(|index| index as u32);
-        let mut session = Session::new(LateReporter { keeps, ..LateReporter::default() }, Rc::default());
+        let mut session = Session::new(FakeProducer::keeping(keeps), Rc::default());
         let mut batch = Batch::default();
         batch.rows_mut().extend(rows);
         batch.appended(ReadEnd::Complete);
-        session.begin(&refusals);
+        session.begin(&streaks);
         session.send(&template, &mut batch, 0).await;
         session.producer.answers.set(true);
         session.absorb(&mut batch);
@@ -148,40 +63,40 @@ async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
         assert_eq!(others_work && session.hold_stuck(&batch, batch.len(), patience), stuck);
         let held = session.held(&batch);
         let mut reasons: Vec<(&str, i64)> =
-            held.iter().map(|held| (held.why.reason, held.witness.0)).collect();
+            held.iter().map(|held| (held.why.reason, held.example.0)).collect();
         reasons.sort_unstable();
         let expected =
             if stuck { &[(STUCK.word, 101), ("unknown-topic", 201)][..] } else { &[("unknown-topic", 201)] };
         assert_eq!(reasons, expected);
-        assert_eq!(session.failure().is_some(), stuck, "a stuck topic closes the session");
+        assert_eq!(session.failure.is_some(), stuck, "a stuck topic closes the session");
     }
 }
 
 #[tokio::test]
 async fn session_closes_once_all_rows_in_flight_are_in_topics_that_another_one_has_held() {
-    let mut session = Session::new(LateReporter { keeps: Some(1), ..LateReporter::default() }, Rc::default());
+    let mut session = Session::new(FakeProducer::keeping(1), Rc::default());
     let mut batch = batch_of(vec![Row(1), Row(101)]);
-    send(&mut session, &Refusals::new(), &mut batch).await;
+    send(&mut session, &Streaks::new(), &mut batch).await;
     let is_silent = |topic: &str| topic == "events.silent";
     assert!(!session.close_if_held(&batch, is_silent), "another row is in flight");
     session.producer.answers.set(true);
     session.absorb(&mut batch);
     session.absorb(&mut batch);
     assert!(!session.close_if_held(&batch, |_| false));
-    assert!(session.failure().is_none());
+    assert!(session.failure.is_none());
     assert!(session.close_if_held(&batch, is_silent));
     let held = session.held(&batch);
     assert_eq!(
-        held.iter().map(|held| (held.why.reason, held.witness.0)).collect::<Vec<_>>(),
+        held.iter().map(|held| (held.why.reason, held.example.0)).collect::<Vec<_>>(),
         [(STUCK.word, 101)]
     );
-    assert_eq!(session.failure().unwrap().reason, STUCK.word);
+    assert_eq!(session.failure.as_ref().unwrap().reason, STUCK.word);
 }
 
 /// A session on `events.order`, whose partition is primed.
-async fn primed() -> Session<LateReporter> {
-    let mut session = Session::new(LateReporter::default(), Rc::default());
-    publish(&mut session, &Refusals::new(), &mut batch_of(vec![Row(1)])).await;
+async fn primed() -> Session<FakeProducer> {
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
+    publish(&mut session, &Streaks::new(), &mut batch_of(vec![Row(1)])).await;
     session
 }
 
@@ -193,16 +108,16 @@ fn batch_of(rows: Vec<Row>) -> Batch<Row> {
 }
 
 /// Sends a batch and waits for all acknowledgements.
-async fn publish(session: &mut Session<LateReporter>, refusals: &Refusals, batch: &mut Batch<Row>) {
-    send(session, refusals, batch).await;
+async fn publish(session: &mut Session<FakeProducer>, streaks: &Streaks, batch: &mut Batch<Row>) {
+    send(session, streaks, batch).await;
     session.producer.answers.set(true);
     session.finish(batch).await;
     session.producer.answers.set(false);
 }
 
-async fn send(session: &mut Session<LateReporter>, refusals: &Refusals, batch: &mut Batch<Row>) {
+async fn send(session: &mut Session<FakeProducer>, streaks: &Streaks, batch: &mut Batch<Row>) {
     let template = "events.{aggregate_type}".parse().unwrap();
-    session.begin(refusals);
+    session.begin(streaks);
     session.send(&template, batch, 0).await;
 }
 
@@ -215,7 +130,7 @@ async fn a_refused_row_blocks_its_key_once_the_rows_before_it_are_acknowledged()
     let mut session = primed().await;
     session.producer.refuses = vec![1];
     let mut batch = batch_of(vec![Row(2), Row(3), Row(4)]);
-    publish(&mut session, &Refusals::new(), &mut batch).await;
+    publish(&mut session, &Streaks::new(), &mut batch).await;
     assert_eq!(batch.fate(0), Fate::Acknowledged);
     assert_eq!(blocked(&batch), [3]);
     assert_eq!(batch.fate(2), Fate::Open, "it waits for the refused row");
@@ -226,8 +141,8 @@ async fn a_refused_row_after_one_in_flight_blocks_nothing_when_the_session_fails
     let mut session = primed().await;
     session.producer.refuses = vec![1];
     let mut batch = batch_of(vec![Row(2), Row(3)]);
-    send(&mut session, &Refusals::new(), &mut batch).await;
-    session.close(Failure::unknown("the connection broke"));
+    send(&mut session, &Streaks::new(), &mut batch).await;
+    session.close(KafkaFailure::unknown("the connection broke"));
     assert_eq!(blocked(&batch), [0i64; 0], "a block would hide row 2");
     let lane = Row(2).lane();
     assert_eq!(batch.coverage(&[lane])[0].first_open, Some(2), "both are claimed again");
@@ -236,7 +151,7 @@ async fn a_refused_row_after_one_in_flight_blocks_nothing_when_the_session_fails
 /// Rows of `events.order`, of which those with these indexes are refused before they are sent. The third one in a row holds the
 /// topic. Returns their fates, and what is held.
 async fn fates_of(
-    session: &mut Session<LateReporter>,
+    session: &mut Session<FakeProducer>,
     refuses: &[u32],
     rows: Vec<Row>,
 ) -> (Vec<Fate>, Vec<(String, i64)>) {
@@ -244,18 +159,18 @@ async fn fates_of(
     let mut batch = Batch::new(OnRejected::DeadLetter).holding_after(2);
     batch.rows_mut().extend(rows);
     batch.appended(ReadEnd::Complete);
-    publish(session, &Refusals::new(), &mut batch).await;
-    assert!(session.is_quiet() && session.failure().is_none());
+    publish(session, &Streaks::new(), &mut batch).await;
+    assert!(session.is_quiet() && session.failure.is_none());
     let held = session.held(&batch);
     assert!(held.iter().all(|held| held.why.reason == REJECTS_EVERYTHING.word), "{:?}", held[0].why);
-    let held = held.iter().map(|held| (held.topic.to_owned(), held.witness.0)).collect();
+    let held = held.iter().map(|held| (held.topic.to_owned(), held.example.0)).collect();
     ((0..batch.len()).map(|index| batch.fate(index)).collect(), held)
 }
 
 #[tokio::test]
 async fn a_topic_is_held_after_too_many_invalid_rows_in_a_row() {
     use Fate::{Acknowledged, Open, Rejected};
-    let order = |witness| vec![("events.order".to_owned(), witness)];
+    let order = |example| vec![("events.order".to_owned(), example)];
     let mut session = primed().await;
     let rows = || (2..8).map(Row).collect();
     let (fates, held) = fates_of(&mut session, &[1, 2, 3], rows()).await;
@@ -264,7 +179,7 @@ async fn a_topic_is_held_after_too_many_invalid_rows_in_a_row() {
     let (fates, held) = fates_of(&mut session, &[1, 2, 4, 5], rows()).await;
     assert_eq!((fates[3], held), (Acknowledged, vec![]), "a row that is sent ends the run");
     // Behind the first row of the partition, which is sent alone.
-    let mut session = Session::new(LateReporter::default(), Rc::default());
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
     let (fates, held) = fates_of(&mut session, &[1, 2, 3], rows()).await;
     assert_eq!((&fates[2..], held), (&[Rejected(1), Open, Open, Open][..], order(5)));
 }
@@ -283,20 +198,20 @@ async fn invalid_rows_hold_nothing_if_they_block_their_keys() {
     let mut session = primed().await;
     session.producer.refuses = vec![0, 1, 2];
     let mut batch = batch_of(vec![Row(2), Row(3), Row(4)]).holding_after(1);
-    publish(&mut session, &Refusals::new(), &mut batch).await;
+    publish(&mut session, &Streaks::new(), &mut batch).await;
     assert_eq!((blocked(&batch), session.held(&batch).len()), (vec![2], 0));
 }
 
 /// Topic `events.order` has refused a large row because of its size.
-fn large_rows_refused() -> Refusals {
-    let refusals = Refusals::new();
-    refusals.refused("events.order", Uuid::from_u128(1), Some(LARGE));
-    refusals
+fn large_rows_refused() -> Streaks {
+    let streaks = Streaks::new();
+    streaks.refused("events.order", Uuid::from_u128(1), Some(LARGE));
+    streaks
 }
 
 #[tokio::test]
 async fn rows_before_a_large_row_are_sent_when_their_partition_is_primed() {
-    let mut session = Session::new(LateReporter::default(), Rc::default());
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
     let mut batch = batch_of(vec![Row(1), Row(2), Row(50), Row(3)]);
     publish(&mut session, &large_rows_refused(), &mut batch).await;
     let fates: Vec<Fate> = (0..4).map(|index| batch.fate(index)).collect();
@@ -306,8 +221,7 @@ async fn rows_before_a_large_row_are_sent_when_their_partition_is_primed() {
 #[tokio::test]
 async fn a_row_that_was_never_sent_does_not_make_its_topic_stuck() {
     for elsewhere in [false, true] {
-        let mut session =
-            Session::new(LateReporter { keeps: Some(3), ..LateReporter::default() }, Rc::default());
+        let mut session = Session::new(FakeProducer::keeping(3), Rc::default());
         // Row 2 waits for the large row. Row 101 is in flight.
         let mut batch = batch_of(vec![Row(1), Row(50), Row(2), Row(101)]);
         send(&mut session, &large_rows_refused(), &mut batch).await;
@@ -316,13 +230,13 @@ async fn a_row_that_was_never_sent_does_not_make_its_topic_stuck() {
         session.absorb(&mut batch);
         assert!(elsewhere || session.others_work(&batch));
         assert!(session.hold_stuck(&batch, batch.len(), Duration::from_secs(15)));
-        let held: Vec<i64> = session.held(&batch).iter().map(|held| held.witness.0).collect();
+        let held: Vec<i64> = session.held(&batch).iter().map(|held| held.example.0).collect();
         assert_eq!(held, [101]);
     }
 }
 
 /// The number of partitions that the session uses for the topic of the first row.
-fn partitions_used(session: &Session<LateReporter>) -> Option<usize> {
+fn partitions_used(session: &Session<FakeProducer>) -> Option<usize> {
     let topic = session.destination(0)?.topic as usize;
     match &session.topics[topic].state {
         TopicState::Open(partitions) => Some(partitions.len()),
@@ -332,12 +246,12 @@ fn partitions_used(session: &Session<LateReporter>) -> Option<usize> {
 
 #[tokio::test(start_paused = true)]
 async fn sessions_switch_to_another_number_of_partitions_together_between_two_batches() {
-    let (counts, refusals) = (Rc::<Counts>::default(), Refusals::new());
-    let mut sessions = [1, 2].map(|_| Session::new(LateReporter::default(), Rc::clone(&counts)));
+    let (counts, streaks) = (Rc::<Counts>::default(), Streaks::new());
+    let mut sessions = [1, 2].map(|_| Session::new(FakeProducer::default(), Rc::clone(&counts)));
     for session in &mut sessions {
-        publish(session, &refusals, &mut batch_of(vec![Row(1)])).await;
+        publish(session, &streaks, &mut batch_of(vec![Row(1)])).await;
         session.producer.partitions.set(Some(3));
-        publish(session, &refusals, &mut batch_of(vec![Row(2)])).await;
+        publish(session, &streaks, &mut batch_of(vec![Row(2)])).await;
         assert_eq!(partitions_used(session), Some(1), "it was looked up just now");
     }
     let [first, second] = &mut sessions;
@@ -345,10 +259,10 @@ async fn sessions_switch_to_another_number_of_partitions_together_between_two_ba
     // The second one looks it up later than the first one, by itself.
     second.topics[0].looked_up_at = Some(Instant::now());
     tokio::time::advance(LOOK_UP_EVERY / 2).await;
-    publish(first, &refusals, &mut batch_of(vec![Row(3)])).await;
+    publish(first, &streaks, &mut batch_of(vec![Row(3)])).await;
     assert_eq!(partitions_used(first), Some(3));
     assert_eq!(partitions_used(second), Some(1), "its last batch");
-    publish(second, &refusals, &mut batch_of(vec![Row(3)])).await;
+    publish(second, &streaks, &mut batch_of(vec![Row(3)])).await;
     assert_eq!(partitions_used(second), Some(3), "the change that the first one has found");
     assert_eq!(counts.changes(), 1);
 }
@@ -358,7 +272,7 @@ async fn partitions_stay_primed_when_a_topic_is_looked_up_again() {
     let mut session = primed().await;
     tokio::time::advance(LOOK_UP_EVERY).await;
     let mut batch = batch_of(vec![Row(2), Row(3)]);
-    send(&mut session, &Refusals::new(), &mut batch).await;
+    send(&mut session, &Streaks::new(), &mut batch).await;
     assert_eq!(session.producer.in_flight.borrow().len(), 2, "no row waits for the first one");
     session.producer.answers.set(true);
     session.finish(&mut batch).await;

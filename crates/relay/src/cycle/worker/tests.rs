@@ -1,17 +1,14 @@
 //! A worker with a scripted outbox and cluster.
 
 use super::*;
-use crate::event::Event;
-use crate::event::fixture::Row;
-use crate::lanes::marks::Marks;
+use crate::fixture::{self, FakeCluster, FakeProducer, Row};
 use crate::lanes::scout::SCOUT;
-use crate::outbox::{
-    Claim, Head, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
+use crate::outbox::Slice;
+use crate::reason::{CLIENT_FAILED, CONFIGURATION};
+use crate::{
+    Claim, Epoch, Event, Head, Limits, Marks, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled,
+    Settlement,
 };
-use crate::publisher::Judged;
-use crate::publisher::fixture::{self, Silent};
-use crate::reason::{CLIENT_FAILED, CONFIGURATION, Reason};
-use crate::settings::Limits;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tokio::task::LocalSet;
@@ -20,33 +17,9 @@ use tokio::time::timeout;
 /// What a test scripts and counts.
 #[derive(Default)]
 struct World {
-    /// The result of opening a session; with `None` it never returns.
-    opens: Cell<Option<Result<(), &'static Reason>>>,
     claims: Cell<u32>,
     /// Whether `keep_alive` fails.
     loses_claims: Cell<bool>,
-}
-
-struct Cluster(Rc<World>);
-
-impl Publisher for Cluster {
-    type Producer = Silent;
-
-    async fn open(&self) -> Result<Silent, Failure> {
-        match self.0.opens.get() {
-            Some(opened) => opened.map(|()| Silent::default()).map_err(|reason| reason.failure("not opened")),
-            None => std::future::pending().await,
-        }
-    }
-    async fn judge<E: Event>(&self, _: &str, _: u32, _: &[&E]) -> Judged {
-        Judged { acknowledged: 0, failure: Some(CLIENT_FAILED.failure("no thread")) }
-    }
-    async fn probe(&self) -> Result<(), Failure> {
-        Ok(())
-    }
-    async fn open_for_probes(&self) -> Result<Silent, Failure> {
-        self.open().await
-    }
 }
 
 /// An outbox in which one row waits forever.
@@ -61,7 +34,7 @@ impl Outbox for OneRow {
     type Event = Row;
     type Claim<'a> = OneClaim;
 
-    async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<OneClaim, Fault> {
+    async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<OneClaim, PostgresFault> {
         self.0.claims.set(self.0.claims.get() + 1);
         sleep(Duration::from_millis(1)).await;
         Ok(OneClaim { world: Rc::clone(&self.0), lanes: lanes.to_vec() })
@@ -77,34 +50,34 @@ impl Claim for OneClaim {
     fn server(&self) -> ServerId {
         ServerId { connection: 1, started_us: 1, backend: 1 }
     }
-    async fn read(&mut self, _: &ReadRequest) -> Result<(), Fault> {
+    async fn read(&mut self, _: &ReadRequest) -> Result<(), PostgresFault> {
         Ok(())
     }
-    async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, Fault> {
+    async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, PostgresFault> {
         rows.push(Row(1));
-        Ok(Slice { hold_version: 0, basis: 0, end: ReadEnd::Complete })
+        Ok(Slice { hold_version: 0, epoch: Epoch::from(0), end: ReadEnd::Complete })
     }
-    async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, Fault> {
-        Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
+    async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, PostgresFault> {
+        Ok(Head { hold_version: 0, epoch: Epoch::from(0), row: None, error: None })
     }
-    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<SearchResult, Fault> {
+    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<SearchResult, PostgresFault> {
         unreachable!("flows are off")
     }
-    async fn record_sent(&mut self, _: &[&Row]) -> Result<bool, Fault> {
+    async fn record_sent(&mut self, _: &[&Row]) -> Result<bool, PostgresFault> {
         unreachable!("flows are off")
     }
-    async fn keep_alive(&mut self) -> Result<(), Fault> {
-        let lost = || Fault {
+    async fn keep_alive(&mut self) -> Result<(), PostgresFault> {
+        let lost = || PostgresFault {
             kind: FaultKind::Unavailable,
             doing: "testing",
             message: "the connection broke".to_owned(),
         };
         if self.world.loses_claims.get() { Err(lost()) } else { Ok(()) }
     }
-    async fn settle(self, _: &Settlement<'_, Row>) -> Result<Settled, Fault> {
+    async fn settle(self, _: &Settlement<'_, Row>) -> Result<Settled, PostgresFault> {
         Ok(Settled::All)
     }
-    async fn release(self) -> Result<(), Fault> {
+    async fn release(self) -> Result<(), PostgresFault> {
         Ok(())
     }
 }
@@ -112,19 +85,25 @@ impl Claim for OneClaim {
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(600);
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn relay(world: &Rc<World>) -> Rc<Relay<Cluster>> {
+fn relay() -> Rc<Relay<Rc<FakeCluster>>> {
     let limits =
         Limits { publish_timeout: PUBLISH_TIMEOUT, takeover_timeout: TAKEOVER_TIMEOUT, ..fixture::limits() };
     let template = "events.{aggregate_type}".parse().unwrap();
     let marks = Rc::new(RefCell::new(Marks::new()));
-    let relay = Relay::new(Cluster(Rc::clone(world)), template, limits, marks, Arc::new(Stats::new()));
-    relay.gate.open();
-    relay.board.add([Lane::new(0).unwrap()]);
+    let cluster = FakeCluster {
+        opens: Cell::new(None),
+        is_silent: true,
+        judges: (Some(&CLIENT_FAILED), Duration::ZERO),
+        ..FakeCluster::default()
+    };
+    let relay = Relay::new(Rc::new(cluster), template, limits, marks, Arc::new(Stats::new()));
+    relay.kafka.gate.open();
+    relay.lanes.board.add([Lane::new(0).unwrap()]);
     Rc::new(relay)
 }
 
 /// Runs a worker for this long.
-async fn work_for(time: Duration, relay: &Rc<Relay<Cluster>>, world: &Rc<World>) {
+async fn work_for(time: Duration, relay: &Rc<Relay<Rc<FakeCluster>>>, world: &Rc<World>) {
     let random = fastrand::Rng::with_seed(1);
     let working = work(Rc::clone(relay), 1, OneRow(Rc::clone(world)), random);
     assert!(timeout(time, working).await.is_err(), "the worker ended");
@@ -133,10 +112,10 @@ async fn work_for(time: Duration, relay: &Rc<Relay<Cluster>>, world: &Rc<World>)
 #[tokio::test(start_paused = true)]
 async fn nothing_is_claimed_before_a_session_is_open() {
     let world = Rc::new(World::default());
-    let relay = relay(&world);
+    let relay = relay();
     work_for(Duration::from_secs(60), &relay, &world).await;
     assert_eq!(world.claims.get(), 0);
-    world.opens.set(Some(Ok(())));
+    relay.kafka.publisher.opens.set(Some(Ok(())));
     work_for(Duration::from_secs(1), &relay, &world).await;
     assert_eq!(world.claims.get(), 1);
 }
@@ -144,20 +123,20 @@ async fn nothing_is_claimed_before_a_session_is_open() {
 #[tokio::test(start_paused = true)]
 async fn a_session_that_cannot_be_opened_closes_the_gate_and_claims_nothing() {
     let world = Rc::new(World::default());
-    let relay = relay(&world);
-    world.opens.set(Some(Err(&CONFIGURATION)));
+    let relay = relay();
+    relay.kafka.publisher.opens.set(Some(Err(&CONFIGURATION)));
     work_for(Duration::from_secs(60), &relay, &world).await;
     assert_eq!(world.claims.get(), 0);
-    assert_eq!(relay.gate.reason().unwrap().reason, "configuration");
+    assert_eq!(relay.kafka.gate.reason().unwrap().reason, "configuration");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_runs_out_of_time_reports_the_last_error_of_the_kafka_client() {
     let world = Rc::new(World::default());
-    let relay = relay(&world);
-    world.opens.set(Some(Ok(())));
+    let relay = relay();
+    relay.kafka.publisher.opens.set(Some(Ok(())));
     work_for(PUBLISH_TIMEOUT + Duration::from_secs(60), &relay, &world).await;
-    let failure = relay.gate.reason().unwrap();
+    let failure = relay.kafka.gate.reason().unwrap();
     assert_eq!(failure.reason, "unknown", "{failure}");
     assert_eq!(
         failure.error,
@@ -170,27 +149,27 @@ async fn a_batch_that_runs_out_of_time_reports_the_last_error_of_the_kafka_clien
 #[tokio::test(start_paused = true)]
 async fn sessions_that_kafka_last_answered_before_it_stopped_answering_another_are_replaced() {
     let world = Rc::new(World::default());
-    let relay = relay(&world);
-    world.opens.set(Some(Ok(())));
-    let idle = Session::new(Silent::default(), Rc::default());
+    let relay = relay();
+    relay.kafka.publisher.opens.set(Some(Ok(())));
+    let idle = Session::new(FakeProducer::silent(), Rc::default());
     work_for(PUBLISH_TIMEOUT - Duration::from_secs(1), &relay, &world).await;
     let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
     let worker = Worker { relay: &relay, number: 2, renewals: 0, backoff };
     assert!(!worker.is_outdated(&idle), "the other session may still be answered");
-    relay.board.give_back(&[Lane::new(0).unwrap()], &[]);
-    relay.board.add([Lane::new(0).unwrap()]);
+    relay.lanes.board.give_back(&[Lane::new(0).unwrap()], &[]);
+    relay.lanes.board.add([Lane::new(0).unwrap()]);
     work_for(PUBLISH_TIMEOUT + Duration::from_secs(10), &relay, &world).await;
     assert!(worker.is_outdated(&idle));
-    assert!(!worker.is_outdated(&Session::new(Silent::default(), Rc::default())));
+    assert!(!worker.is_outdated(&Session::new(FakeProducer::silent(), Rc::default())));
 }
 
 /// The row is as large as a refused one, so it is judged at once, and judging fails.
 #[tokio::test(start_paused = true)]
 async fn rows_that_cannot_be_judged_are_claimed_again_with_backoff() {
     let world = Rc::new(World::default());
-    let relay = relay(&world);
-    world.opens.set(Some(Ok(())));
-    relay.rows.refusals.refused("events.order", uuid::Uuid::from_u128(9), Some(1));
+    let relay = relay();
+    relay.kafka.publisher.opens.set(Some(Ok(())));
+    relay.memory.streaks.refused("events.order", uuid::Uuid::from_u128(9), Some(1));
     work_for(Duration::from_secs(60), &relay, &world).await;
     let claims = world.claims.get();
     println!("{claims} claims within a minute");
@@ -202,8 +181,8 @@ async fn rows_that_cannot_be_judged_are_claimed_again_with_backoff() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_lost_its_claim_feeds_the_watchdog_while_it_waits_for_kafka() {
     let world = Rc::new(World::default());
-    let relay = relay(&world);
-    world.opens.set(Some(Ok(())));
+    let relay = relay();
+    relay.kafka.publisher.opens.set(Some(Ok(())));
     world.loses_claims.set(true);
     // Separate tasks, so that the worker must wake up by itself and not because the scout does.
     let tasks = LocalSet::new();
@@ -231,16 +210,16 @@ async fn a_worker_that_lost_its_claim_feeds_the_watchdog_while_it_waits_for_kafk
 #[tokio::test(start_paused = true)]
 async fn an_outage_ends_for_a_worker_that_stays_idle() {
     let world = Rc::new(World::default());
-    let relay = relay(&world);
-    world.opens.set(Some(Ok(())));
-    let lanes = relay.board.take().await.unwrap();
+    let relay = relay();
+    relay.kafka.publisher.opens.set(Some(Ok(())));
+    let lanes = relay.lanes.board.take().await.unwrap();
     relay.health.postgres_failed(1, Instant::now(), &fault(FaultKind::Unavailable));
     work_for(QUIET * 10, &relay, &world).await;
     assert!(relay.health.postgres.lasts().is_some(), "no other worker shows that Postgres works");
     let settling = async {
         loop {
             sleep(Duration::from_secs(1)).await;
-            relay.health.settled();
+            relay.health.settled_at.set(Some(Instant::now()));
         }
     };
     tokio::select! {
@@ -255,53 +234,50 @@ async fn an_outage_ends_for_a_worker_that_stays_idle() {
 /// acknowledges nothing.
 #[tokio::test(start_paused = true)]
 async fn rows_of_earlier_cycles_do_not_show_that_kafka_works() {
-    let world = Rc::new(World::default());
-    let relay = relay(&world);
-    let failure = || Some(Failure::unknown("overdue"));
+    let relay = relay();
+    let failure = || Some(KafkaFailure::unknown("overdue"));
     after_cycle(&relay, &Cycle { sent: 2, recovered: 1, failure: failure(), ..Cycle::default() }, 0);
-    assert!(relay.gate.is_open(), "one row was acknowledged now");
+    assert!(relay.kafka.gate.is_open(), "one row was acknowledged now");
     after_cycle(&relay, &Cycle { sent: 1, recovered: 1, failure: failure(), ..Cycle::default() }, 0);
-    assert!(!relay.gate.is_open());
+    assert!(!relay.kafka.gate.is_open());
 }
 
 /// The hold of the row was deleted during its probe.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_a_probe_has_in_flight_delays_only_its_lane() {
-    let world = Rc::new(World::default());
-    let relay = relay(&world);
+    let relay = relay();
     let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
     let worker = Worker { relay: &relay, number: 1, renewals: 0, backoff };
     let probed = Row(1).lane();
     let other = Lane::all().find(|lane| *lane != probed).unwrap();
-    relay.board.add([probed, other]);
-    let mut lanes = relay.board.take().await.unwrap();
-    lanes.extend(relay.board.take_rest());
-    let before = relay.narrowing.before(&lanes);
-    relay.rows.begin_probing(&Row(1));
+    relay.lanes.board.add([probed, other]);
+    let mut lanes = relay.lanes.board.take().await.unwrap();
+    lanes.extend(relay.lanes.board.take_rest());
+    let before = relay.lanes.narrowing.before(&lanes);
+    relay.memory.begin_probing(&Row(1));
     let waits = worker.not_settled(&lanes, &before, Instant::now(), &fault(FaultKind::Probed));
     assert!(!waits && relay.health.locks.lasts().is_none(), "no other session has locked a row");
-    let mut next = relay.board.take().await.unwrap();
-    next.extend(relay.board.take_rest());
+    let mut next = relay.lanes.board.take().await.unwrap();
+    next.extend(relay.lanes.board.take_rest());
     assert!(next.contains(&other) && !next.contains(&probed), "{next:?}");
-    relay.board.give_back(&next, &[]);
+    relay.lanes.board.give_back(&next, &[]);
     sleep(PROBED_ASIDE).await;
-    relay.board.add([probed]);
-    assert_eq!(relay.board.take().await.unwrap(), [probed]);
+    relay.lanes.board.add([probed]);
+    assert_eq!(relay.lanes.board.take().await.unwrap(), [probed]);
 }
 
-fn fault(kind: FaultKind) -> Fault {
-    Fault { kind, doing: "testing", message: "gone".to_owned() }
+fn fault(kind: FaultKind) -> PostgresFault {
+    PostgresFault { kind, doing: "testing", message: "gone".to_owned() }
 }
 
 /// A worker may wait for Kafka during a short outage of Postgres, and notice only afterwards that its claim is lost.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_an_outage_ended_does_not_begin_another_outage() {
-    let world = Rc::new(World::default());
-    let relay = relay(&world);
+    let relay = relay();
     let fault = fault(FaultKind::Unavailable);
     let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
     let worker = Worker { relay: &relay, number: 1, renewals: 0, backoff };
-    let before = relay.narrowing.before(&[]);
+    let before = relay.lanes.narrowing.before(&[]);
     let begun = Instant::now();
     sleep(Duration::from_secs(1)).await;
     relay.health.postgres_failed(SCOUT, Instant::now(), &fault);

@@ -1,14 +1,11 @@
 //! Rows of probes whose acks arrive late, with a scripted outbox.
 
 use super::*;
-use crate::cycle::session::tests::LateReporter;
-use crate::event::fixture::Row;
-use crate::health::stats::Stats;
-use crate::lane::Lane;
-use crate::lanes::marks::Marks;
-use crate::outbox::{Head, ReadEnd, Search, SearchResult, ServerId, Slice};
-use crate::publisher::fixture;
-use std::cell::RefCell;
+use crate::fixture::{self, FakeProducer, Row};
+use crate::outbox::Slice;
+use crate::reason::{NO_ANSWER, Reason, UNKNOWN_TOPIC};
+use crate::{Head, Lane, Marks, Search, SearchResult, ServerId, Stats};
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,7 +27,7 @@ impl Outbox for Table {
     type Event = Row;
     type Claim<'a> = TableClaim;
 
-    async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<TableClaim, Fault> {
+    async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<TableClaim, PostgresFault> {
         Ok(TableClaim { lanes: lanes.to_vec(), unsent: self.unsent.clone(), free: self.free.clone() })
     }
 }
@@ -44,31 +41,31 @@ impl Claim for TableClaim {
     fn server(&self) -> ServerId {
         ServerId { connection: 1, started_us: 1, backend: 1 }
     }
-    async fn read(&mut self, _: &ReadRequest) -> Result<(), Fault> {
+    async fn read(&mut self, _: &ReadRequest) -> Result<(), PostgresFault> {
         Ok(())
     }
-    async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, Fault> {
+    async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, PostgresFault> {
         rows.extend(self.unsent.iter().map(|id| Row(*id)));
-        Ok(Slice { hold_version: 7, basis: 1, end: ReadEnd::Complete })
+        Ok(Slice { hold_version: 7, epoch: Epoch::from(1), end: ReadEnd::Complete })
     }
-    async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, Fault> {
+    async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, PostgresFault> {
         unreachable!("probes read whole rows")
     }
-    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<SearchResult, Fault> {
+    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<SearchResult, PostgresFault> {
         unreachable!("probes are no flows")
     }
-    async fn record_sent(&mut self, _: &[&Row]) -> Result<bool, Fault> {
+    async fn record_sent(&mut self, _: &[&Row]) -> Result<bool, PostgresFault> {
         unreachable!("probes are no flows")
     }
-    async fn keep_alive(&mut self) -> Result<(), Fault> {
+    async fn keep_alive(&mut self) -> Result<(), PostgresFault> {
         Ok(())
     }
-    async fn settle(self, settlement: &Settlement<'_, Row>) -> Result<Settled, Fault> {
+    async fn settle(self, settlement: &Settlement<'_, Row>) -> Result<Settled, PostgresFault> {
         let sent = settlement.sent.iter().map(|row| row.id());
         let recorded: HashSet<i64> = sent.filter(|id| self.free.contains(id)).collect();
         Ok(if recorded.len() == settlement.sent.len() { Settled::All } else { Settled::Only(recorded) })
     }
-    async fn release(self) -> Result<(), Fault> {
+    async fn release(self) -> Result<(), PostgresFault> {
         Ok(())
     }
 }
@@ -78,13 +75,13 @@ async fn late(unsent: &[i64], free: &[i64]) -> (bool, bool) {
     let template = "events.{aggregate_type}".parse().unwrap();
     let marks = Rc::new(RefCell::new(Marks::new()));
     let relay = Relay::new((), template, fixture::limits(), marks, Arc::new(Stats::new()));
-    relay.rows.acknowledged.borrow_mut().keep(std::iter::once(&Row(1)), UNKNOWN_HOLDS);
+    relay.memory.acknowledged.borrow_mut().keep(std::iter::once(&Row(1)), UNKNOWN_HOLDS);
     let mut table = Table { unsent: unsent.to_vec(), free: free.iter().copied().collect() };
     let mut found = ProbeResults::default();
     let acknowledged = vec![("events.order".to_owned(), Row(1))];
     settle_late(&relay, &mut table, acknowledged, &mut found).await.unwrap();
     assert_eq!(found.works.len() + found.unknown.len(), 1, "{:?} {:?}", found.works, found.unknown);
-    let is_known = relay.rows.acknowledged.borrow().contains(&Row(1));
+    let is_known = relay.memory.acknowledged.borrow().contains(&Row(1));
     (!found.works.is_empty(), is_known)
 }
 
@@ -111,7 +108,7 @@ async fn each_report_restarts_the_time_that_a_producer_may_be_silent() {
     let template = "events.{aggregate_type}".parse().unwrap();
     let marks = Rc::new(RefCell::new(Marks::new()));
     let relay = Relay::new((), template, fixture::limits(), marks, Arc::new(Stats::new()));
-    let mut flight = Flight::new(LateReporter::all_but(1));
+    let mut flight = Flight::new(FakeProducer { answers: Cell::new(true), ..FakeProducer::keeping(1) });
     let mut found = ProbeResults::default();
     for id in [1, 2] {
         let due = Due { topic: format!("events.{id}"), reason: "stuck".to_owned() };
@@ -119,9 +116,37 @@ async fn each_report_restarts_the_time_that_a_producer_may_be_silent() {
     }
     advance(Duration::from_secs(7)).await;
     assert_eq!(flight.silent_for(), Duration::from_secs(7));
-    assert!(flight.take_acknowledged(&relay).is_empty(), "the report is on its way");
-    assert_eq!(flight.take_acknowledged(&relay).len(), 1);
+    assert!(flight.take_acknowledged(&relay.memory).is_empty(), "the report is on its way");
+    assert_eq!(flight.take_acknowledged(&relay.memory).len(), 1);
     advance(Duration::from_secs(5)).await;
-    assert!(flight.take_acknowledged(&relay).is_empty() && !flight.is_done());
+    assert!(flight.take_acknowledged(&relay.memory).is_empty() && !flight.is_done());
     assert_eq!(flight.silent_for(), Duration::from_secs(5));
+}
+
+async fn reached(unreachable: &'static [(&'static str, &'static Reason)]) -> (Vec<String>, Vec<String>) {
+    let candidate = |topic: &str| {
+        let due = Due { topic: topic.to_owned(), reason: UNKNOWN_TOPIC.word.to_owned() };
+        Candidate::new(due, ExampleRow { lane: Lane::new(1).unwrap(), id: 1, key: None }, &[Some(1)])
+    };
+    let mut found = ProbeResults::default();
+    let candidates = ["a", "b", "c"].map(candidate).into();
+    let reached =
+        reachable(&FakeProducer { unreachable, ..FakeProducer::default() }, candidates, &mut found).await;
+    let mut reached: Vec<String> = reached.into_iter().map(|candidate| candidate.due.topic).collect();
+    reached.sort();
+    (reached, found.fails.into_iter().map(|(topic, _)| topic).collect())
+}
+
+#[tokio::test]
+async fn a_partition_whose_leader_moves_postpones_no_other_topic_of_the_broker() {
+    let (reached, fails) = reached(&[("a", &LEADER_MOVING)]).await;
+    assert_eq!(reached, ["b", "c"]);
+    assert_eq!(fails, ["a"]);
+}
+
+#[tokio::test]
+async fn a_broker_that_does_not_answer_postpones_all_of_its_topics() {
+    let (reached, fails) = reached(&[("a", &NO_ANSWER)]).await;
+    assert!(reached.is_empty(), "{reached:?}");
+    assert_eq!(fails, ["a", "b", "c"]);
 }

@@ -1,11 +1,10 @@
 //! Probes of many topics, with scripted holds.
 
 use super::*;
-use crate::cycle::session::tests::LateReporter;
-use crate::cycle::tests::{Answering, relay_with};
+use crate::cycle::tests::relay_with;
+use crate::fixture::{FakeCluster, FakeProducer};
 use crate::holds::flight::tests::Table;
-use crate::holds::pauses::Pause;
-use crate::holds::prober::{Waiting, Witness};
+use crate::holds::{ExampleRow, Pause, Waiting};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -32,46 +31,46 @@ impl Scripted {
 }
 
 impl Holds for Scripted {
-    async fn count(&mut self) -> Result<Waiting, Fault> {
+    async fn count(&mut self) -> Result<Waiting, PostgresFault> {
         unreachable!("the test counts")
     }
-    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault> {
+    async fn pauses(&mut self) -> Result<Vec<Pause>, PostgresFault> {
         unreachable!("only the log names pauses")
     }
-    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
+    async fn held(&mut self) -> Result<Vec<(String, String)>, PostgresFault> {
         unreachable!("only the log names topics")
     }
-    async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault> {
+    async fn due(&mut self, most: usize) -> Result<Vec<Due>, PostgresFault> {
         let due = std::mem::take(&mut self.0.borrow_mut().due);
         let mut due = due.into_iter();
         let taken: Vec<String> = due.by_ref().take(most).collect();
         self.0.borrow_mut().due = due.collect();
         Ok(taken.into_iter().map(|topic| Due { topic, reason: "unknown-topic".to_owned() }).collect())
     }
-    async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault> {
+    async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, PostgresFault> {
         self.0.borrow_mut().searched.push(due.len());
         if due.iter().any(|due| due.topic == "events.slow") {
             let message = "canceling statement due to statement timeout".to_owned();
-            return Err(Fault { kind: FaultKind::TimedOut, doing: "searching", message });
+            return Err(PostgresFault { kind: FaultKind::TimedOut, doing: "searching", message });
         }
         Ok(due.iter().map(|_| None).collect())
     }
-    async fn release(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn release(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         self.0.borrow_mut().released.extend(topics.iter().map(|topic| (*topic).to_owned()));
         Ok(())
     }
-    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault> {
+    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), PostgresFault> {
         self.0.borrow_mut().postponed.extend(failed.iter().map(|failed| failed.topic.to_owned()));
         Ok(())
     }
-    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         self.make_due_again(topics);
         Ok(())
     }
-    async fn renew_leases(&mut self, _: &[&str]) -> Result<(), Fault> {
+    async fn renew_leases(&mut self, _: &[&str]) -> Result<(), PostgresFault> {
         Ok(())
     }
-    async fn make_due(&mut self) -> Result<(), Fault> {
+    async fn make_due(&mut self) -> Result<(), PostgresFault> {
         Ok(())
     }
 }
@@ -84,9 +83,9 @@ fn table() -> Table {
 /// all rows that wait.
 #[tokio::test(start_paused = true)]
 async fn a_topic_without_events_does_not_end_the_probes_of_others() {
-    let relay = relay_with(Answering::default());
+    let relay = relay_with(FakeCluster::default());
     let holds = Scripted::default();
-    relay.gate.open();
+    relay.kafka.gate.open();
     relay.stats.held_topics.set(3);
     holds.make_due_again(&["events.a", "events.b", "events.slow"]);
     let mut probes = Probes::new(&relay, holds.clone(), table());
@@ -112,13 +111,13 @@ async fn a_topic_without_events_does_not_end_the_probes_of_others() {
 
 #[tokio::test(start_paused = true)]
 async fn many_missing_topics_are_compared_with_one_list() {
-    let relay = relay_with(Answering::default());
+    let relay = relay_with(FakeCluster::default());
     let holds = Scripted::default();
-    relay.gate.open();
+    relay.kafka.gate.open();
     let topics: Vec<String> = (0..5_000).map(|number| format!("events.{number:04}")).collect();
     relay.stats.held_topics.set(5_000);
     let mut probes = Probes::new(&relay, holds.clone(), table());
-    let producer = LateReporter::listing(&["events.0007", "events.other"]);
+    let producer = FakeProducer::listing(&["events.0007", "events.other"]);
     let (listed, looked_up) = producer.requests();
     probes.producer = Some(producer);
     holds.make_due_again(&named(&topics));

@@ -1,11 +1,12 @@
 //! The marks after reads, settlements, sweeps and changes of the server.
 
 use super::*;
+use tokio::time::advance;
 
 const SERVER: ServerId = ServerId { connection: 1, started_us: 1, backend: 1 };
-const BASIS: i64 = 77;
+const EPOCH: Epoch = Epoch { table_file: 77, ended: 0 };
 /// A hold has ended.
-const NEXT_BASIS: i64 = (1 << 32) | BASIS;
+const NEXT_EPOCH: Epoch = Epoch { ended: 1, ..EPOCH };
 
 fn lane() -> Lane {
     Lane::new(5).unwrap()
@@ -14,7 +15,7 @@ fn lane() -> Lane {
 fn fenced(high: i64) -> Marks {
     let mut marks = Marks::new();
     marks.note_server(SERVER);
-    marks.note_basis(marks.epoch(), BASIS);
+    marks.note_epoch(marks.generation, EPOCH);
     marks.list_writers(high, Vec::new());
     marks
 }
@@ -31,7 +32,7 @@ fn read_to_the_end() -> Coverage {
 fn a_mark_rises_to_the_fence_and_no_further() {
     let mut marks = fenced(50);
     let snapshot = marks.snapshot(&[lane()]);
-    marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+    marks.raise(&snapshot, EPOCH, &[read_to_the_end()]);
     assert_eq!(marks.low(lane()), 50);
 }
 
@@ -39,9 +40,9 @@ fn a_mark_rises_to_the_fence_and_no_further() {
 fn a_mark_stays_below_the_first_open_row_and_at_the_cut() {
     let mut marks = fenced(50);
     let snapshot = marks.snapshot(&[lane()]);
-    marks.raise(&snapshot, BASIS, &[Coverage { first_open: Some(31), ..read_to_the_end() }]);
+    marks.raise(&snapshot, EPOCH, &[Coverage { first_open: Some(31), ..read_to_the_end() }]);
     assert_eq!(marks.low(lane()), 30);
-    marks.raise(&snapshot, BASIS, &[Coverage { cut: true, last_read: Some(40), ..read_to_the_end() }]);
+    marks.raise(&snapshot, EPOCH, &[Coverage { cut: true, last_read: Some(40), ..read_to_the_end() }]);
     assert_eq!(marks.low(lane()), 40);
 }
 
@@ -51,7 +52,7 @@ fn a_read_that_was_sent_before_the_fence_passed_raises_nothing() {
     marks.list_writers(80, writer(1));
     let snapshot = marks.snapshot(&[lane()]);
     marks.list_writers(80, Vec::new());
-    marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+    marks.raise(&snapshot, EPOCH, &[read_to_the_end()]);
     assert_eq!(marks.low(lane()), 50, "the read began under the older fence");
 }
 
@@ -59,11 +60,11 @@ fn a_read_that_was_sent_before_the_fence_passed_raises_nothing() {
 async fn excepting() -> (Marks, MarksSnapshot) {
     let mut marks = fenced(50);
     marks.list_writers(80, writer(7));
-    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    advance(Duration::from_secs(1)).await;
     marks.list_writers(80, writer(7));
     let snapshot = marks.snapshot(&[lane()]);
     assert_eq!((snapshot.excepted.xids.clone(), snapshot.excepted.floor), (vec![7], 50));
-    marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+    marks.raise(&snapshot, EPOCH, &[read_to_the_end()]);
     assert_eq!(marks.low(lane()), 80);
     (marks, snapshot)
 }
@@ -74,11 +75,11 @@ async fn the_end_of_an_excepted_transaction_lowers_the_marks_below_its_rows() {
     marks.list_writers(90, Vec::new());
     marks.list_writers(90, Vec::new()); // two lists in a row lack it
     assert_eq!(marks.low(lane()), 50);
-    marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+    marks.raise(&snapshot, EPOCH, &[read_to_the_end()]);
     assert_eq!(marks.low(lane()), 50, "the read was sent before");
     let snapshot = marks.snapshot(&[lane()]);
     assert!(snapshot.excepted.xids.is_empty());
-    marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+    marks.raise(&snapshot, EPOCH, &[read_to_the_end()]);
     assert_eq!(marks.low(lane()), 90);
 }
 
@@ -87,10 +88,10 @@ async fn a_sweep_that_finds_a_row_of_an_excepted_transaction_only_lowers_the_mar
     let (mut marks, _) = excepting().await;
     let other = Lane::new(6).unwrap();
     let snapshot = marks.snapshot(&[other]);
-    marks.raise(&snapshot, BASIS, &[Coverage { lane: other, ..read_to_the_end() }]);
-    let epoch = marks.epoch();
+    marks.raise(&snapshot, EPOCH, &[Coverage { lane: other, ..read_to_the_end() }]);
+    let generation = marks.generation;
     assert_eq!(sweep(&mut marks, &[lane(), other], &[(lane(), 60), (other, 70)]), Swept::Clean);
-    assert_eq!((marks.low(lane()), marks.low(other), marks.epoch()), (59, 69, epoch));
+    assert_eq!((marks.low(lane()), marks.low(other), marks.generation), (59, 69, generation));
     assert_eq!(sweep(&mut marks, &[lane()], &[(lane(), 50)]), Swept::Reset, "below its rows");
 }
 
@@ -101,13 +102,13 @@ fn a_scan_raises_the_marks_and_h() {
     let other = Lane::new(6).unwrap();
     let lanes = [lane(), other];
     let snapshot = marks.snapshot(&lanes);
-    marks.scanned(&snapshot, BASIS, &lanes, &[(other, 31)]);
-    assert_eq!((marks.highest_read(), marks.low(lane())), (31, LOWEST), "no fence had passed");
+    marks.scanned(&snapshot, EPOCH, &lanes, &[(other, 31)]);
+    assert_eq!((marks.highest_read, marks.low(lane())), (31, LOWEST), "no fence had passed");
     marks.list_writers(31, Vec::new());
     let snapshot = marks.snapshot(&lanes);
-    marks.scanned(&snapshot, BASIS, &lanes, &[(other, 20)]);
+    marks.scanned(&snapshot, EPOCH, &lanes, &[(other, 20)]);
     assert_eq!((marks.low(lane()), marks.low(other)), (31, 19));
-    marks.scanned(&snapshot, NEXT_BASIS, &lanes, &[]);
+    marks.scanned(&snapshot, NEXT_EPOCH, &lanes, &[]);
     assert_eq!(
         (marks.low(lane()), marks.low(other)),
         (31, 31),
@@ -118,14 +119,14 @@ fn a_scan_raises_the_marks_and_h() {
 #[test]
 fn the_end_of_a_hold_invalidates_every_mark() {
     let mut marks = fenced(50);
-    marks.note_ids(marks.epoch(), [7]);
+    marks.note_ids(marks.generation, [7]);
     let snapshot = marks.snapshot(&[lane()]);
-    marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
-    assert!(!marks.are_for(NEXT_BASIS), "events that waited may be below the marks");
-    marks.note_basis(marks.epoch(), NEXT_BASIS);
-    assert_eq!(marks.highest_read(), 7, "H stays");
+    marks.raise(&snapshot, EPOCH, &[read_to_the_end()]);
+    assert!(!marks.are_for(NEXT_EPOCH), "events that waited may be below the marks");
+    marks.note_epoch(marks.generation, NEXT_EPOCH);
+    assert_eq!(marks.highest_read, 7, "H stays");
     assert_eq!(marks.low(lane()), LOWEST);
-    marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+    marks.raise(&snapshot, EPOCH, &[read_to_the_end()]);
     assert_eq!(marks.low(lane()), LOWEST, "a read from before the end raises nothing");
 }
 
@@ -144,7 +145,7 @@ fn marks_that_were_raised_during_a_sweep_are_not_compared_with_its_rows() {
     // The sweep reads two unsent rows. They are settled before its answer arrives.
     let found = [(lane(), 3), (other, 4)];
     let coverage = [read_to_the_end(), Coverage { lane: other, ..read_to_the_end() }];
-    marks.raise(&snapshot, BASIS, &coverage);
+    marks.raise(&snapshot, EPOCH, &coverage);
     assert_eq!(marks.swept(&lanes, &snapshot, &found), Swept::Clean);
     assert_eq!(marks.low(lane()), 50);
 }
@@ -154,8 +155,8 @@ fn another_server_invalidates_everything() {
     let mut marks = fenced(50);
     let snapshot = marks.snapshot(&[lane()]);
     marks.note_server(ServerId { connection: 1, started_us: 2, backend: 1 });
-    marks.note_basis(marks.epoch(), BASIS);
-    marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+    marks.note_epoch(marks.generation, EPOCH);
+    marks.raise(&snapshot, EPOCH, &[read_to_the_end()]);
     assert_eq!(marks.low(lane()), LOWEST, "a late answer of the old server raised a mark");
     assert_eq!(marks.snapshot(&[lane()]).fenced, LOWEST);
 }
@@ -164,26 +165,26 @@ fn another_server_invalidates_everything() {
 fn a_row_reset_to_unsent_while_its_lane_is_claimed_is_not_hidden_again() {
     let mut marks = fenced(50);
     let snapshot = marks.snapshot(&[lane()]);
-    marks.raise(&snapshot, BASIS, &[Coverage { first_open: Some(4), ..read_to_the_end() }]);
+    marks.raise(&snapshot, EPOCH, &[Coverage { first_open: Some(4), ..read_to_the_end() }]);
     assert_eq!(sweep(&mut marks, &[lane()], &[(lane(), 2)]), Swept::Reset, "one row was reset");
-    marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+    marks.raise(&snapshot, EPOCH, &[read_to_the_end()]);
     assert_eq!(marks.low(lane()), LOWEST);
 }
 
 #[test]
 fn another_file_of_the_table_invalidates_h_and_the_fence_too() {
     let mut marks = fenced(50);
-    marks.note_ids(marks.epoch(), [90]);
+    marks.note_ids(marks.generation, [90]);
     let snapshot = marks.snapshot(&[lane()]);
-    let old = marks.epoch();
-    marks.note_basis(old, BASIS + 1);
-    assert_ne!(marks.epoch(), old, "results of older reads are ignored");
-    assert_eq!((marks.highest_read(), marks.snapshot(&[lane()]).fenced), (LOWEST, LOWEST));
-    marks.raise(&snapshot, BASIS + 1, &[read_to_the_end()]);
+    let old = marks.generation;
+    marks.note_epoch(old, Epoch { table_file: 78, ..EPOCH });
+    assert_ne!(marks.generation, old, "results of older reads are ignored");
+    assert_eq!((marks.highest_read, marks.snapshot(&[lane()]).fenced), (LOWEST, LOWEST));
+    marks.raise(&snapshot, Epoch { table_file: 78, ..EPOCH }, &[read_to_the_end()]);
     assert_eq!(marks.low(lane()), LOWEST);
-    let epoch = marks.epoch();
+    let generation = marks.generation;
     marks.note_server(SERVER);
-    assert_eq!(marks.epoch(), epoch, "the server is known");
+    assert_eq!(marks.generation, generation, "the server is known");
 }
 
 #[test]
@@ -192,7 +193,7 @@ fn rows_below_the_marks_of_two_lanes_or_twice_of_the_same_lane_invalidate_everyt
     let raised = || {
         let mut marks = fenced(50);
         let snapshot = marks.snapshot(&[lane(), other]);
-        marks.raise(&snapshot, BASIS, &[read_to_the_end(), Coverage { lane: other, ..read_to_the_end() }]);
+        marks.raise(&snapshot, EPOCH, &[read_to_the_end(), Coverage { lane: other, ..read_to_the_end() }]);
         marks
     };
     let mut marks = raised();
@@ -203,17 +204,152 @@ fn rows_below_the_marks_of_two_lanes_or_twice_of_the_same_lane_invalidate_everyt
     let found = [(lane(), 3), (other, 51)];
     assert_eq!(sweep(&mut marks, &[lane(), other], &found), Swept::Reset, "one is above its mark");
     let snapshot = marks.snapshot(&[lane()]);
-    marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+    marks.raise(&snapshot, EPOCH, &[read_to_the_end()]);
     assert_eq!(sweep(&mut marks, &[lane()], &[(lane(), 4)]), Swept::Forgotten);
 
     let mut marks = raised();
     assert_eq!(sweep(&mut marks, &[lane()], &[(lane(), 3)]), Swept::Reset);
     assert_eq!(sweep(&mut marks, &[lane()], &[]), Swept::Clean);
     let snapshot = marks.snapshot(&[lane()]);
-    marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+    marks.raise(&snapshot, EPOCH, &[read_to_the_end()]);
     assert_eq!(
         sweep(&mut marks, &[lane()], &[(lane(), 4)]),
         Swept::Reset,
         "there was a clean sweep in between"
     );
+}
+
+fn holders<const N: usize>(names: [(&str, i64); N]) -> Vec<Writer> {
+    names.map(|(name, xid)| Writer { name: name.to_owned(), xid: (xid > 0).then_some(xid) }).into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_passes_when_every_holder_of_the_list_has_ended_despite_later_ones() {
+    let mut fence = Fence::new();
+    assert_eq!(fence.list(10, holders([("3/7", 1), ("4/9", 2)])), None);
+    assert_eq!(fence.passed, i64::MIN);
+    assert_eq!(fence.list(20, holders([("4/9", 2), ("5/1", 3)])), None);
+    assert_eq!(fence.passed, i64::MIN);
+    assert_eq!(fence.list(20, holders([("5/1", 3), ("4/10", 4)])), None);
+    assert_eq!(fence.passed, 10, "the H of its list counts");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_passes_at_once_without_holders() {
+    let mut fence = Fence::new();
+    _ = fence.list(10, holders([]));
+    assert_eq!((fence.passed, fence.is_pending()), (10, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_was_prepared_in_between_has_not_ended() {
+    let mut fence = Fence::new();
+    _ = fence.list(10, holders([("3/7", 0)]));
+    _ = fence.list(10, holders([("-1/800", 0)]));
+    assert_eq!(fence.passed, i64::MIN);
+    _ = fence.list(10, holders([("-1/800", 0), ("-1/801", 0)]));
+    assert_eq!(fence.passed, i64::MIN);
+    _ = fence.list(10, holders([("-1/801", 0)]));
+    assert_eq!(fence.passed, 10, "801 was prepared when no session of the list was left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_passes_without_a_transaction_that_stays_open() {
+    let mut fence = Fence::new();
+    _ = fence.list(5, holders([]));
+    _ = fence.list(10, holders([("3/7", 70), ("4/9", 0)]));
+    advance(PATIENCE).await;
+    _ = fence.list(20, holders([("3/7", 70), ("4/9", 0)]));
+    assert_eq!(fence.passed, 5, "one has no transaction id yet");
+    assert_eq!(fence.excepted(), Excepted::none());
+    _ = fence.list(20, holders([("3/7", 70)]));
+    assert_eq!(fence.passed, 10);
+    assert_eq!(fence.excepted(), Excepted { xids: vec![70], floor: 5, ended: 0 });
+    _ = fence.list(20, holders([("3/7", 70)]));
+    assert_eq!(fence.passed, 20, "the next fence does not wait for it");
+    assert_eq!(fence.list(30, holders([("-1/70", 70)])), None, "a prepared transaction keeps its id");
+    assert_eq!(fence.list(30, holders([("3/7", 0)])), None, "its locks may be about to move");
+    assert_eq!(fence.list(30, holders([("-1/70", 70)])), None);
+    assert_eq!(fence.list(40, holders([])), None, "the next list decides");
+    assert_eq!(fence.list(40, holders([("5/2", 71)])), Some(5), "it has ended");
+    assert!(fence.is_pending());
+    assert_eq!(fence.excepted(), Excepted { ended: 1, ..Excepted::none() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_floor_is_below_the_rows_of_every_excepted_transaction() {
+    let mut fence = Fence::new();
+    for (high, xid) in [(10, 70), (20, 90)] {
+        let open = holders([("3/7", 70), ("4/9", xid)]);
+        _ = fence.list(high, open.clone());
+        advance(PATIENCE).await;
+        _ = fence.list(high, open);
+    }
+    assert_eq!(fence.excepted(), Excepted { xids: vec![70, 90], floor: i64::MIN, ended: 0 });
+    assert_eq!(fence.list(30, holders([("4/9", 90)])), None);
+    assert_eq!(fence.list(30, holders([("4/9", 90)])), Some(i64::MIN));
+    assert_eq!(fence.excepted(), Excepted { xids: vec![90], floor: 10, ended: 1 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_waits_if_too_many_transactions_stay_open() {
+    let open = |count: i64| (0..count).map(|n| Writer { name: format!("{n}/1"), xid: Some(n) }).collect();
+    let mut fence = Fence::new();
+    _ = fence.list(10, open(EXCEPTED_MAX as i64 + 1));
+    advance(PATIENCE).await;
+    _ = fence.list(10, open(EXCEPTED_MAX as i64 + 1));
+    assert_eq!((fence.passed, fence.excepted()), (i64::MIN, Excepted::none()));
+    _ = fence.list(10, open(EXCEPTED_MAX as i64));
+    assert_eq!(fence.passed, 10);
+}
+
+fn seen(ids: &[i64]) -> SeenIds {
+    let mut seen = SeenIds::new(GAPS_MAX);
+    seen.add(ids.iter().copied());
+    seen
+}
+
+#[test]
+fn an_id_between_seen_ids_is_a_gap_until_it_is_seen() {
+    let mut seen = seen(&[3]);
+    assert!(seen.pass(3));
+    seen.add([8, 5]);
+    assert_eq!((seen.highest, seen.gaps()), (8, vec![4, 6, 7]));
+    seen.add([6]);
+    assert_eq!((seen.highest, seen.gaps()), (8, vec![4, 7]));
+}
+
+#[test]
+fn ids_before_the_first_seen_id_are_unknown_until_the_fence_passes_it() {
+    let mut seen = seen(&[7, 9]);
+    assert!(!seen.pass(8), "row 8 may be uncommitted");
+    assert!(seen.pass(9));
+    seen.add([11]);
+    assert_eq!(seen.gaps(), [10]);
+}
+
+#[test]
+fn the_fence_removes_gaps() {
+    let mut seen = seen(&[1]);
+    seen.add([4, 7]);
+    assert!(seen.pass(3));
+    assert_eq!(seen.gaps(), [5, 6]);
+    assert!(seen.pass(9), "the fence may be above all ids that this relay saw");
+    assert_eq!((seen.highest, seen.gaps()), (9, vec![]));
+}
+
+#[test]
+fn too_many_gaps_are_unknown_ids() {
+    let mut seen = seen(&[1]);
+    assert!(seen.pass(1));
+    seen.add([2 + GAPS_MAX as i64]);
+    assert_eq!(seen.gaps().len(), GAPS_MAX);
+    assert!(seen.pass(1));
+    seen.add([4 + GAPS_MAX as i64]);
+    assert_eq!(seen.gaps(), [0; 0]);
+    assert!(!seen.pass(1));
+    assert!(seen.pass(4 + GAPS_MAX as i64));
+    assert!(!SeenIds::new(GAPS_MAX).pass(i64::MIN));
+    seen.add([i64::MAX]);
+    assert!(!seen.pass(5_000), "one very large id");
 }

@@ -1,31 +1,11 @@
 //! A scout with a scripted outbox.
 
 use super::*;
-use crate::event::Event;
-use crate::failure::Failure;
-use crate::health::stats::Stats;
-use crate::lanes::marks::Marks;
-use crate::publisher::Judged;
-use crate::publisher::fixture::{self, Silent};
-use crate::settings::Limits;
+use crate::fixture::{self, FakeCluster};
+use crate::{Limits, Marks, ServerId, Stats};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-
-struct Cluster;
-
-impl Publisher for Cluster {
-    type Producer = Silent;
-
-    async fn open(&self) -> Result<Silent, Failure> {
-        Ok(Silent::default())
-    }
-    async fn judge<E: Event>(&self, _: &str, _: u32, _: &[&E]) -> Judged {
-        unreachable!("a scout publishes nothing")
-    }
-    async fn probe(&self) -> Result<(), Failure> {
-        Ok(())
-    }
-}
+use tokio::time::advance;
 
 const SERVER: ServerId = ServerId { connection: 1, started_us: 1, backend: 1 };
 
@@ -43,10 +23,10 @@ struct Server {
 }
 
 impl Server {
-    fn answer<T>(&self, answer: T) -> Result<T, Fault> {
+    fn answer<T>(&self, answer: T) -> Result<T, PostgresFault> {
         self.asked.set(self.asked.get() + 1);
         if self.unavailable.get() {
-            Err(Fault { kind: FaultKind::Unavailable, doing: "testing", message: "gone".to_owned() })
+            Err(PostgresFault { kind: FaultKind::Unavailable, doing: "testing", message: "gone".to_owned() })
         } else {
             Ok(answer)
         }
@@ -54,46 +34,50 @@ impl Server {
 }
 
 impl ScoutQueries for Server {
-    async fn scan(&mut self, _: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault> {
+    async fn scan(&mut self, _: &[Lane], marks: &MarksSnapshot) -> Result<Scan, PostgresFault> {
         self.scans.set(self.scans.get() + 1);
-        self.answer(Scan { server: SERVER, basis: marks.basis, first_unsent: Vec::new() })
+        self.answer(Scan { server: SERVER, epoch: marks.epoch, first_unsent: Vec::new() })
     }
-    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {
         // This transaction never ends, so the scout keeps asking.
         self.answer((SERVER, vec![Writer { name: "3/1".to_owned(), xid: None }]))
     }
-    async fn look(&mut self, look: &Look) -> Result<Looked, Fault> {
+    async fn look(&mut self, look: &Look) -> Result<Looked, PostgresFault> {
         self.looks.set(self.looks.get() + 1);
         sleep(self.look_takes.get()).await;
         let new = self.inserted.borrow_mut().take_if(|(id, _)| look.above.is_some_and(|above| *id > above));
         let rows = new.map(|(id, lane)| (id, Some(lane))).into_iter().collect();
-        self.answer(Looked { server: SERVER, hold_version: 1, basis: -1, rows })
+        self.answer(Looked { server: SERVER, hold_version: 1, epoch: Epoch::NONE, rows })
     }
 }
 
 /// A relay that has read a row, and can reach Kafka.
-fn relay(limits: Limits) -> Relay<Cluster> {
+fn relay(limits: Limits) -> Relay<Rc<FakeCluster>> {
     let template = "events.{aggregate_type}".parse().unwrap();
     let marks = Rc::new(RefCell::new(Marks::new()));
     marks.borrow_mut().note_server(SERVER);
-    let epoch = marks.borrow().epoch();
-    marks.borrow_mut().note_ids(epoch, [7]);
-    let relay = Relay::new(Cluster, template, limits, marks, Arc::new(Stats::new()));
-    relay.gate.open();
+    let generation = marks.borrow().generation;
+    marks.borrow_mut().note_ids(generation, [7]);
+    let relay = Relay::new(Rc::default(), template, limits, marks, Arc::new(Stats::new()));
+    relay.kafka.gate.open();
     relay
 }
 
 /// A relay of which workers have every lane, so the scout asks Postgres only for the fence and sweeps.
-async fn busy() -> Rc<Relay<Cluster>> {
+async fn busy() -> Rc<Relay<Rc<FakeCluster>>> {
     let relay = relay(fixture::limits());
-    relay.board.add(Lane::all());
-    while !relay.board.all_taken() {
-        relay.board.take().await.unwrap();
+    relay.lanes.board.add(Lane::all());
+    while !relay.lanes.board.all_taken() {
+        relay.lanes.board.take().await.unwrap();
     }
     Rc::new(relay)
 }
 
-async fn scout_during(relay: &Rc<Relay<Cluster>>, server: &Server, watching: impl Future<Output = ()>) {
+async fn scout_during(
+    relay: &Rc<Relay<Rc<FakeCluster>>>,
+    server: &Server,
+    watching: impl Future<Output = ()>,
+) {
     let scout = Scout::new(Rc::clone(relay), server.clone(), fastrand::Rng::with_seed(1));
     tokio::select! {
         () = scout.scout() => unreachable!("the scout ended"),
@@ -163,7 +147,7 @@ async fn a_scout_without_work_looks_and_rarely_scans() {
         let limits = Limits { poll_interval: Duration::from_millis(poll_interval), ..fixture::limits() };
         let (relay, server) = (Rc::new(relay(limits)), Server::default());
         // An idle worker.
-        let idle = async { relay.board.take().await };
+        let idle = async { relay.lanes.board.take().await };
         let watching = async {
             tokio::select! {
                 _ = idle => unreachable!("there is no work"),
@@ -188,10 +172,10 @@ async fn a_scout_without_work_looks_and_rarely_scans() {
 async fn a_look_hands_the_lane_of_a_new_row_to_a_worker_without_a_scan() {
     let limits = Limits { poll_interval: Duration::from_millis(20), ..fixture::limits() };
     let (relay, server) = (Rc::new(relay(limits)), Server::default());
-    relay.rows.note_empty_holds(Some(1));
+    relay.memory.nothing_held_at.set(Some(1));
     let lane = Lane::all().nth(9).unwrap();
     let watching = async {
-        let taken = async { relay.board.take().await };
+        let taken = async { relay.lanes.board.take().await };
         let inserting = async {
             while server.looks.get() == 0 {
                 sleep(Duration::from_millis(1)).await;
@@ -205,8 +189,94 @@ async fn a_look_hands_the_lane_of_a_new_row_to_a_worker_without_a_scan() {
         // A worker has the lane, and another row arrives there.
         server.inserted.replace(Some((9, lane)));
         sleep(Duration::from_millis(50)).await;
-        relay.board.give_back(&[lane], &[]);
-        assert_eq!(relay.board.take().await, Some(vec![lane]), "again");
+        relay.lanes.board.give_back(&[lane], &[]);
+        assert_eq!(relay.lanes.board.take().await, Some(vec![lane]), "again");
     };
     scout_during(&relay, &server, watching).await;
+}
+
+const EVERY: Duration = Duration::from_millis(20);
+const OFTEN: Duration = Duration::from_millis(5);
+
+fn limits(poll_interval: Duration) -> Limits {
+    Limits { poll_interval, look_every: OFTEN, ..fixture::limits() }
+}
+
+/// Marks after these ids were read, with the fence at the first one.
+fn marks(ids: &[i64]) -> Marks {
+    let mut marks = Marks::new();
+    marks.note_server(ServerId { connection: 1, started_us: 1, backend: 1 });
+    let generation = marks.generation;
+    marks.note_ids(generation, ids[..1].iter().copied());
+    marks.list_writers(ids[0], Vec::new());
+    marks.note_ids(generation, ids.iter().copied());
+    marks
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_looks_for_what_is_unknown_before_an_empty_scan() {
+    let (mut lookout, mut marks) = (Lookout::new(), marks(&[5, 8]));
+    assert_eq!(lookout.next(&limits(EVERY)), None, "before the first scan");
+    lookout.scans(&mut marks);
+    assert_eq!(lookout.next(&limits(EVERY)), None, "during a scan");
+    lookout.found_nothing(Epoch::from(3));
+    let (look, every) = lookout.next(&limits(EVERY)).unwrap();
+    assert_eq!((&look, every), (&Look { above: Some(8), gaps: vec![6, 7] }, OFTEN));
+    assert!(!lookout.looked(&look, Epoch::from(3), &[]));
+    assert!(lookout.looked(&look, Epoch::from(3), &[10, 9, 7]));
+    assert_eq!(lookout.next(&limits(EVERY)).unwrap().0, Look { above: Some(10), gaps: vec![6] });
+    assert!(lookout.looked(&look, Epoch::from(3), &[13]));
+    assert_eq!(lookout.next(&limits(EVERY)).unwrap().0, Look { above: Some(13), gaps: vec![6, 11, 12] });
+    advance(SCAN_EVERY).await;
+    assert_eq!(lookout.next(&limits(EVERY)), None, "a scan finds what no look can find");
+    lookout.scans(&mut marks);
+    lookout.found_nothing(Epoch::from(3));
+    assert_eq!(lookout.next(&limits(EVERY)).unwrap().0.above, Some(13), "the marks do not know it");
+    assert!(!lookout.looked(&look, Epoch::from(4), &[14]), "a hold has ended");
+    assert_eq!(lookout.next(&limits(EVERY)), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_asks_for_the_highest_id_if_it_knows_none() {
+    let mut lookout = Lookout::new();
+    lookout.scans(&mut Marks::new());
+    lookout.found_nothing(Epoch::from(0));
+    let (look, _) = lookout.next(&limits(EVERY)).unwrap();
+    assert_eq!(look, Look { above: None, gaps: Vec::new() });
+    assert!(!lookout.looked(&look, Epoch::from(0), &[20, 19]), "they may have been sent long ago");
+    assert_eq!(lookout.next(&limits(EVERY)).unwrap().0.above, Some(20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_looks_rarely_when_nothing_has_arrived_for_long() {
+    let mut lookout = Lookout::new();
+    let every = |lookout: &mut Lookout, poll_interval| {
+        lookout.scans(&mut marks(&[5]));
+        lookout.found_nothing(Epoch::from(0));
+        lookout.next(&limits(poll_interval)).unwrap().1
+    };
+    assert_eq!(every(&mut lookout, EVERY), OFTEN);
+    assert_eq!(every(&mut lookout, OFTEN / 5), OFTEN / 5);
+    advance(ARRIVING_FOR).await;
+    assert_eq!(every(&mut lookout, EVERY), EVERY);
+    let hour = Duration::from_secs(3_600);
+    assert_eq!(every(&mut lookout, hour), hour, "scans are as rare");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_only_scans_while_another_relay_publishes_or_rows_may_wait() {
+    let (mut lookout, mut marks) = (Lookout::new(), marks(&[5]));
+    let mut scanned = |lookout: &mut Lookout| {
+        lookout.scans(&mut marks);
+        lookout.found_nothing(Epoch::from(0));
+        lookout.next(&limits(EVERY)).is_some()
+    };
+    assert!(scanned(&mut lookout));
+    lookout.doubts();
+    assert_eq!(lookout.next(&limits(EVERY)), None);
+    assert!(scanned(&mut lookout));
+    lookout.yields();
+    assert!(!scanned(&mut lookout));
+    advance(YIELDS_FOR).await;
+    assert!(scanned(&mut lookout));
 }

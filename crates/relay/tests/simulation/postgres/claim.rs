@@ -11,10 +11,11 @@ use crate::promises::Damage;
 use crate::world::add;
 use reads::Snapshot;
 use relay::event::Event;
-use relay::failure::{Fault, FaultKind};
-use relay::lane::Lane;
+use relay::failure::{FaultKind, PostgresFault};
+use relay::lanes::Lane;
 use relay::outbox::{
     Claim, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
+    Wanted,
 };
 use settlement::{record, settle_late};
 use std::rc::Rc;
@@ -23,7 +24,11 @@ impl Outbox for SimConnection {
     type Event = SimEvent;
     type Claim<'a> = SimClaim<'a>;
 
-    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&ReadRequest>) -> Result<SimClaim<'_>, Fault> {
+    async fn claim(
+        &mut self,
+        lanes: &[Lane],
+        promptly: Option<&ReadRequest>,
+    ) -> Result<SimClaim<'_>, PostgresFault> {
         let early = self
             .server
             .world
@@ -77,7 +82,7 @@ pub struct SimClaim<'a> {
 }
 
 impl SimClaim<'_> {
-    async fn statement(&mut self) -> Result<(), Fault> {
+    async fn statement(&mut self) -> Result<(), PostgresFault> {
         self.connection.send_statement(true).await?;
         if self.connection.server.receives_statement(self.transaction) {
             Ok(())
@@ -114,7 +119,7 @@ impl Claim for SimClaim<'_> {
         self.server
     }
 
-    async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault> {
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), PostgresFault> {
         self.statement().await?;
         let lanes = self.lanes.clone();
         self.asked = lanes.len();
@@ -127,7 +132,7 @@ impl Claim for SimClaim<'_> {
         rows_max: usize,
         bytes_max: usize,
         rows: &mut Vec<SimEvent>,
-    ) -> Result<Slice, Fault> {
+    ) -> Result<Slice, PostgresFault> {
         self.statement().await?;
         self.connection.in_time(self.asked).await?;
         let promises = Rc::clone(&self.connection.server.promises);
@@ -145,7 +150,7 @@ impl Claim for SimClaim<'_> {
                 rows.push(row);
             }
         }
-        let (hold_version, basis) = (snapshot.hold_version, snapshot.basis);
+        let (hold_version, epoch) = (snapshot.hold_version, snapshot.epoch);
         let exhausted = snapshot.rows.is_empty();
         let end = match (cut || (exhausted && snapshot.limited), exhausted) {
             (true, _) => ReadEnd::Cut,
@@ -153,15 +158,16 @@ impl Claim for SimClaim<'_> {
             (false, false) => ReadEnd::More,
         };
         self.connection.receive_answer().await?;
-        Ok(Slice { hold_version, basis, end })
+        Ok(Slice { hold_version, epoch, end })
     }
 
-    async fn head(&mut self, read: &ReadRequest) -> Result<Head<SimEvent>, Fault> {
+    async fn head(&mut self, read: &ReadRequest) -> Result<Head<SimEvent>, PostgresFault> {
         self.statement().await?;
         let lanes = self.lanes.clone();
-        let first = ReadRequest { rows_max: 1, shares: vec![1; lanes.len()], ..read.clone() };
+        let wanted = read.wanted.iter().map(|wanted| Wanted { share: 1, ..*wanted }).collect();
+        let first = ReadRequest { rows_max: 1, wanted, ..read.clone() };
         self.take_snapshot(&lanes, &first);
-        let Snapshot { rows, hold_version, basis, .. } = self.snapshot.take().unwrap();
+        let Snapshot { rows, hold_version, epoch, .. } = self.snapshot.take().unwrap();
         let server = Rc::clone(&self.connection.server);
         let row = rows.last().copied();
         self.statement().await?;
@@ -169,26 +175,30 @@ impl Claim for SimClaim<'_> {
             server.promises.damage(row.identity) != Damage::None
                 || server.world.breaks(Sabotage::UnreadableUnproven)
         };
-        let refusal = row.filter(damaged).map(|_| "the row is damaged".to_owned());
+        let error = row.filter(damaged).map(|_| "the row is damaged".to_owned());
         self.connection.receive_answer().await?;
-        Ok(Head { hold_version, basis, row, refusal })
+        Ok(Head { hold_version, epoch, row, error })
     }
 
-    async fn read_on(&mut self, search: &Search, rows: &mut Vec<SimEvent>) -> Result<SearchResult, Fault> {
+    async fn read_on(
+        &mut self,
+        search: &Search,
+        rows: &mut Vec<SimEvent>,
+    ) -> Result<SearchResult, PostgresFault> {
         self.statement().await?;
         let server = Rc::clone(&self.connection.server);
         server.reads(self.transaction);
         let mut found = SearchResult {
             hold_version: server.hold_version(),
-            basis: server.basis(),
+            epoch: server.epoch(),
             ..SearchResult::default()
         };
         if !server.are_open(&search.excepted) && !server.world.breaks(Sabotage::FlowIgnoresExcepted) {
             found.hold_version = -1;
         }
-        let is_same = found.hold_version == search.hold_version && found.basis == search.basis;
+        let is_same = found.hold_version == search.hold_version && found.epoch == search.epoch;
         if server.world.breaks(Sabotage::FlowUnderAnyVersion) {
-            (found.hold_version, found.basis) = (search.hold_version, search.basis);
+            (found.hold_version, found.epoch) = (search.hold_version, search.epoch);
         } else if !is_same {
             self.connection.receive_answer().await?;
             return Ok(found);
@@ -208,13 +218,13 @@ impl Claim for SimClaim<'_> {
         Ok(found)
     }
 
-    async fn record_sent(&mut self, sent: &[&SimEvent]) -> Result<bool, Fault> {
+    async fn record_sent(&mut self, sent: &[&SimEvent]) -> Result<bool, PostgresFault> {
         self.statement().await?;
         let server = Rc::clone(&self.connection.server);
         let rows = settlement::record_sent(&server, self.transaction, sent, false).await;
         let Some(rows) = rows else {
             let message = "lock timeout".to_owned();
-            return Err(Fault { kind: FaultKind::Contended, doing: "simulating", message });
+            return Err(PostgresFault { kind: FaultKind::Contended, doing: "simulating", message });
         };
         if server.world.breaks(Sabotage::FlowRecordsNewestRow) {
             let unsent = |row: &Row| row.sent_at.is_none() && self.lanes.contains(&row.event.lane());
@@ -227,12 +237,12 @@ impl Claim for SimClaim<'_> {
         Ok(rows.len() == sent.len())
     }
 
-    async fn keep_alive(&mut self) -> Result<(), Fault> {
+    async fn keep_alive(&mut self) -> Result<(), PostgresFault> {
         self.statement().await?;
         self.connection.receive_answer().await
     }
 
-    async fn settle(mut self, settlement: &Settlement<'_, SimEvent>) -> Result<Settled, Fault> {
+    async fn settle(mut self, settlement: &Settlement<'_, SimEvent>) -> Result<Settled, PostgresFault> {
         let server = Rc::clone(&self.connection.server);
         let late = server.world.breaks(Sabotage::SettledAfterTakeover);
         if let Err(fault) = self.statement().await {
@@ -249,7 +259,7 @@ impl Claim for SimClaim<'_> {
             Ok(settled) => settled,
             Err(FaultKind::Contended) => {
                 let message = "lock timeout".to_owned();
-                return Err(Fault { kind: FaultKind::Contended, doing: "simulating", message });
+                return Err(PostgresFault { kind: FaultKind::Contended, doing: "simulating", message });
             }
             Err(kind) => return Err(self.connection.refuses(kind)),
         };
@@ -265,7 +275,7 @@ impl Claim for SimClaim<'_> {
         Ok(settled)
     }
 
-    async fn release(mut self) -> Result<(), Fault> {
+    async fn release(mut self) -> Result<(), PostgresFault> {
         self.statement().await?;
         self.connection.server.roll_back(self.transaction);
         self.connection.receive_answer().await?;

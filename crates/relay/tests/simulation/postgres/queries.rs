@@ -6,7 +6,8 @@ use crate::event::SimEvent;
 use crate::plan::Sabotage;
 use crate::promises::Damage;
 use relay::event::Event;
-use relay::lane::Lane;
+use relay::lanes::Lane;
+use relay::outbox::Epoch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -95,8 +96,7 @@ impl Server {
         if self.world.breaks(Sabotage::AdditionsUncounted) { tables.removals } else { tables.hold_version }
     }
 
-    /// The values that marks depend on.
-    pub fn basis(&self) -> i64 {
+    pub fn epoch(&self) -> Epoch {
         let state = self.state.borrow();
         let tables = &state.tables;
         let removals = match self.world.plan.sabotage {
@@ -105,7 +105,7 @@ impl Server {
             _ => tables.removals,
         };
         let file = if self.world.breaks(Sabotage::MarkKeptOverTruncate) { 0 } else { tables.file };
-        (removals << 32) | file
+        Epoch { table_file: file as u32, ended: removals as u32 }
     }
 
     /// The rows that match, for users who change rows manually.

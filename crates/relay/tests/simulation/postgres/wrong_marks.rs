@@ -3,15 +3,16 @@
 //! They are discarded and reset by a sweep like the real marks. Only the time at which they rise is wrong.
 
 use relay::event::Event;
-use relay::lane::{LANES, Lane};
+use relay::lanes::{LANES, Lane};
+use relay::outbox::Epoch;
 use std::cell::{Cell, RefCell};
 
 /// One relay's wrong marks.
 pub struct WrongMarks {
     low: RefCell<[i64; LANES]>,
     highest_seen: Cell<i64>,
-    /// They are valid for one life of the server and one basis.
-    valid_for: Cell<(u64, i64)>,
+    /// They are valid for one life of the server and one epoch.
+    valid_for: Cell<(u64, Epoch)>,
 }
 
 impl WrongMarks {
@@ -20,13 +21,13 @@ impl WrongMarks {
         WrongMarks {
             low: RefCell::new([i64::MIN; LANES]),
             highest_seen: Cell::new(0),
-            valid_for: Cell::new((0, -1)),
+            valid_for: Cell::new((0, Epoch::NONE)),
         }
     }
 
-    /// Discards everything if the server or the basis has changed.
-    pub fn meet(&self, generation: u64, basis: i64) {
-        if self.valid_for.replace((generation, basis)) != (generation, basis) {
+    /// Discards everything if the server or the epoch has changed.
+    pub fn meet(&self, generation: u64, epoch: Epoch) {
+        if self.valid_for.replace((generation, epoch)) != (generation, epoch) {
             self.low.replace([i64::MIN; LANES]);
             self.highest_seen.set(0);
         }

@@ -4,8 +4,8 @@ use super::SimClaim;
 use crate::event::SimEvent;
 use crate::plan::Sabotage;
 use relay::event::Event;
-use relay::lane::Lane;
-use relay::outbox::{ReadRequest, RowSelection, Search, SearchResult};
+use relay::lanes::Lane;
+use relay::outbox::{Epoch, ReadRequest, RowSelection, Search, SearchResult};
 use std::collections::HashSet;
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ pub(super) struct Snapshot {
     /// Rows that were not returned yet. The next one is last.
     pub(super) rows: Vec<SimEvent>,
     pub(super) hold_version: i64,
-    pub(super) basis: i64,
+    pub(super) epoch: Epoch,
     pub(super) limited: bool,
 }
 
@@ -23,22 +23,21 @@ impl SimClaim<'_> {
         let server = Rc::clone(&self.connection.server);
         let wrong_marks = &self.connection.wrong_marks;
         server.reads(self.transaction);
-        let (hold_version, basis) = (server.hold_version(), server.basis());
-        wrong_marks.meet(server.life().1, basis);
-        let valid = basis == read.basis;
+        let (hold_version, epoch) = (server.hold_version(), server.epoch());
+        wrong_marks.meet(server.life().1, epoch);
+        let valid = epoch == read.epoch;
         let floor = server.floor(&read.excepted);
         let low = |place: usize| {
-            let low = if valid { read.lows[place].min(floor) } else { i64::MIN };
+            let low = if valid { read.wanted[place].low.min(floor) } else { i64::MIN };
             low.max(wrong_marks.low(lanes[place]))
         };
-        let mut rows: Vec<SimEvent> = match &read.rows {
+        let named = || read.wanted.iter().filter_map(|wanted| wanted.row);
+        let mut rows: Vec<SimEvent> = match read.rows {
             RowSelection::Pending => server.pending(self.transaction, lanes, low),
-            RowSelection::FirstOfKeys(of) => {
-                of.iter().flat_map(|(_, id)| server.first_of_key_of(*id)).collect()
-            }
-            RowSelection::These(rows) => rows.iter().flat_map(|(_, id)| server.unsent(*id)).collect(),
+            RowSelection::FirstOfKeys => named().flat_map(|id| server.first_of_key_of(id)).collect(),
+            RowSelection::Named => named().flat_map(|id| server.unsent(id)).collect(),
         };
-        let mut left = read.shares.clone();
+        let mut left: Vec<usize> = read.wanted.iter().map(|wanted| wanted.share).collect();
         if let Some(early) = self.early.take().filter(|_| read.rows == RowSelection::Pending) {
             rows = early.into_iter().filter(|row| lanes.contains(&row.lane())).collect();
         }
@@ -64,7 +63,7 @@ impl SimClaim<'_> {
         }
         server.promises.read(self.connection.process.number, &rows);
         rows.reverse();
-        self.snapshot = Some(Snapshot { rows, hold_version, basis, limited });
+        self.snapshot = Some(Snapshot { rows, hold_version, epoch, limited });
     }
 
     /// The new rows that the flow may publish. All ids go to `found`.

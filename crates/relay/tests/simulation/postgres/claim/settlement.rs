@@ -77,7 +77,7 @@ pub(super) async fn record(
             if held.why.reason == "stuck" {
                 add(&server.world.count.stuck, 1);
             }
-            server.change(transaction, Change::Hold(topic, held.why.reason, Some(held.witness.key)));
+            server.change(transaction, Change::Hold(topic, held.why.reason, Some(held.example.key)));
         }
     }
     Ok(match settlement.skip_locked {

@@ -6,7 +6,7 @@ use crate::plan::Sabotage;
 use crate::postgres::tables::{Change, Tables};
 use crate::world::add;
 use relay::event::Event;
-use relay::lane::LANES;
+use relay::lanes::LANES;
 
 impl Server {
     /// PREPARE TRANSACTION. The lock continues under another name.

@@ -3,7 +3,7 @@
 use super::Server;
 use crate::postgres::tables::{Change, Tables};
 use crate::world::add;
-use relay::lane::LANES;
+use relay::lanes::LANES;
 
 impl Server {
     /// Ends every backend, and with it every transaction that is not prepared.

@@ -1,13 +1,35 @@
-//! One batch: the rows of a claim and the fate of each.
+//! One batch: the rows of a claim, and the fate of each.
+//!
+//! Each row of a [`Batch`] has one [`Fate`]:
+//!
+//! | Fate | Meaning | Next fate | When |
+//! |---|---|---|---|
+//! | `Open` | not sent | `InFlight` | the session sends it |
+//! | | | `Acknowledged` | it is in the acknowledged set |
+//! | | | `Suspect` | its topic has refused a row of this size or a smaller one |
+//! | | | `Rejected`, `Blocked` | it can never become a record |
+//! | `InFlight` | sent, without a report | `Acknowledged` | Kafka acknowledges it |
+//! | | | `Suspect` | Kafka refuses it, or another row of its request |
+//! | | | `Open` | any other failure: whether it is stored is unknown |
+//! | `Suspect` | to be judged alone | `Acknowledged` | Kafka accepts it alone |
+//! | | | `Rejected`, `Blocked` | Kafka refuses it alone |
+//! | `Acknowledged`, `Rejected`, `Blocked` | final | | |
+//!
+//! An open row waits in its session for one of these reasons: the first row of its partition is not acknowledged yet, an
+//! earlier row has to be judged first, its topic is held, its key is blocked, or the session has closed.
+//!
+//! The fate at the end of the batch decides what the settlement records:
+//!
+//! | Fate | What the settlement records | What happens to the row |
+//! |---|---|---|
+//! | `Acknowledged` | it is sent | without a confirmed COMMIT it goes to the acknowledged set |
+//! | `Rejected` | a dead letter | it leaves the outbox |
+//! | `Blocked` | a blocked key, unless an earlier row of the key stays unsent | it stays unsent until an operator decides |
+//! | `Open`, `InFlight`, `Suspect` | nothing, or a hold of its topic | it stays unsent, and is claimed again |
 
-use crate::event::Event;
-use crate::failure::Rejection;
-use crate::lane::{LANES, Lane};
-use crate::outbox::{ReadEnd, RejectedRow};
-use crate::rows::acknowledged::UNKNOWN_HOLDS;
-use crate::rows::coverage::Coverage;
-use crate::rows::fate::Fate;
-use crate::settings::OnRejected;
+use crate::memory::UNKNOWN_HOLDS;
+use crate::outbox::RejectedRow;
+use crate::{Epoch, Event, LANES, Lane, OnRejected, ReadEnd, Rejection};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -18,13 +40,15 @@ pub struct Batch<E> {
     rejections: Vec<(String, Rejection)>,
     on_rejected: OnRejected,
     /// After this many invalid rows of a topic in a row, the next one holds the topic.
-    invalid_before_hold: usize,
+    pub(crate) invalid_before_hold: usize,
     /// Keys that wait behind a rejected row of this batch, with the index of the first such row.
     blocked_keys: HashMap<Vec<u8>, usize>,
-    bytes: usize,
-    recovered: usize,
-    hold_version: i64,
-    basis: i64,
+    pub(crate) bytes: usize,
+    /// The number of rows that were acknowledged in an earlier batch.
+    pub(crate) recovered: usize,
+    /// The set of holds in the read's snapshot; [`UNKNOWN_HOLDS`] if no read has succeeded.
+    pub(crate) hold_version: i64,
+    pub(crate) epoch: Epoch,
     /// The maximum number of rows to read from each lane of the claim. No limit for lanes without an entry.
     shares: Vec<usize>,
     end: ReadEnd,
@@ -44,7 +68,7 @@ impl<E: Event> Batch<E> {
             bytes: 0,
             recovered: 0,
             hold_version: UNKNOWN_HOLDS,
-            basis: -1,
+            epoch: Epoch::NONE,
             shares: Vec::new(),
             end: ReadEnd::More,
             read: None,
@@ -57,13 +81,9 @@ impl<E: Event> Batch<E> {
         Batch { invalid_before_hold: if holds { rows as usize } else { usize::MAX }, ..self }
     }
 
-    pub(crate) fn invalid_before_hold(&self) -> usize {
-        self.invalid_before_hold
-    }
-
     /// Sets the maximum number of rows that the read returns from each lane of the claim.
-    pub fn set_shares(&mut self, shares: &[usize]) {
-        self.shares = shares.to_vec();
+    pub fn set_shares(&mut self, shares: impl Iterator<Item = usize>) {
+        self.shares = shares.collect();
     }
 
     /// Append the next slice of the read here, then call [`Batch::appended`].
@@ -96,20 +116,9 @@ impl<E: Event> Batch<E> {
         self.appended(self.end)
     }
 
-    /// Records the set of holds and the basis of the read's snapshot.
-    pub(crate) fn read_under(&mut self, hold_version: i64, basis: i64) {
+    pub(crate) fn read_under(&mut self, hold_version: i64, epoch: Epoch) {
         self.hold_version = hold_version;
-        self.basis = basis;
-    }
-
-    /// The set of holds in the read's snapshot; [`UNKNOWN_HOLDS`] if no read has succeeded.
-    pub(crate) fn hold_version(&self) -> i64 {
-        self.hold_version
-    }
-
-    /// The basis in the read's snapshot; -1 if nothing was read.
-    pub(crate) fn basis(&self) -> i64 {
-        self.basis
+        self.epoch = epoch;
     }
 
     /// Ends the read early. Later rows belong to another batch.
@@ -117,17 +126,12 @@ impl<E: Event> Batch<E> {
         self.end = ReadEnd::Cut;
     }
 
-    /// The rows.
     pub fn rows(&self) -> &[E] {
         &self.rows
     }
 
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     pub(crate) fn fate(&self, index: usize) -> Fate {
@@ -138,7 +142,6 @@ impl<E: Event> Batch<E> {
         self.fates[index] = Fate::InFlight;
     }
 
-    /// Records that a row was not acknowledged and may or may not be stored.
     pub(crate) fn unknown(&mut self, index: usize) {
         self.fates[index] = Fate::Open;
     }
@@ -151,11 +154,6 @@ impl<E: Event> Batch<E> {
     pub(crate) fn recovered(&mut self, index: usize) {
         self.acknowledged(index);
         self.recovered += 1;
-    }
-
-    /// The number of rows that were acknowledged in an earlier batch.
-    pub(crate) fn recovered_rows(&self) -> usize {
-        self.recovered
     }
 
     pub(crate) fn suspect(&mut self, index: usize) {
@@ -181,7 +179,6 @@ impl<E: Event> Batch<E> {
         !self.blocked_keys.is_empty() && first().is_some_and(|first| *first < index)
     }
 
-    /// Whether some row is to be judged or rejected.
     pub(crate) fn has_refused(&self) -> bool {
         !self.rejections.is_empty() || self.has_suspects()
     }
@@ -190,7 +187,6 @@ impl<E: Event> Batch<E> {
         self.fates.contains(&Fate::Suspect)
     }
 
-    /// The acknowledged rows.
     pub fn sent(&self) -> impl Iterator<Item = &E> {
         self.sent_in(0..self.rows.len())
     }
@@ -201,12 +197,10 @@ impl<E: Event> Batch<E> {
         waits.map_or(self.rows.len(), |rows| from + rows)
     }
 
-    /// How many of these rows are undecided.
     pub(crate) fn undecided(&self, range: Range<usize>) -> usize {
         self.fates[range].iter().filter(|fate| fate.is_undecided()).count()
     }
 
-    /// The acknowledged ones of these rows.
     pub(crate) fn sent_in(&self, range: Range<usize>) -> impl Iterator<Item = &E> {
         self.rows[range.clone()]
             .iter()
@@ -282,14 +276,64 @@ impl<E: Event> Default for Batch<E> {
     }
 }
 
+/// How far a batch went in one lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coverage {
+    pub lane: Lane,
+    pub last_read: Option<i64>,
+    pub first_open: Option<i64>,
+    /// There may be more rows after `last_read`.
+    pub cut: bool,
+    /// The lane used its whole share while the batch still had room.
+    pub used_share: bool,
+}
+
+impl Coverage {
+    /// Every unsent row from the mark up to this id was read.
+    pub(crate) fn covers_to(&self) -> Option<i64> {
+        if self.cut { self.last_read } else { Some(i64::MAX) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Not sent, or its outcome is unknown.
+    Open,
+    /// Sent, without a report.
+    InFlight,
+    /// Acknowledged in this batch, or in an earlier one whose settlement was lost.
+    Acknowledged,
+    /// It becomes a dead letter. The number is the index of the reason.
+    Rejected(u32),
+    /// It blocks its key. The number is the index of the reason.
+    Blocked(u32),
+    /// Kafka refused it or another row of the same request, so it has to be judged alone.
+    Suspect,
+}
+
+impl Fate {
+    /// Whether the row was not sent, or its outcome is unknown.
+    pub(crate) fn is_undecided(self) -> bool {
+        matches!(self, Fate::Open | Fate::InFlight)
+    }
+
+    /// Whether the row is still unsent after a settlement that records every row.
+    pub(crate) fn stays_unsent(self) -> bool {
+        match self {
+            Fate::Open | Fate::InFlight | Fate::Suspect | Fate::Blocked(_) => true,
+            Fate::Acknowledged | Fate::Rejected(_) => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::fixture::Row;
+    use crate::fixture::Row;
 
     fn coverage_of(rows: [Row; 2], share: usize) -> Coverage {
         let mut batch = Batch::new(OnRejected::DeadLetter);
-        batch.set_shares(&[share]);
+        batch.set_shares([share].into_iter());
         batch.rows_mut().extend(rows);
         batch.appended(ReadEnd::Complete);
         batch.coverage(&[Row(1).lane()])[0]
