@@ -17,9 +17,10 @@ use postgres::cycle::statements::Statements;
 use postgres::schema::check::{self, CheckError, Facts, SchemaFaultKind};
 use relay::Relay;
 use relay::cycle::worker;
-use relay::failure::{Failure, Fault};
+use relay::failure::{KafkaFailure, PostgresFault};
 use relay::health::stats::Stats;
-use relay::holds::{self, Holds, Waiting};
+use relay::holds::prober;
+use relay::holds::{Holds, Waiting};
 use relay::lanes::marks::Marks;
 use relay::lanes::scout::Scout;
 use relay::publisher::Publisher;
@@ -150,7 +151,7 @@ async fn checking<T>(
 }
 
 /// Checks whether librdkafka accepts the settings. Does not connect.
-pub(crate) fn check_kafka(config: &Config) -> Result<(), Failure> {
+pub(crate) fn check_kafka(config: &Config) -> Result<(), KafkaFailure> {
     config.cluster()?.check_settings()
 }
 
@@ -163,7 +164,7 @@ pub(crate) fn longest_step(config: &Config) -> Duration {
 }
 
 /// The cluster to publish to. Does not connect yet.
-pub fn kafka(config: &Config, stats: &Arc<Stats>) -> Result<KafkaCluster, Failure> {
+pub fn kafka(config: &Config, stats: &Arc<Stats>) -> Result<KafkaCluster, KafkaFailure> {
     Ok(config.cluster()?.counting_into(Arc::clone(stats)))
 }
 
@@ -265,7 +266,7 @@ impl<'a> Start<'a> {
     }
 
     /// Opens the gate at once if Kafka answers. A relay that only drains does not wait for Kafka.
-    async fn open_gate(&self, until: Until, kafka_answers: bool) -> Result<(), Failure> {
+    async fn open_gate(&self, until: Until, kafka_answers: bool) -> Result<(), KafkaFailure> {
         if until == Until::Drained && !kafka_answers {
             self.relay.kafka.publisher.probe().await?;
         }
@@ -285,7 +286,7 @@ impl<'a> Start<'a> {
     }
 
     /// Starts the scout. Returns the place where a draining scout leaves the fault that ended it.
-    fn scout(&self, tasks: &mut Tasks, until: Until) -> Rc<RefCell<Option<Fault>>> {
+    fn scout(&self, tasks: &mut Tasks, until: Until) -> Rc<RefCell<Option<PostgresFault>>> {
         let table = self.config.outbox.table.quoted();
         let queries = PostgresScoutQueries::new(self.database.clone(), Rc::clone(&self.statements), table);
         let scout = Scout::new(Rc::clone(&self.relay), queries, fastrand::Rng::new());
@@ -373,13 +374,13 @@ fn apply(config: &Config, relay: &Relay<KafkaCluster>, database: &Database, set_
     set_pace.send_replace(config.pace());
 }
 
-fn no_kafka(failure: &Failure) -> String {
+fn no_kafka(failure: &KafkaFailure) -> String {
     format!("Kafka cannot be reached: {failure}. {}", fix(remedy(failure.reason)))
 }
 
 async fn drained_end(
     relay: &Relay<KafkaCluster>,
-    fault: &RefCell<Option<Fault>>,
+    fault: &RefCell<Option<PostgresFault>>,
     mut holds: PostgresHolds,
 ) -> End {
     if let Some(fault) = fault.take() {

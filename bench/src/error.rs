@@ -2,7 +2,7 @@
 
 use crate::postgres::schema::SchemaError;
 use outbox_relay::postgres::schema::migrate::MigrateError;
-use outbox_relay::relay::failure::{Failure, Fault};
+use outbox_relay::relay::failure::{KafkaFailure, PostgresFault};
 use outbox_relay::relay::reason::CONFIGURATION;
 
 /// The reason why something could not be measured.
@@ -13,10 +13,10 @@ pub enum BenchError {
     Configuration(String),
     /// PostgreSQL failed.
     #[error(transparent)]
-    Postgres(#[from] Fault),
+    Postgres(#[from] PostgresFault),
     /// Kafka failed. The failure states which action failed.
     #[error("{0}")]
-    Kafka(Failure),
+    Kafka(KafkaFailure),
     /// The measured program ended or stopped making progress.
     #[error("{0}")]
     Subject(String),
@@ -30,8 +30,8 @@ pub enum BenchError {
     },
 }
 
-impl From<Failure> for BenchError {
-    fn from(failure: Failure) -> BenchError {
+impl From<KafkaFailure> for BenchError {
+    fn from(failure: KafkaFailure) -> BenchError {
         // The client could not be created from the settings, so there was no connection.
         if failure.reason == CONFIGURATION.word {
             return BenchError::Configuration(failure.error);

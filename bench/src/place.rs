@@ -14,7 +14,7 @@ use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::cycle::statements::Statements;
 use outbox_relay::postgres::payload::PayloadType;
 use outbox_relay::postgres::table::TableName;
-use outbox_relay::relay::failure::{Failure, FailureKind};
+use outbox_relay::relay::failure::{FailureKind, KafkaFailure};
 use outbox_relay::relay::health::stats::Stats;
 use pg_outbox::topic::TopicTemplate;
 use std::cell::{Cell, RefCell};
@@ -218,7 +218,7 @@ impl Route {
 }
 
 /// A cluster that refuses a topic needs a different fix from one that does not answer.
-fn refused(failure: Failure) -> BenchError {
+fn refused(failure: KafkaFailure) -> BenchError {
     match failure.kind {
         FailureKind::Topic => BenchError::Configuration(format!(
             "{failure}: the Kafka user needs permission to create, write, read and delete the scratch topics"

@@ -11,7 +11,7 @@ use futures_util::future::try_join_all;
 use outbox_relay::config;
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::table::TableName;
-use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::failure::PostgresFault;
 use outbox_relay::relay::health::stats::Stats;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -150,7 +150,7 @@ impl Team {
         mut writer: Writer,
         stream: u64,
         begun: Instant,
-    ) -> Result<(u64, Vec<Transaction>), Fault> {
+    ) -> Result<(u64, Vec<Transaction>), PostgresFault> {
         let Work { writers, rows_per_transaction: rows, rows_per_second, time } = self.work;
         let mut transactions = Vec::new();
         for turn in 0_u64.. {

@@ -5,7 +5,7 @@
 //! relay's guarantees use a real Kafka instead.
 
 use outbox_relay::kafka::errors::failure::failure;
-use outbox_relay::relay::failure::Failure;
+use outbox_relay::relay::failure::KafkaFailure;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 
@@ -20,7 +20,7 @@ impl MockBroker {
     /// # Errors
     ///
     /// If no port is free, or if a topic cannot have this name or number of partitions.
-    pub fn start(topics: &[&str], partitions: i32) -> Result<MockBroker, Failure> {
+    pub fn start(topics: &[&str], partitions: i32) -> Result<MockBroker, KafkaFailure> {
         let cluster =
             MockCluster::new(1).map_err(|error| failure("starting a broker in this process", &error))?;
         for topic in topics {

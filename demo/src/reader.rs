@@ -4,7 +4,7 @@ use super::ledger::{SharedLedger, fingerprint};
 use super::verdict::Arrived;
 use outbox_bench::kafka::consume::{Consumer, Record};
 use outbox_relay::kafka::publishing::record::EVENT_ID;
-use outbox_relay::relay::failure::Failure;
+use outbox_relay::relay::failure::KafkaFailure;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -27,7 +27,7 @@ impl Reader {
         bootstrap_servers: &str,
         topics: &[&str],
         ledger: SharedLedger,
-    ) -> Result<Reader, Failure> {
+    ) -> Result<Reader, KafkaFailure> {
         let mut consumer = Consumer::from_the_start(bootstrap_servers, topics)?;
         let ending = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&ending);

@@ -3,9 +3,9 @@
 use crate::rows::{Headers, rows};
 use crate::{Part, ROWS};
 use outbox_relay::postgres::cycle::event::OutboxRow;
+use outbox_relay::relay::batch::Coverage;
 use outbox_relay::relay::lanes::Lane;
 use outbox_relay::relay::memory::{Acknowledged, HoldsSeen};
-use outbox_relay::relay::batch::Coverage;
 use std::hint::black_box;
 
 const HOLD_VERSION: i64 = 1;

@@ -77,7 +77,7 @@ impl Send {
 
 impl Part for Send {
     fn prepare(&mut self) {
-        self.runtime.block_on(self.producer.take_back());
+        self.runtime.block_on(self.producer.withdraw());
         self.runtime.block_on(self.producer.drained());
         self.producer.drain(&mut Vec::new());
     }

@@ -4,15 +4,15 @@ use crate::publish::PARTITIONS;
 use crate::rows::{Headers, rows};
 use crate::{Part, ROWS, runtime};
 use outbox_relay::postgres::cycle::event::OutboxRow;
+use outbox_relay::relay::batch::Batch;
 use outbox_relay::relay::cycle::session::Session;
 use outbox_relay::relay::event::Event;
-use outbox_relay::relay::failure::Failure;
-use outbox_relay::relay::lanes::{LANES, Lane};
+use outbox_relay::relay::failure::KafkaFailure;
 use outbox_relay::relay::lanes::marks::Marks;
-use outbox_relay::relay::outbox::{ReadEnd, ServerId};
-use outbox_relay::relay::publisher::{DeliveryReport, Producer, Refusal};
-use outbox_relay::relay::batch::Batch;
-use outbox_relay::relay::memory::Refusals;
+use outbox_relay::relay::lanes::{LANES, Lane};
+use outbox_relay::relay::memory::Streaks;
+use outbox_relay::relay::outbox::{Epoch, ReadEnd, ServerId};
+use outbox_relay::relay::publisher::{DeliveryReport, NotSent, Producer};
 use outbox_relay::relay::topic::TopicRules;
 use std::hint::black_box;
 use tokio::runtime::Runtime;
@@ -24,16 +24,16 @@ struct Accepting {
 }
 
 impl Producer for Accepting {
-    async fn lookup(&self, _: &str) -> Result<u32, Failure> {
+    async fn lookup(&self, _: &str) -> Result<u32, KafkaFailure> {
         Ok(PARTITIONS)
     }
-    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
+    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, KafkaFailure> {
         Ok(vec![Some(0); self.lookup(topic).await? as usize])
     }
-    async fn reach_leader(&self, _: &str, _: u32) -> Result<(), Failure> {
+    async fn reach_leader(&self, _: &str, _: u32) -> Result<(), KafkaFailure> {
         Ok(())
     }
-    fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
+    fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), NotSent> {
         black_box((topic, partition, event.id()));
         self.in_flight.push(index);
         Ok(())
@@ -41,14 +41,14 @@ impl Producer for Accepting {
     fn has_failed(&self) -> bool {
         false
     }
-    fn refusal(&self) -> Option<Failure> {
+    fn fatal_error(&self) -> Option<KafkaFailure> {
         None
     }
     fn drain(&mut self, reports: &mut Vec<DeliveryReport>) {
         reports.extend(self.in_flight.drain(..).map(|index| DeliveryReport { index, outcome: Ok(()) }));
     }
-    async fn quiet(&mut self, _: bool) {}
-    async fn take_back(&mut self) {}
+    async fn wait_until_quiet(&mut self, _: bool) {}
+    async fn withdraw(&mut self) {}
     async fn drained(&mut self) {}
     fn abandon(self) {}
 }
@@ -57,7 +57,7 @@ impl Producer for Accepting {
 pub(super) struct SendBatch {
     runtime: Runtime,
     topics: TopicRules,
-    refusals: Refusals,
+    refusals: Streaks,
     session: Session<Accepting>,
     batch: Batch<OutboxRow>,
 }
@@ -70,7 +70,7 @@ impl SendBatch {
         let mut part = SendBatch {
             runtime: runtime(),
             topics: topics.unwrap_or_else(|error| panic!("{error}")),
-            refusals: Refusals::new(),
+            refusals: Streaks::new(),
             session: Session::new(Accepting::default(), std::rc::Rc::default()),
             batch,
         };
@@ -112,7 +112,7 @@ impl Marking {
         batch.set_shares([ROWS; LANES].into_iter());
         let mut marks = Marks::new();
         marks.note_server(ServerId { connection: 1, started_us: 1, backend: 1 });
-        marks.note_basis(marks.epoch(), 1);
+        marks.note_epoch(marks.generation, Epoch::from(1));
         marks.list_writers(i64::MAX, Vec::new());
         Marking { batch, lanes: Lane::all().collect(), marks }
     }
@@ -122,8 +122,8 @@ impl Part for Marking {
     fn run(&mut self) {
         let snapshot = self.marks.snapshot(&self.lanes);
         let highest = self.batch.rows().iter().map(Event::id).max();
-        self.marks.note_ids(snapshot.epoch(), [highest.unwrap_or_default()]);
+        self.marks.note_ids(snapshot.generation, [highest.unwrap_or_default()]);
         let coverage = self.batch.coverage(&self.lanes);
-        self.marks.raise(&snapshot, 1, black_box(&coverage));
+        self.marks.raise(&snapshot, Epoch::from(1), black_box(&coverage));
     }
 }

@@ -10,7 +10,7 @@ use crate::supervisor::{self, StartError};
 use clap::Args;
 use kafka::cluster::KafkaCluster;
 use postgres::connection::tls;
-use relay::failure::Failure;
+use relay::failure::KafkaFailure;
 use relay::publisher::Publisher;
 use relay::reason::{fix, remedy};
 use settings::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVENT_TOPIC_NOT_ALLOWED};
@@ -75,7 +75,7 @@ pub(super) fn check(config: &Config, source: &str, connects: bool, topics: &[Str
     }
 }
 
-fn unusable(failure: &Failure) -> Failed {
+fn unusable(failure: &KafkaFailure) -> Failed {
     Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error))
 }
 

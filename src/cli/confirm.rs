@@ -9,7 +9,7 @@ use postgres::access::grants::CONFIRM_PRIVILEGES;
 use postgres::connection::connect::Database;
 use postgres::connection::transaction::ShortTransaction;
 use postgres::schema::identity::{self, Identity};
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 
 use clap::Args;
 
@@ -52,7 +52,7 @@ impl Confirm {
         let (database, table) = (one_shot::database(config)?, &config.outbox.table);
         let facts = one_shot::allowed(config, &database, CONFIRM_PRIVILEGES).await?;
         let found = self.found(config, &database).await?;
-        let failed = |fault: Fault| match facts.difference {
+        let failed = |fault: PostgresFault| match facts.difference {
             // An older schema has no columns for them.
             Some(_) if fault.kind != FaultKind::Unavailable => Failed::Configuration(anyhow::anyhow!(
                 "Nothing was confirmed: {fault}. Apply the pending migrations, then run this command again"

@@ -9,7 +9,7 @@ use postgres::connection::connect::{Database, monitoring_settings};
 use postgres::connection::transaction::ShortTransaction;
 use postgres::schema::check::Facts;
 use postgres::schema::identity::{self, Identity};
-use relay::failure::{Failure, FailureKind, Fault, FaultKind};
+use relay::failure::{FailureKind, FaultKind, KafkaFailure, PostgresFault};
 use relay::health::stats::Stats;
 use relay::reason::{CONFIGURATION, fix, remedy};
 use std::sync::Arc;
@@ -93,7 +93,7 @@ pub(crate) fn failed_check(error: StartError) -> Failed {
 }
 
 /// Maps a fault of the database to the exit of a command.
-pub(crate) fn fault(fault: Fault) -> Failed {
+pub(crate) fn fault(fault: PostgresFault) -> Failed {
     match fault.kind {
         FaultKind::Unavailable => Failed::Unavailable(fault.into()),
         _ => Failed::Failure(fault.into()),
@@ -101,7 +101,7 @@ pub(crate) fn fault(fault: Fault) -> Failed {
 }
 
 /// Maps a failure of Kafka to the exit of a command.
-pub(crate) fn kafka(failure: &Failure) -> Failed {
+pub(crate) fn kafka(failure: &KafkaFailure) -> Failed {
     if failure.reason == CONFIGURATION.word {
         return Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error));
     }

@@ -5,7 +5,7 @@ use crate::cli::one_shot;
 use crate::cli::terminal::output::counted;
 use postgres::operate::acts::BatchResult;
 use postgres::operate::selection::Batch;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 
 /// Events per transaction. A rejected event may be large.
 const BATCH_ROWS: u64 = 100;
@@ -30,7 +30,7 @@ impl Total {
 pub(crate) async fn in_batches(
     most: u64,
     up_to: i64,
-    mut act: impl AsyncFnMut(Batch) -> Result<Option<BatchResult>, Fault>,
+    mut act: impl AsyncFnMut(Batch) -> Result<Option<BatchResult>, PostgresFault>,
 ) -> Result<Total, Failed> {
     let (mut total, mut after) = (Total::default(), i64::MIN);
     while total.all() < most {

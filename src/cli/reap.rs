@@ -10,7 +10,7 @@ use postgres::access::grants::REAP_PRIVILEGES;
 use postgres::access::module_grants::reap_privileges;
 use postgres::cycle::reap::PostgresReaper;
 use postgres::cycle::reap::modules::{ModulesReaper, Unfinished};
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::health::stats::Stats;
 use settings::text::span;
 use std::sync::Arc;
@@ -71,7 +71,11 @@ impl Reap {
     }
 
     /// One line for each installed module.
-    async fn of_modules(&self, config: &Config, mut modules: ModulesReaper) -> Result<Vec<String>, Fault> {
+    async fn of_modules(
+        &self,
+        config: &Config,
+        mut modules: ModulesReaper,
+    ) -> Result<Vec<String>, PostgresFault> {
         let tables = if self.dry_run { modules.count_all().await } else { modules.reap_all().await }?;
         let mut lines = Vec::new();
         for (table, rows) in tables {

@@ -16,7 +16,7 @@ use clusters::Clusters;
 use postgres::connection::connect::Database;
 use recording::Recording;
 use relay::failure::Backoff;
-use relay::failure::Failure;
+use relay::failure::KafkaFailure;
 use relay::health::availability::{Availability, POSTGRES_ADVICE, rounded};
 use relay::health::stats::Stats;
 use relay::holds::Waiting;
@@ -127,7 +127,7 @@ fn open_admin(
     })
 }
 
-fn unusable_kafka(failure: &Failure) -> Failed {
+fn unusable_kafka(failure: &KafkaFailure) -> Failed {
     Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error))
 }
 

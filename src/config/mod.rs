@@ -41,9 +41,9 @@ use ::settings::secret::Lookup;
 use ::settings::setting::Section;
 use catalogue::CATALOGUE;
 use kafka::cluster::KafkaCluster;
-use relay::failure::Failure;
-use relay::reaper::Pace;
 use relay::Limits;
+use relay::failure::KafkaFailure;
+use relay::reaper::Pace;
 
 /// Read if nothing else is given and it exists. The packages and the container image put the configuration there.
 pub(crate) const DEFAULT_FILE: &str = "/etc/outbox-relay/config.toml";
@@ -82,7 +82,7 @@ impl Config {
     /// # Errors
     ///
     /// If a secret cannot be read.
-    pub fn cluster(&self) -> Result<KafkaCluster, Failure> {
+    pub fn cluster(&self) -> Result<KafkaCluster, KafkaFailure> {
         KafkaCluster::new(&self.kafka, &self.outbox.headers, &self.limits())
     }
 

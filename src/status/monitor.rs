@@ -8,7 +8,7 @@ use postgres::access::grants::STATUS_PRIVILEGES;
 use postgres::connection::connect::{Database, monitoring_settings};
 use postgres::connection::pooler;
 use postgres::diagnose::status::{Counters, LaneStatus, PostgresStatus};
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::health::stats::Stats;
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(crate) enum MonitorError {
     Check(#[from] StartError),
     /// A statement failed.
     #[error(transparent)]
-    Read(#[from] Fault),
+    Read(#[from] PostgresFault),
 }
 
 impl Monitor {

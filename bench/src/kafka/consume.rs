@@ -4,7 +4,7 @@
 use outbox_relay::config;
 use outbox_relay::kafka::client_config::client_config;
 use outbox_relay::kafka::errors::failure::failure;
-use outbox_relay::relay::failure::Failure;
+use outbox_relay::relay::failure::KafkaFailure;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
@@ -87,7 +87,7 @@ impl Consumer {
     /// # Errors
     ///
     /// If the brokers do not answer or do not know a topic.
-    pub fn from_the_start(bootstrap_servers: &str, topics: &[&str]) -> Result<Consumer, Failure> {
+    pub fn from_the_start(bootstrap_servers: &str, topics: &[&str]) -> Result<Consumer, KafkaFailure> {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", bootstrap_servers);
         config.set("allow.auto.create.topics", "false");
@@ -101,11 +101,11 @@ impl Consumer {
     /// # Errors
     ///
     /// As for [`Consumer::from_the_start`], and if librdkafka does not accept the settings.
-    pub fn of(settings: &config::Kafka, topics: &[&str]) -> Result<Consumer, Failure> {
+    pub fn of(settings: &config::Kafka, topics: &[&str]) -> Result<Consumer, KafkaFailure> {
         Consumer::with(client_config(settings)?, topics)
     }
 
-    fn with(mut config: ClientConfig, topics: &[&str]) -> Result<Consumer, Failure> {
+    fn with(mut config: ClientConfig, topics: &[&str]) -> Result<Consumer, KafkaFailure> {
         let consumer: BaseConsumer = config
             .set("client.id", "outbox-relay-consumer")
             .set("group.id", "outbox-relay-consumer") // required by librdkafka; no group is ever joined
@@ -134,7 +134,11 @@ impl Consumer {
     /// # Errors
     ///
     /// If the brokers do not answer or do not return all records.
-    pub fn read_to_end(&self, stop: &AtomicBool, mut show: impl FnMut(&View<'_>)) -> Result<(), Failure> {
+    pub fn read_to_end(
+        &self,
+        stop: &AtomicBool,
+        mut show: impl FnMut(&View<'_>),
+    ) -> Result<(), KafkaFailure> {
         let mut left = self.stored()?;
         let mut last_record = Instant::now();
         while left > 0 && !stop.load(Ordering::Acquire) {
@@ -143,7 +147,7 @@ impl Consumer {
                 left -= 1;
                 last_record = Instant::now();
             } else if last_record.elapsed() > SILENCE_MAX {
-                return Err(Failure::unknown(format!(
+                return Err(KafkaFailure::unknown(format!(
                     "{left} records were not returned within {SILENCE_MAX:?}"
                 )));
             }
@@ -156,7 +160,7 @@ impl Consumer {
     /// # Errors
     ///
     /// As for [`Consumer::next`].
-    pub fn view(&self, wait: Duration) -> Result<Option<View<'_>>, Failure> {
+    pub fn view(&self, wait: Duration) -> Result<Option<View<'_>>, KafkaFailure> {
         match self.consumer.poll(wait) {
             None => Ok(None),
             Some(Err(error)) => Err(failure("reading", &error)),
@@ -165,7 +169,7 @@ impl Consumer {
     }
 
     /// The number of records that its partitions have ever had.
-    fn stored(&self) -> Result<u64, Failure> {
+    fn stored(&self) -> Result<u64, KafkaFailure> {
         const DOING: &str = "asking for the ends of partitions";
         let mut asked = TopicPartitionList::with_capacity(self.next.len());
         for (topic, partition) in self.next.keys() {
@@ -185,7 +189,7 @@ impl Consumer {
     /// # Errors
     ///
     /// The errors that the client reports. It recovers by itself if it can, so call this again.
-    pub fn next(&mut self, wait: Duration) -> Result<Option<Record>, Failure> {
+    pub fn next(&mut self, wait: Duration) -> Result<Option<Record>, KafkaFailure> {
         match self.consumer.poll(wait) {
             None => Ok(None),
             Some(Err(error)) => Err(failure("reading", &error)),
@@ -202,7 +206,7 @@ impl Consumer {
     /// # Errors
     ///
     /// If the brokers do not answer.
-    pub fn is_at_end(&self) -> Result<bool, Failure> {
+    pub fn is_at_end(&self) -> Result<bool, KafkaFailure> {
         for ((topic, partition), next) in &self.next {
             let (_, end) = self
                 .consumer
@@ -217,19 +221,19 @@ impl Consumer {
 }
 
 /// The sum of offsets that were requested as [`Offset::End`].
-pub(super) fn sum_of_ends(ends: &TopicPartitionList, doing: &str) -> Result<u64, Failure> {
+pub(super) fn sum_of_ends(ends: &TopicPartitionList, doing: &str) -> Result<u64, KafkaFailure> {
     let mut sum = 0;
     for place in ends.elements() {
         place.error().map_err(|error| failure(doing, &error))?;
         match place.offset() {
             Offset::Offset(end) => sum += end.unsigned_abs(),
-            other => return Err(Failure::unknown(format!("{doing}: the answer was {other:?}"))),
+            other => return Err(KafkaFailure::unknown(format!("{doing}: the answer was {other:?}"))),
         }
     }
     Ok(sum)
 }
 
-fn partitions(consumer: &BaseConsumer, topic: &str) -> Result<Vec<i32>, Failure> {
+fn partitions(consumer: &BaseConsumer, topic: &str) -> Result<Vec<i32>, KafkaFailure> {
     let metadata = consumer
         .fetch_metadata(Some(topic), METADATA_TIMEOUT)
         .map_err(|error| failure(&format!("looking up topic {topic}"), &error))?;
@@ -238,7 +242,7 @@ fn partitions(consumer: &BaseConsumer, topic: &str) -> Result<Vec<i32>, Failure>
         Some(found) if !found.partitions().is_empty() => {
             Ok(found.partitions().iter().map(rdkafka::metadata::MetadataPartition::id).collect())
         }
-        _ => Err(Failure::unknown(format!("topic {topic} does not exist"))),
+        _ => Err(KafkaFailure::unknown(format!("topic {topic} does not exist"))),
     }
 }
 

@@ -4,7 +4,7 @@ use super::consume::{METADATA_TIMEOUT, sum_of_ends};
 use outbox_relay::config;
 use outbox_relay::kafka::client_config::client_config;
 use outbox_relay::kafka::errors::failure::failure;
-use outbox_relay::relay::failure::Failure;
+use outbox_relay::relay::failure::KafkaFailure;
 use outbox_relay::relay::reason::CONFIGURATION;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication, TopicResult};
 use rdkafka::client::DefaultClientContext;
@@ -34,7 +34,7 @@ impl Topics {
     /// # Errors
     ///
     /// If librdkafka does not accept the settings.
-    pub fn new(settings: &config::Kafka) -> Result<Topics, Failure> {
+    pub fn new(settings: &config::Kafka) -> Result<Topics, KafkaFailure> {
         if settings.uses_tokens() {
             let error = "the Kafka client library cannot manage topics when it logs in with a token ([kafka.oauth], [kafka.aws])";
             return Err(CONFIGURATION.failure(error));
@@ -52,7 +52,7 @@ impl Topics {
     /// # Errors
     ///
     /// If the cluster refuses, for example because of a missing permission.
-    pub async fn create(&self, names: &[String], partitions: i32) -> Result<(), Failure> {
+    pub async fn create(&self, names: &[String], partitions: i32) -> Result<(), KafkaFailure> {
         let replicas = || TopicReplication::Fixed(REPLICAS_DEFAULT);
         let new = names.iter().map(|name| NewTopic::new(name, partitions, replicas()));
         let new: Vec<NewTopic<'_>> = new.collect();
@@ -62,7 +62,9 @@ impl Topics {
         for name in names {
             while self.led(name).await? < partitions {
                 if begun.elapsed() > WITHIN {
-                    return Err(Failure::unknown(format!("topic {name} has no leaders after {WITHIN:?}")));
+                    return Err(KafkaFailure::unknown(format!(
+                        "topic {name} has no leaders after {WITHIN:?}"
+                    )));
                 }
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
@@ -82,7 +84,7 @@ impl Topics {
     /// # Errors
     ///
     /// If the cluster refuses or does not answer.
-    pub async fn delete(&self, names: &[String]) -> Result<(), Failure> {
+    pub async fn delete(&self, names: &[String]) -> Result<(), KafkaFailure> {
         if names.is_empty() {
             return Ok(());
         }
@@ -96,7 +98,7 @@ impl Topics {
     /// # Errors
     ///
     /// If the cluster does not answer.
-    pub async fn names(&self) -> Result<Vec<String>, Failure> {
+    pub async fn names(&self) -> Result<Vec<String>, KafkaFailure> {
         self.blocking(|client| {
             let metadata = client
                 .fetch_metadata(None, METADATA_TIMEOUT)
@@ -112,7 +114,7 @@ impl Topics {
     /// # Errors
     ///
     /// If the cluster does not answer.
-    pub async fn ends(&self, topics: &[String], partitions: i32) -> Result<u64, Failure> {
+    pub async fn ends(&self, topics: &[String], partitions: i32) -> Result<u64, KafkaFailure> {
         const DOING: &str = "asking for the ends of partitions";
         let mut asked = TopicPartitionList::with_capacity(topics.len() * partitions.unsigned_abs() as usize);
         for topic in topics {
@@ -133,7 +135,7 @@ impl Topics {
     /// # Errors
     ///
     /// If the cluster does not answer.
-    pub async fn round_trip(&self, topic: &str) -> Result<Duration, Failure> {
+    pub async fn round_trip(&self, topic: &str) -> Result<Duration, KafkaFailure> {
         let topic = topic.to_owned();
         self.blocking(move |client| {
             let mut times = Vec::with_capacity(ROUND_TRIPS);
@@ -151,7 +153,7 @@ impl Topics {
     }
 
     /// The number of partitions of the topic that have a leader.
-    async fn led(&self, topic: &str) -> Result<i32, Failure> {
+    async fn led(&self, topic: &str) -> Result<i32, KafkaFailure> {
         let name = topic.to_owned();
         self.blocking(move |client| {
             let metadata = client
@@ -165,12 +167,12 @@ impl Topics {
 
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&BaseConsumer) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, Failure> {
+        work: impl FnOnce(&BaseConsumer) -> Result<T, KafkaFailure> + Send + 'static,
+    ) -> Result<T, KafkaFailure> {
         let client = Arc::clone(&self.client);
         match tokio::task::spawn_blocking(move || work(&client)).await {
             Ok(done) => done,
-            Err(error) => Err(Failure::unknown(error.to_string())),
+            Err(error) => Err(KafkaFailure::unknown(error.to_string())),
         }
     }
 }
@@ -184,7 +186,7 @@ fn refusals(
     answers: Result<Vec<TopicResult>, rdkafka::error::KafkaError>,
     doing: &str,
     fine: RDKafkaErrorCode,
-) -> Result<(), Failure> {
+) -> Result<(), KafkaFailure> {
     for answer in answers.map_err(|error| failure(doing, &error))? {
         match answer {
             Ok(_) => {}

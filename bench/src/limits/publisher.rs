@@ -1,8 +1,8 @@
 //! A Kafka cluster that acknowledges immediately.
 
 use outbox_relay::relay::event::Event;
-use outbox_relay::relay::failure::Failure;
-use outbox_relay::relay::publisher::{DeliveryReport, Judged, Producer, Publisher, Refusal};
+use outbox_relay::relay::failure::KafkaFailure;
+use outbox_relay::relay::publisher::{DeliveryReport, Judged, NotSent, Producer, Publisher};
 
 /// The cluster.
 pub(super) struct AtOnce {
@@ -18,7 +18,7 @@ pub(super) struct Acknowledging {
 impl Publisher for AtOnce {
     type Producer = Acknowledging;
 
-    async fn open(&self) -> Result<Acknowledging, Failure> {
+    async fn open(&self) -> Result<Acknowledging, KafkaFailure> {
         Ok(Acknowledging { partitions: self.partitions, reports: Vec::new() })
     }
 
@@ -26,25 +26,25 @@ impl Publisher for AtOnce {
         Judged { acknowledged: rows.len(), failure: None }
     }
 
-    async fn probe(&self) -> Result<(), Failure> {
+    async fn probe(&self) -> Result<(), KafkaFailure> {
         Ok(())
     }
 }
 
 impl Producer for Acknowledging {
-    async fn lookup(&self, _: &str) -> Result<u32, Failure> {
+    async fn lookup(&self, _: &str) -> Result<u32, KafkaFailure> {
         Ok(self.partitions)
     }
 
-    async fn leaders(&self, _: &str) -> Result<Vec<Option<i32>>, Failure> {
+    async fn leaders(&self, _: &str) -> Result<Vec<Option<i32>>, KafkaFailure> {
         Ok(vec![Some(0); self.partitions as usize])
     }
 
-    async fn reach_leader(&self, _: &str, _: u32) -> Result<(), Failure> {
+    async fn reach_leader(&self, _: &str, _: u32) -> Result<(), KafkaFailure> {
         Ok(())
     }
 
-    fn send<E: Event>(&mut self, index: u32, _: &str, _: u32, _: &E) -> Result<(), Refusal> {
+    fn send<E: Event>(&mut self, index: u32, _: &str, _: u32, _: &E) -> Result<(), NotSent> {
         self.reports.push(DeliveryReport { index, outcome: Ok(()) });
         Ok(())
     }
@@ -53,7 +53,7 @@ impl Producer for Acknowledging {
         false
     }
 
-    fn refusal(&self) -> Option<Failure> {
+    fn fatal_error(&self) -> Option<KafkaFailure> {
         None
     }
 
@@ -61,9 +61,9 @@ impl Producer for Acknowledging {
         reports.append(&mut self.reports);
     }
 
-    async fn quiet(&mut self, _: bool) {}
+    async fn wait_until_quiet(&mut self, _: bool) {}
 
-    async fn take_back(&mut self) {}
+    async fn withdraw(&mut self) {}
 
     async fn drained(&mut self) {}
 

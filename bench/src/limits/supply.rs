@@ -2,14 +2,15 @@
 
 use crate::postgres::load::Shape;
 use outbox_relay::relay::event::{Event, Payload};
-use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::failure::PostgresFault;
 use outbox_relay::relay::lanes::Lane;
+use outbox_relay::relay::lanes::marks::MarksSnapshot;
 use outbox_relay::relay::lanes::marks::Writer;
 use outbox_relay::relay::lanes::scout::Look;
-use outbox_relay::relay::lanes::marks::MarksSnapshot;
 use outbox_relay::relay::lanes::scout::{Looked, Scan, ScoutQueries};
 use outbox_relay::relay::outbox::{
-    Claim, Epoch, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
+    Claim, Epoch, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement,
+    Slice,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -134,7 +135,11 @@ impl Outbox for MadeOutbox {
     type Event = MadeRow;
     type Claim<'a> = MadeClaim;
 
-    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&ReadRequest>) -> Result<MadeClaim, Fault> {
+    async fn claim(
+        &mut self,
+        lanes: &[Lane],
+        promptly: Option<&ReadRequest>,
+    ) -> Result<MadeClaim, PostgresFault> {
         let rows_left = promptly.map_or(0, |read| read.rows_max);
         Ok(MadeClaim { supply: self.0.clone(), lanes: lanes.to_vec(), rows_left })
     }
@@ -151,7 +156,7 @@ impl Claim for MadeClaim {
         SERVER
     }
 
-    async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault> {
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), PostgresFault> {
         self.rows_left = read.rows_max;
         Ok(())
     }
@@ -161,7 +166,7 @@ impl Claim for MadeClaim {
         rows_max: usize,
         bytes_max: usize,
         rows: &mut Vec<MadeRow>,
-    ) -> Result<Slice, Fault> {
+    ) -> Result<Slice, PostgresFault> {
         let lane = self.lanes[0];
         let (mut bytes, mut complete) = (0, false);
         for _ in 0..rows_max.min(self.rows_left) {
@@ -185,11 +190,15 @@ impl Claim for MadeClaim {
         Ok(Slice { hold_version: 0, epoch: Epoch::default(), end })
     }
 
-    async fn head(&mut self, _: &ReadRequest) -> Result<Head<MadeRow>, Fault> {
-        Ok(Head { hold_version: 0, epoch: Epoch::default(), row: None, refusal: None })
+    async fn head(&mut self, _: &ReadRequest) -> Result<Head<MadeRow>, PostgresFault> {
+        Ok(Head { hold_version: 0, epoch: Epoch::default(), row: None, error: None })
     }
 
-    async fn read_on(&mut self, search: &Search, _: &mut Vec<MadeRow>) -> Result<SearchResult, Fault> {
+    async fn read_on(
+        &mut self,
+        search: &Search,
+        _: &mut Vec<MadeRow>,
+    ) -> Result<SearchResult, PostgresFault> {
         Ok(SearchResult {
             hold_version: search.hold_version,
             epoch: search.epoch,
@@ -198,25 +207,25 @@ impl Claim for MadeClaim {
         })
     }
 
-    async fn record_sent(&mut self, _: &[&MadeRow]) -> Result<bool, Fault> {
+    async fn record_sent(&mut self, _: &[&MadeRow]) -> Result<bool, PostgresFault> {
         Ok(true)
     }
 
-    async fn keep_alive(&mut self) -> Result<(), Fault> {
+    async fn keep_alive(&mut self) -> Result<(), PostgresFault> {
         Ok(())
     }
 
-    async fn settle(self, _: &Settlement<'_, MadeRow>) -> Result<Settled, Fault> {
+    async fn settle(self, _: &Settlement<'_, MadeRow>) -> Result<Settled, PostgresFault> {
         Ok(Settled::All)
     }
 
-    async fn release(self) -> Result<(), Fault> {
+    async fn release(self) -> Result<(), PostgresFault> {
         Ok(())
     }
 }
 
 impl ScoutQueries for MadeScoutQueries {
-    async fn scan(&mut self, lanes: &[Lane], _: &MarksSnapshot) -> Result<Scan, Fault> {
+    async fn scan(&mut self, lanes: &[Lane], _: &MarksSnapshot) -> Result<Scan, PostgresFault> {
         let stock = &self.0.0;
         let first_unsent = if stock.left.get() == 0 {
             Vec::new()
@@ -226,11 +235,11 @@ impl ScoutQueries for MadeScoutQueries {
         Ok(Scan { server: SERVER, epoch: Epoch::default(), first_unsent })
     }
 
-    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {
         Ok((SERVER, Vec::new()))
     }
 
-    async fn look(&mut self, _: &Look) -> Result<Looked, Fault> {
+    async fn look(&mut self, _: &Look) -> Result<Looked, PostgresFault> {
         Ok(Looked { server: SERVER, hold_version: 0, epoch: Epoch::default(), rows: Vec::new() })
     }
 }

@@ -17,7 +17,7 @@ use crate::processes::usage::{Meter, Party, Usage};
 use crate::subject::Subject;
 use crate::writers::{Work, Writers, Written};
 use outbox_relay::config;
-use outbox_relay::relay::failure::Failure;
+use outbox_relay::relay::failure::KafkaFailure;
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -216,7 +216,7 @@ struct Consuming {
     stop: StopOnDrop,
     arrivals: mpsc::UnboundedReceiver<(u64, Instant)>,
     arrived: Vec<(u64, Instant)>,
-    ended: oneshot::Receiver<Result<(), Failure>>,
+    ended: oneshot::Receiver<Result<(), KafkaFailure>>,
 }
 
 impl Consuming {

@@ -2,7 +2,7 @@
 
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::connection::fault::fault;
-use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::failure::PostgresFault;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ pub struct Server {
 /// # Errors
 ///
 /// If the server fails.
-pub async fn ask(database: &Database) -> Result<Server, Fault> {
+pub async fn ask(database: &Database) -> Result<Server, PostgresFault> {
     let asking = |error| fault("querying the server's settings", error);
     let client = database.get().await?;
     let session = client.query_typed_one(SESSION, &[]).await.map_err(asking)?;

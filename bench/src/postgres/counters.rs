@@ -2,7 +2,7 @@
 
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::connection::fault::fault;
-use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::failure::PostgresFault;
 use serde::Serialize;
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ pub struct Activity {
 /// # Errors
 ///
 /// If the server fails.
-pub async fn read(database: &Database) -> Result<Counters, Fault> {
+pub async fn read(database: &Database) -> Result<Counters, PostgresFault> {
     let reading = |error| fault("reading the server's counters", error);
     let client = database.get().await?;
     let row = client.query_typed_one(COUNTERS, &[]).await.map_err(reading)?;

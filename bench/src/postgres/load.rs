@@ -10,7 +10,7 @@ use deadpool_postgres::Object;
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::connection::fault::fault;
 use outbox_relay::postgres::table::TableName;
-use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::failure::PostgresFault;
 use tokio_postgres::types::{ToSql, Type};
 
 /// Digits of the number in a payload.
@@ -130,7 +130,7 @@ FROM (
 /// # Errors
 ///
 /// If the server fails, or if another session locks the table for long.
-pub async fn empty(database: &Database, table: &TableName) -> Result<(), Fault> {
+pub async fn empty(database: &Database, table: &TableName) -> Result<(), PostgresFault> {
     const DOING: &str = "emptying the scratch outbox";
     assert_scratch(table);
     let client = database.get().await?;
@@ -146,7 +146,7 @@ pub async fn empty(database: &Database, table: &TableName) -> Result<(), Fault> 
 /// # Errors
 ///
 /// If the server fails. Committed rows stay.
-pub async fn fill(database: &Database, table: &TableName, shape: &Shape) -> Result<(), Fault> {
+pub async fn fill(database: &Database, table: &TableName, shape: &Shape) -> Result<(), PostgresFault> {
     const DOING: &str = "filling the scratch outbox";
     assert_scratch(table);
     let insert = shape.insert(table);
@@ -175,7 +175,7 @@ pub async fn fill(database: &Database, table: &TableName, shape: &Shape) -> Resu
 /// # Errors
 ///
 /// If the connection fails.
-pub async fn prepare(database: &Database, table: &TableName) -> Result<Prepared, Fault> {
+pub async fn prepare(database: &Database, table: &TableName) -> Result<Prepared, PostgresFault> {
     let client = database.get().await?;
     let vacuumed = attempt(&client, &table.render("VACUUM (ANALYZE) {outbox}")).await?;
     let checkpointed = attempt(&client, "CHECKPOINT").await?;
@@ -187,7 +187,7 @@ pub async fn prepare(database: &Database, table: &TableName) -> Result<Prepared,
 /// # Errors
 ///
 /// If the server fails.
-pub async fn unsent(database: &Database, table: &TableName) -> Result<i64, Fault> {
+pub async fn unsent(database: &Database, table: &TableName) -> Result<i64, PostgresFault> {
     const DOING: &str = "counting what is unsent";
     let client = database.get().await?;
     let sql = table.render("SELECT count(*) FROM {outbox} WHERE sent_at IS NULL");
@@ -201,7 +201,7 @@ fn assert_scratch(table: &TableName) {
 }
 
 /// Runs a statement that the server may refuse. Returns whether it succeeded.
-async fn attempt(client: &Object, sql: &str) -> Result<bool, Fault> {
+async fn attempt(client: &Object, sql: &str) -> Result<bool, PostgresFault> {
     match client.batch_execute(sql).await {
         Ok(()) => Ok(true),
         Err(error) if error.code().is_some() => Ok(false),
@@ -215,7 +215,7 @@ async fn finish(
     client: Object,
     doing: &'static str,
     work: impl AsyncFnOnce(&Object) -> Result<(), tokio_postgres::Error>,
-) -> Result<(), Fault> {
+) -> Result<(), PostgresFault> {
     let done = work(&client).await;
     if done.is_err() {
         drop(Object::take(client));

@@ -9,7 +9,7 @@ use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::connection::fault::fault;
 use outbox_relay::postgres::schema::migrate::{self, MigrateError};
 use outbox_relay::postgres::table::{TableName, quote_identifier};
-use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::failure::PostgresFault;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
@@ -69,7 +69,7 @@ pub enum SchemaError {
     Denied,
     /// The server or the connection failed.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Fault(#[from] PostgresFault),
     /// The outbox could not be created.
     #[error(transparent)]
     Migrate(#[from] MigrateError),
@@ -117,7 +117,7 @@ impl Schema {
         Ok(())
     }
 
-    async fn hold(&mut self) -> Result<(), Fault> {
+    async fn hold(&mut self) -> Result<(), PostgresFault> {
         hold(&self.holder, &self.name).await.map(|_| ())
     }
 
@@ -136,7 +136,7 @@ impl Schema {
     /// # Errors
     ///
     /// If the server fails.
-    pub async fn note_topic(&self, topic: &str, bootstrap_servers: &str) -> Result<(), Fault> {
+    pub async fn note_topic(&self, topic: &str, bootstrap_servers: &str) -> Result<(), PostgresFault> {
         const DOING: &str = "noting a scratch topic";
         let client = self.database.get().await?;
         let params = [
@@ -152,7 +152,7 @@ impl Schema {
     /// # Errors
     ///
     /// If the server fails.
-    pub async fn forget_topic(&self, topic: &str) -> Result<(), Fault> {
+    pub async fn forget_topic(&self, topic: &str) -> Result<(), PostgresFault> {
         const DOING: &str = "forgetting a scratch topic";
         let client = self.database.get().await?;
         let params = [(&topic as &(dyn tokio_postgres::types::ToSql + Sync), Type::TEXT)];
@@ -169,7 +169,7 @@ impl Schema {
     /// # Errors
     ///
     /// If the server fails. The next run reports what is left.
-    pub async fn drop(self, fresh: &Database) -> Result<(), Fault> {
+    pub async fn drop(self, fresh: &Database) -> Result<(), PostgresFault> {
         let Schema { database, name, holder } = self;
         // Not returned to the pool, where it would be reused with its open transaction.
         drop(Object::take(holder));
@@ -187,7 +187,7 @@ impl Schema {
 /// # Errors
 ///
 /// If the server fails.
-pub async fn leftovers(database: &Database) -> Result<Vec<Leftover>, Fault> {
+pub async fn leftovers(database: &Database) -> Result<Vec<Leftover>, PostgresFault> {
     const DOING: &str = "looking for what earlier runs left behind";
     let client = database.get().await?;
     let found =
@@ -214,12 +214,12 @@ pub async fn leftovers(database: &Database) -> Result<Vec<Leftover>, Fault> {
 /// # Errors
 ///
 /// If the server fails.
-pub async fn drop_leftover(database: &Database, leftover: &Leftover) -> Result<(), Fault> {
+pub async fn drop_leftover(database: &Database, leftover: &Leftover) -> Result<(), PostgresFault> {
     drop_schema(database, &leftover.schema).await
 }
 
 /// Begins a transaction and takes the lock in it. False if another run holds it.
-async fn hold(holder: &Object, schema: &str) -> Result<bool, Fault> {
+async fn hold(holder: &Object, schema: &str) -> Result<bool, PostgresFault> {
     const DOING: &str = "locking the scratch schema";
     holder.batch_execute(HOLD).await.map_err(|error| fault(DOING, error))?;
     let locked = holder.query_typed_one(LOCK, &[(&schema, Type::TEXT)]).await;
@@ -230,7 +230,7 @@ async fn hold(holder: &Object, schema: &str) -> Result<bool, Fault> {
     Ok(locked)
 }
 
-async fn drop_schema(database: &Database, name: &str) -> Result<(), Fault> {
+async fn drop_schema(database: &Database, name: &str) -> Result<(), PostgresFault> {
     let client = database.get().await?;
     let dropped = client.batch_execute(&render(DROP, name)).await;
     if dropped.is_err() {

@@ -4,7 +4,7 @@ use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::connection::fault::fault;
 use outbox_relay::postgres::cycle::statements::Statements;
 use outbox_relay::postgres::table::quote_identifier;
-use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::failure::PostgresFault;
 use serde::Serialize;
 use std::collections::HashMap;
 use tokio_postgres::error::SqlState;
@@ -46,7 +46,7 @@ struct Sum {
 /// # Errors
 ///
 /// If the server fails.
-pub async fn read(database: &Database) -> Result<Executed, Fault> {
+pub async fn read(database: &Database) -> Result<Executed, PostgresFault> {
     let reading = |error| fault("reading pg_stat_statements", error);
     let client = database.get().await?;
     let Some(schema) = client.query_typed_opt(SCHEMA, &[]).await.map_err(reading)? else {

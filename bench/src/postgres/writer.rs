@@ -5,7 +5,7 @@ use deadpool_postgres::Object;
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::connection::fault::fault;
 use outbox_relay::postgres::table::TableName;
-use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::failure::PostgresFault;
 use tokio_postgres::Statement;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -32,7 +32,7 @@ impl Writer {
         table: &TableName,
         shape: &Shape,
         (stream, streams): (u64, u64),
-    ) -> Result<Writer, Fault> {
+    ) -> Result<Writer, PostgresFault> {
         let client = database.get().await?;
         let sql = shape.insert(table);
         let statement = match database.prepares() {
@@ -47,7 +47,7 @@ impl Writer {
     /// # Errors
     ///
     /// If the server fails. It is then unknown whether the rows are committed.
-    pub async fn write(&mut self, rows: u64) -> Result<(), Fault> {
+    pub async fn write(&mut self, rows: u64) -> Result<(), PostgresFault> {
         let (first, last) = (self.written, self.written + rows as i64 - 1);
         let numbers: [&(dyn ToSql + Sync); 4] = [&first, &last, &self.stream, &self.streams];
         let inserted = match &self.statement {
@@ -77,7 +77,7 @@ impl Snapshot {
     /// # Errors
     ///
     /// If the server fails.
-    pub async fn take(database: &Database) -> Result<Snapshot, Fault> {
+    pub async fn take(database: &Database) -> Result<Snapshot, PostgresFault> {
         const SQL: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
                            SET LOCAL idle_in_transaction_session_timeout = 0;
                            SELECT 1";
@@ -92,7 +92,7 @@ impl Snapshot {
     /// # Errors
     ///
     /// If the server has already ended the transaction, so that the measurement is invalid.
-    pub async fn end(mut self) -> Result<(), Fault> {
+    pub async fn end(mut self) -> Result<(), PostgresFault> {
         let Some(client) = self.0.take() else { return Ok(()) };
         let ended = client.batch_execute("SELECT 1; COMMIT").await;
         if ended.is_err() {

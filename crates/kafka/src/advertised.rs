@@ -9,7 +9,7 @@ use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{BaseProducer, DeliveryResult, Producer as _, ProducerContext};
 use rdkafka::{ClientConfig, Statistics};
-use relay::failure::Failure;
+use relay::failure::KafkaFailure;
 use relay::reason::ADVERTISED_ADDRESS;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -52,13 +52,13 @@ pub(super) async fn listed(mut config: ClientConfig, tokens: Option<Arc<Tokens>>
 }
 
 /// What this host cannot use of these addresses, which the brokers at `bootstrap` advertise.
-pub(super) async fn unusable(bootstrap: &str, addresses: &[Address]) -> Option<Failure> {
+pub(super) async fn unusable(bootstrap: &str, addresses: &[Address]) -> Option<KafkaFailure> {
     let problems = join_all(addresses.iter().map(connect)).await.into_iter().filter_map(Result::err);
     failure(bootstrap, &problems.collect::<Vec<_>>())
 }
 
 /// The same, but only if this host cannot use any of them.
-pub(super) async fn all_unusable(bootstrap: &str, addresses: &[Address]) -> Option<Failure> {
+pub(super) async fn all_unusable(bootstrap: &str, addresses: &[Address]) -> Option<KafkaFailure> {
     if addresses.is_empty()
         || select_ok(addresses.iter().map(|address| Box::pin(connect(address)))).await.is_ok()
     {
@@ -67,7 +67,7 @@ pub(super) async fn all_unusable(bootstrap: &str, addresses: &[Address]) -> Opti
     unusable(bootstrap, addresses).await
 }
 
-fn failure(bootstrap: &str, problems: &[String]) -> Option<Failure> {
+fn failure(bootstrap: &str, problems: &[String]) -> Option<KafkaFailure> {
     let named = problems.iter().take(NAMED_MOST).cloned().collect::<Vec<_>>().join("; and ");
     let more = match problems.len().saturating_sub(NAMED_MOST) {
         0 => String::new(),

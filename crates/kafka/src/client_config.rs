@@ -3,7 +3,7 @@
 use crate::options::{Kafka, OAUTHBEARER};
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
-use relay::failure::Failure;
+use relay::failure::KafkaFailure;
 use relay::reason::CONFIGURATION;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const SILENT_LEAST: Duration = Duration::from_secs(1);
 const SILENT_SHARE: u32 = 6;
 
 /// What every client of the cluster shares: the user's properties, with secrets read again.
-pub fn client_config(settings: &Kafka) -> Result<ClientConfig, Failure> {
+pub fn client_config(settings: &Kafka) -> Result<ClientConfig, KafkaFailure> {
     let unreadable = |error: std::io::Error| CONFIGURATION.failure(format!("[kafka.properties]: {error}"));
     let mut config = ClientConfig::new();
     // Our defaults, which the user may override.

@@ -18,12 +18,12 @@ use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::KafkaError;
 use rdkafka::metadata::Metadata;
 use rdkafka::producer::{BaseProducer, Producer as _};
-use relay::event::Event;
-use relay::failure::{Failure, FailureKind};
-use relay::health::stats::Stats;
-use relay::publisher::{DeliveryReport, Judged, Producer, Publisher, Refusal};
-use relay::reason::{BROKERS_DOWN, CONFIGURATION, NO_ANSWER, RECORD_TOO_LARGE, TOKEN};
 use relay::Limits;
+use relay::event::Event;
+use relay::failure::{FailureKind, KafkaFailure};
+use relay::health::stats::Stats;
+use relay::publisher::{DeliveryReport, Judged, NotSent, Producer, Publisher};
+use relay::reason::{BROKERS_DOWN, CONFIGURATION, NO_ANSWER, RECORD_TOO_LARGE, TOKEN};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -83,7 +83,11 @@ pub fn record_bytes_max(kafka: &Kafka) -> usize {
 
 impl KafkaCluster {
     /// The cluster of this configuration. Connects to nothing yet.
-    pub fn new(kafka: &Kafka, headers: &[HeaderTemplate], limits: &Limits) -> Result<KafkaCluster, Failure> {
+    pub fn new(
+        kafka: &Kafka,
+        headers: &[HeaderTemplate],
+        limits: &Limits,
+    ) -> Result<KafkaCluster, KafkaFailure> {
         let mut cluster = KafkaCluster {
             settings: RefCell::new(kafka.clone()),
             tokens: Tokens::of(kafka)?,
@@ -142,7 +146,7 @@ impl KafkaCluster {
     }
 
     /// Checks whether librdkafka accepts the settings: some mistakes show only in their combination. Does not connect.
-    pub fn check_settings(&self) -> Result<(), Failure> {
+    pub fn check_settings(&self) -> Result<(), KafkaFailure> {
         let (mut config, batch_bytes) = self.producer_config()?;
         config.remove("bootstrap.servers");
         match BaseProducer::from_config_and_context(&config, self.context(Arc::default(), batch_bytes)) {
@@ -153,7 +157,7 @@ impl KafkaCluster {
 
     /// The configuration of an idempotent producer. The settings behind the guarantees override the user's properties,
     /// which [`super::properties`] has already checked.
-    fn producer_config(&self) -> Result<(ClientConfig, usize), Failure> {
+    fn producer_config(&self) -> Result<(ClientConfig, usize), KafkaFailure> {
         let mut config = client_config(&self.settings.borrow())?;
         for (name, value) in [("compression.type", "lz4"), ("linger.ms", "0")] {
             if config.get(name).is_none()
@@ -188,23 +192,23 @@ impl KafkaCluster {
     }
 
     /// Fetches a token first: without one, no broker answers and librdkafka does not report why.
-    async fn have_token(&self) -> Result<(), Failure> {
+    async fn have_token(&self) -> Result<(), KafkaFailure> {
         let Some(tokens) = self.tokens.clone() else { return Ok(()) };
         match tokio::task::spawn_blocking(move || tokens.get().map(drop)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(TOKEN.failure(error.to_string())),
-            Err(error) => Err(Failure::unknown(error.to_string())),
+            Err(error) => Err(KafkaFailure::unknown(error.to_string())),
         }
     }
 
-    pub(super) async fn connect(&self) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
+    pub(super) async fn connect(&self) -> Result<(PolledProducer, Arc<Reports>, usize), KafkaFailure> {
         self.connect_with(self.producer_config()?).await
     }
 
     async fn connect_with(
         &self,
         (config, batch_bytes): (ClientConfig, usize),
-    ) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
+    ) -> Result<(PolledProducer, Arc<Reports>, usize), KafkaFailure> {
         self.have_token().await?;
         let reports = Arc::new(Reports::default());
         let context = self.context(Arc::clone(&reports), batch_bytes);
@@ -212,7 +216,7 @@ impl KafkaCluster {
         match created {
             Ok(Ok(producer)) => Ok((producer, reports, batch_bytes)),
             Ok(Err(error)) => Err(unusable(&error)),
-            Err(error) => Err(Failure::unknown(error.to_string())),
+            Err(error) => Err(KafkaFailure::unknown(error.to_string())),
         }
     }
 
@@ -228,7 +232,7 @@ impl KafkaCluster {
     }
 
     /// A producer that connects by itself, in the background, whether or not a broker answers.
-    pub async fn connecting(&self) -> Result<KafkaProducer, Failure> {
+    pub async fn connecting(&self) -> Result<KafkaProducer, KafkaFailure> {
         let (producer, reports, batch_bytes) = self.connect().await?;
         Ok(self.wrap(producer, reports, batch_bytes))
     }
@@ -237,7 +241,7 @@ impl KafkaCluster {
     async fn answering(
         &self,
         config: (ClientConfig, usize),
-    ) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
+    ) -> Result<(PolledProducer, Arc<Reports>, usize), KafkaFailure> {
         let (producer, reports, batch_bytes) = self.connect_with(config).await?;
         let client = producer.share();
         let answered =
@@ -249,7 +253,7 @@ impl KafkaCluster {
     }
 
     /// The ID of the cluster. Fails if no broker answers.
-    pub async fn id(&self) -> Result<String, Failure> {
+    pub async fn id(&self) -> Result<String, KafkaFailure> {
         self.answering(self.producer_config()?).await?;
         Ok(self.comparison.answered().unwrap_or_default())
     }
@@ -260,7 +264,7 @@ impl KafkaCluster {
     /// connection, which it then closes; without a second metadata request it waits for 500 ms.
     ///
     /// Also returns the addresses that the brokers advertise, if a broker has listed them.
-    async fn identified(&self) -> Result<(KafkaProducer, Vec<Address>), Failure> {
+    async fn identified(&self) -> Result<(KafkaProducer, Vec<Address>), KafkaFailure> {
         let (producer, reports, batch_bytes) = self.answering(self.producer_config()?).await?;
         let (begun, mut advertised) = (Instant::now(), Vec::new());
         loop {
@@ -291,7 +295,7 @@ impl KafkaCluster {
     }
 
     /// Names the addresses that the brokers advertise and that this host cannot use.
-    pub async fn unusable_addresses(&self) -> Option<Failure> {
+    pub async fn unusable_addresses(&self) -> Option<KafkaFailure> {
         advertised::unusable(&self.bootstrap_servers(), &self.advertised().await).await
     }
 
@@ -308,7 +312,7 @@ impl KafkaCluster {
         self.settings.borrow().bootstrap_servers.clone()
     }
 
-    async fn unreachable(&self, reports: &Reports) -> Failure {
+    async fn unreachable(&self, reports: &Reports) -> KafkaFailure {
         let failure = reports.refused().unwrap_or_else(|| {
             BROKERS_DOWN.failure(format!(
                 "no broker reachable at {}: {}",
@@ -322,14 +326,14 @@ impl KafkaCluster {
         };
         let error = failure.error.clone();
         let explained = tokio::task::spawn_blocking(move || handshake::explained(&error, &config)).await;
-        Failure { error: explained.unwrap_or_else(|_| failure.error.clone()), ..failure }
+        KafkaFailure { error: explained.unwrap_or_else(|_| failure.error.clone()), ..failure }
     }
 }
 
 impl Publisher for KafkaCluster {
     type Producer = KafkaProducer;
 
-    async fn open(&self) -> Result<KafkaProducer, Failure> {
+    async fn open(&self) -> Result<KafkaProducer, KafkaFailure> {
         match self.spare.take() {
             Some((at, producer)) if at.elapsed() < SPARE_FOR && producer.is_sound() => Ok(producer),
             _ => Ok(self.identified().await?.0),
@@ -367,7 +371,7 @@ impl Publisher for KafkaCluster {
         judged
     }
 
-    async fn probe(&self) -> Result<(), Failure> {
+    async fn probe(&self) -> Result<(), KafkaFailure> {
         let generation = self.generation.get();
         let (producer, mut advertised) = self.identified().await?;
         // The producer ID may come from a bootstrap connection, which publishes nothing.
@@ -386,7 +390,7 @@ impl Publisher for KafkaCluster {
         Ok(())
     }
 
-    async fn open_for_probes(&self) -> Result<KafkaProducer, Failure> {
+    async fn open_for_probes(&self) -> Result<KafkaProducer, KafkaFailure> {
         let (mut config, batch_bytes) = self.producer_config()?;
         // With this guarantee, one refused row would end the producer and purge the rows of all other topics. One row per
         // partition cannot leave a gap.
@@ -397,12 +401,13 @@ impl Publisher for KafkaCluster {
 }
 
 async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition: u32, rows: &[&E]) -> Judged {
-    let mut outcomes: Vec<Result<(), Failure>> = vec![Err(Failure::unknown("request timed out")); rows.len()];
+    let mut outcomes: Vec<Result<(), KafkaFailure>> =
+        vec![Err(KafkaFailure::unknown("request timed out")); rows.len()];
     for (index, row) in rows.iter().enumerate() {
         let refused = match producer.send(index as u32, topic, partition, *row) {
             Ok(()) => continue,
-            Err(Refusal::Session(failure)) => failure,
-            Err(Refusal::Row(rejection)) => rejection.into(),
+            Err(NotSent::Session(failure)) => failure,
+            Err(NotSent::Row(rejection)) => rejection.into(),
         };
         outcomes[index] = Err(refused);
         break;
@@ -412,7 +417,7 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
     let mut reports = Vec::new();
     producer.drain(&mut reports);
     if late {
-        producer.take_back().await;
+        producer.withdraw().await;
     }
     for DeliveryReport { index, outcome } in reports {
         outcomes[index as usize] = outcome;
@@ -426,7 +431,7 @@ fn addresses(metadata: &Metadata) -> Vec<Address> {
     metadata.brokers().iter().map(|broker| (broker.host().to_owned(), broker.port() as u16)).collect()
 }
 
-fn unusable(error: &KafkaError) -> Failure {
+fn unusable(error: &KafkaError) -> KafkaFailure {
     match error {
         KafkaError::ClientCreation(reason) => CONFIGURATION.failure(reason.as_str()),
         other => CONFIGURATION.failure(format!("creating a producer failed: {other}")),

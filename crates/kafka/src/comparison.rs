@@ -1,12 +1,12 @@
 //! Compares the ID of the cluster that a producer has reached, before anything is published on that producer.
 
 use futures_util::future::LocalBoxFuture;
-use relay::failure::Failure;
+use relay::failure::KafkaFailure;
 use std::cell::RefCell;
 use std::rc::Rc;
 
 /// Decides whether the relay may publish to the cluster with this ID.
-pub(crate) type Compare = Rc<dyn Fn(String) -> LocalBoxFuture<'static, Result<(), Failure>>>;
+pub(crate) type Compare = Rc<dyn Fn(String) -> LocalBoxFuture<'static, Result<(), KafkaFailure>>>;
 
 /// Without [`Comparison::set`], every cluster is accepted.
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl Comparison {
     }
 
     /// Fails if the cluster with this ID is not the one of the outbox, or if they could not be compared.
-    pub async fn check(&self, id: String) -> Result<(), Failure> {
+    pub async fn check(&self, id: String) -> Result<(), KafkaFailure> {
         self.answered.replace(Some(id.clone()));
         let compare = self.compare.borrow().clone();
         let Some(compare) = compare.filter(|_| self.accepted.borrow().as_ref() != Some(&id)) else {

@@ -20,7 +20,7 @@ use rdkafka::client::OAuthToken;
 use self::endpoint::Endpoint;
 use self::source::{TokenError, TokenSource};
 use crate::options::{Aws, Kafka};
-use relay::failure::Failure;
+use relay::failure::KafkaFailure;
 #[cfg(not(feature = "aws"))]
 use relay::reason::CONFIGURATION;
 use settings::secret::Secret;
@@ -58,7 +58,7 @@ struct Cached {
 
 impl Tokens {
     /// The tokens for this cluster; `None` if its clients log in without tokens.
-    pub(super) fn of(kafka: &Kafka) -> Result<Option<Arc<Tokens>>, Failure> {
+    pub(super) fn of(kafka: &Kafka) -> Result<Option<Arc<Tokens>>, KafkaFailure> {
         let source: Box<dyn TokenSource> = match (&kafka.oauth, &kafka.aws) {
             (Some(oauth), _) => Box::new(Endpoint(oauth.clone())),
             (None, Some(aws)) => signer(aws)?,
@@ -172,13 +172,13 @@ impl Tokens {
 }
 
 #[cfg(feature = "aws")]
-fn signer(aws: &Aws) -> Result<Box<dyn TokenSource>, Failure> {
+fn signer(aws: &Aws) -> Result<Box<dyn TokenSource>, KafkaFailure> {
     Ok(Box::new(msk::Signer(aws.clone())))
 }
 
 /// The configuration has reported this before.
 #[cfg(not(feature = "aws"))]
-fn signer(_: &Aws) -> Result<Box<dyn TokenSource>, Failure> {
+fn signer(_: &Aws) -> Result<Box<dyn TokenSource>, KafkaFailure> {
     Err(CONFIGURATION.failure("[kafka.aws]: this program was built without the aws feature"))
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Why Kafka did not acknowledge something.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct KafkaFailure {
     /// Decides what happens.
     pub kind: FailureKind,
     /// A word to filter by, such as `unknown-topic`.
@@ -39,14 +39,14 @@ pub enum FailureKind {
     Session,
 }
 
-impl Failure {
+impl KafkaFailure {
     /// A failure after which the record may or may not be stored.
-    pub fn unknown(error: impl Into<String>) -> Failure {
+    pub fn unknown(error: impl Into<String>) -> KafkaFailure {
         UNKNOWN.failure(error)
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for KafkaFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (reason: {})", self.error, self.reason)
     }
@@ -61,23 +61,23 @@ pub struct Rejection {
     pub error: String,
 }
 
-impl From<Failure> for Rejection {
-    fn from(failure: Failure) -> Rejection {
+impl From<KafkaFailure> for Rejection {
+    fn from(failure: KafkaFailure) -> Rejection {
         Rejection { reason: failure.reason, error: failure.error }
     }
 }
 
 /// A rejection is the failure of a row.
-impl From<Rejection> for Failure {
-    fn from(Rejection { reason, error }: Rejection) -> Failure {
-        Failure { kind: FailureKind::Row, reason, error }
+impl From<Rejection> for KafkaFailure {
+    fn from(Rejection { reason, error }: Rejection) -> KafkaFailure {
+        KafkaFailure { kind: FailureKind::Row, reason, error }
     }
 }
 
 /// A failure of the outbox's database.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} failed: {message}")]
-pub struct Fault {
+pub struct PostgresFault {
     /// Decides what happens.
     pub kind: FaultKind,
     pub doing: &'static str,

@@ -5,7 +5,7 @@
 use crate::event::Payload;
 use crate::publisher::Judged;
 use crate::reason::{INVALID_HEADERS, Reason, UNKNOWN_TOPIC};
-use crate::{DeliveryReport, Event, Failure, Lane, Limits, OnRejected, Producer, Publisher, Refusal};
+use crate::{DeliveryReport, Event, KafkaFailure, Lane, Limits, NotSent, OnRejected, Producer, Publisher};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -123,7 +123,7 @@ impl FakeProducer {
 }
 
 impl Producer for FakeProducer {
-    async fn lookup(&self, topic: &str) -> Result<u32, Failure> {
+    async fn lookup(&self, topic: &str) -> Result<u32, KafkaFailure> {
         self.lookups.set(self.lookups.get() + 1);
         if topic == "events.missing" {
             return Err(UNKNOWN_TOPIC.failure(""));
@@ -134,16 +134,16 @@ impl Producer for FakeProducer {
         self.lists.set(self.lists.get() + 1);
         self.listed.clone()
     }
-    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
+    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, KafkaFailure> {
         Ok(vec![Some(0); self.lookup(topic).await? as usize])
     }
-    async fn reach_leader(&self, topic: &str, _: u32) -> Result<(), Failure> {
+    async fn reach_leader(&self, topic: &str, _: u32) -> Result<(), KafkaFailure> {
         let found = self.unreachable.iter().find(|(name, _)| *name == topic);
         found.map_or(Ok(()), |(_, reason)| Err(reason.failure(topic)))
     }
-    fn send<E: Event>(&mut self, index: u32, _: &str, _: u32, _: &E) -> Result<(), Refusal> {
+    fn send<E: Event>(&mut self, index: u32, _: &str, _: u32, _: &E) -> Result<(), NotSent> {
         if self.refuses.contains(&index) {
-            return Err(Refusal::Row(INVALID_HEADERS.rejection("not a string")));
+            return Err(NotSent::Row(INVALID_HEADERS.rejection("not a string")));
         }
         self.in_flight.borrow_mut().push(index);
         Ok(())
@@ -151,7 +151,7 @@ impl Producer for FakeProducer {
     fn has_failed(&self) -> bool {
         false
     }
-    fn refusal(&self) -> Option<Failure> {
+    fn fatal_error(&self) -> Option<KafkaFailure> {
         None
     }
     fn last_error(&self, max_age: Duration) -> Option<String> {
@@ -167,10 +167,10 @@ impl Producer for FakeProducer {
             self.in_flight.replace(kept);
         }
     }
-    async fn quiet(&mut self, _: bool) {
+    async fn wait_until_quiet(&mut self, _: bool) {
         self.drained().await;
     }
-    async fn take_back(&mut self) {}
+    async fn withdraw(&mut self) {}
     async fn drained(&mut self) {
         if self.waits {
             std::future::pending::<()>().await;
@@ -205,7 +205,7 @@ impl Default for FakeCluster {
 impl Publisher for Rc<FakeCluster> {
     type Producer = FakeProducer;
 
-    async fn open(&self) -> Result<FakeProducer, Failure> {
+    async fn open(&self) -> Result<FakeProducer, KafkaFailure> {
         let Some(opened) = self.opens.get() else { return std::future::pending().await };
         opened.map_err(|reason| reason.failure("not opened"))?;
         Ok(FakeProducer { waits: self.is_silent, ..FakeProducer::default() })
@@ -214,7 +214,7 @@ impl Publisher for Rc<FakeCluster> {
         sleep(self.judges.1).await;
         Judged { acknowledged: 0, failure: self.judges.0.map(|reason| reason.failure("refused")) }
     }
-    async fn probe(&self) -> Result<(), Failure> {
+    async fn probe(&self) -> Result<(), KafkaFailure> {
         self.probes.set(self.probes.get() + 1);
         Ok(())
     }

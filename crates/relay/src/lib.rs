@@ -38,7 +38,7 @@ use crate::batch::{Batch, Coverage, Fate};
 use crate::cycle::narrow::Narrowing;
 use crate::cycle::session::Session;
 use crate::event::Event;
-use crate::failure::{Backoff, Failure, FailureKind, Fault, FaultKind, Rejection};
+use crate::failure::{Backoff, FailureKind, FaultKind, KafkaFailure, PostgresFault, Rejection};
 use crate::health::Health;
 use crate::health::availability::{Availability, Gate};
 use crate::health::stats::Stats;
@@ -50,7 +50,7 @@ use crate::outbox::{
     Claim, Epoch, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement,
 };
 use crate::partition::Counts;
-use crate::publisher::{DeliveryReport, Producer, Publisher, Refusal};
+use crate::publisher::{DeliveryReport, NotSent, Producer, Publisher};
 use crate::topic::TopicRules;
 use settings::choice;
 use std::cell::{Cell, RefCell};

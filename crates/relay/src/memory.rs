@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | acknowledged set | a settlement is not confirmed | a claim that reads the row settles it without sending it | a claim covers the row, or a COMMIT records it |
 //! | probing | the ack of a probe is late | a claim that reads the row fails and is repeated | the ack arrives, or the probe times out |
-//! | refusals | Kafka refuses a row alone | rows of this size are judged alone; after several rows the topic is held | the topic accepts a row |
+//! | streaks | Kafka refuses a row alone | rows of this size are judged alone; after several rows the topic is held | the topic accepts a row |
 //!
 //! Holds, blocked keys and pauses are rows of the database, which the claim's own statement reads.
 //!
@@ -18,7 +18,7 @@
 //! one for each failed settlement during which the set of holds changed, until nothing is held any more.
 
 use crate::holds::KnownHolds;
-use crate::{Batch, Coverage, Event, Fault, FaultKind, LANES, Lane};
+use crate::{Batch, Coverage, Event, FaultKind, LANES, Lane, PostgresFault};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -35,7 +35,7 @@ pub struct Memory {
     pub(crate) holds: KnownHolds,
     /// Rows that are acknowledged but not settled.
     pub acknowledged: RefCell<Acknowledged>,
-    pub refusals: Refusals,
+    pub streaks: Streaks,
     /// Whether PostgreSQL refused the latest settlement.
     pub(crate) settling_is_refused: Cell<bool>,
     /// Whether PostgreSQL has ever recorded all sent rows of one.
@@ -68,7 +68,7 @@ impl Memory {
 
     /// Records the result of recording sent rows. Until it succeeds, claims read no more rows than wait to be recorded, because
     /// each other row that they published would be published again after a restart.
-    pub(crate) fn note_settlement(&self, fault: Option<&Fault>) {
+    pub(crate) fn note_settlement(&self, fault: Option<&PostgresFault>) {
         match fault.map(|fault| fault.kind) {
             None => self.settling_is_refused.set(false),
             Some(FaultKind::Refused) => self.settling_is_refused.set(true),
@@ -260,14 +260,14 @@ const TOPICS_MAX: usize = 1_000;
 
 /// Shared by the workers and the prober of one relay. Usually empty. Clones share their content.
 #[derive(Clone, Default)]
-pub struct Refusals {
-    topics: Rc<RefCell<HashMap<String, RefusedRows>>>,
+pub struct Streaks {
+    topics: Rc<RefCell<HashMap<String, Streak>>>,
     pub(crate) sizes: RefusedSizes,
 }
 
 /// The rows of a topic that were refused alone, or before they were sent, since the last accepted row.
 #[derive(Default)]
-struct RefusedRows {
+struct Streak {
     count: usize,
     /// How many of them were refused before they were sent. They are counted until a row is sent, because Kafka has not
     /// answered yet when the next row of the batch is refused.
@@ -276,9 +276,9 @@ struct RefusedRows {
     latest: HashSet<Uuid>,
 }
 
-impl Refusals {
-    pub fn new() -> Refusals {
-        Refusals::default()
+impl Streaks {
+    pub fn new() -> Streaks {
+        Streaks::default()
     }
 
     /// Records a row that was refused alone. `too_large` is its size if that was the reason. Returns how many rows were
@@ -290,7 +290,7 @@ impl Refusals {
         self.count(topic, row, 0)
     }
 
-    /// Records a row that was refused before it was sent. Returns the same as [`Refusals::refused`].
+    /// Records a row that was refused before it was sent. Returns the same as [`Streaks::refused`].
     pub(crate) fn refused_unsent(&self, topic: &str, row: Uuid) -> usize {
         self.count(topic, row, 1)
     }
@@ -419,68 +419,68 @@ mod tests {
     }
 
     #[test]
-    fn refusals_in_a_row_are_counted_until_one_is_accepted() {
-        let refusals = Refusals::new();
-        assert_eq!(refusals.refused("a", row(1), None), 1);
-        assert_eq!(refusals.refused("a", row(2), None), 2);
-        assert_eq!(refusals.refused("b", row(3), None), 1);
-        refusals.accepted("a", 10);
-        assert_eq!(refusals.refused("a", row(4), None), 1);
+    fn rejections_in_a_row_are_counted_until_one_is_accepted() {
+        let streaks = Streaks::new();
+        assert_eq!(streaks.refused("a", row(1), None), 1);
+        assert_eq!(streaks.refused("a", row(2), None), 2);
+        assert_eq!(streaks.refused("b", row(3), None), 1);
+        streaks.accepted("a", 10);
+        assert_eq!(streaks.refused("a", row(4), None), 1);
     }
 
     #[test]
     fn a_row_that_is_judged_twice_is_counted_once() {
-        let refusals = Refusals::new();
-        assert_eq!(refusals.refused("a", row(1), None), 1);
-        assert_eq!(refusals.refused("a", row(1), None), 1);
+        let streaks = Streaks::new();
+        assert_eq!(streaks.refused("a", row(1), None), 1);
+        assert_eq!(streaks.refused("a", row(1), None), 1);
     }
 
     /// The limit can be a million.
     #[test]
     fn more_rows_are_counted_than_remembered() {
-        let refusals = Refusals::new();
+        let streaks = Streaks::new();
         for number in 1..=5_000 {
             let row = row(number as u128);
-            assert_eq!(refusals.refused("a", row, None), number);
-            assert_eq!(refusals.refused("a", row, None), number, "judged again");
+            assert_eq!(streaks.refused("a", row, None), number);
+            assert_eq!(streaks.refused("a", row, None), number, "judged again");
         }
-        assert!(refusals.topics.borrow()["a"].latest.len() <= ROWS_MAX);
+        assert!(streaks.topics.borrow()["a"].latest.len() <= ROWS_MAX);
     }
 
     #[test]
     fn rows_refused_unsent_are_counted_until_one_is_sent() {
-        let refusals = Refusals::new();
-        assert_eq!(refusals.refused("a", row(1), None), 1);
-        assert_eq!(refusals.refused_unsent("a", row(2)), 2);
-        assert_eq!(refusals.refused_unsent("a", row(3)), 3);
-        refusals.sent("b");
-        assert_eq!(refusals.refused_unsent("a", row(4)), 4);
-        refusals.sent("a");
-        assert_eq!(refusals.refused_unsent("a", row(5)), 2, "Kafka has not accepted the row yet");
-        refusals.accepted("a", 10);
-        assert_eq!(refusals.refused_unsent("a", row(6)), 2, "row 5 was not sent before the accepted one");
-        refusals.sent("a");
-        assert!(refusals.topics.borrow().is_empty());
+        let streaks = Streaks::new();
+        assert_eq!(streaks.refused("a", row(1), None), 1);
+        assert_eq!(streaks.refused_unsent("a", row(2)), 2);
+        assert_eq!(streaks.refused_unsent("a", row(3)), 3);
+        streaks.sent("b");
+        assert_eq!(streaks.refused_unsent("a", row(4)), 4);
+        streaks.sent("a");
+        assert_eq!(streaks.refused_unsent("a", row(5)), 2, "Kafka has not accepted the row yet");
+        streaks.accepted("a", 10);
+        assert_eq!(streaks.refused_unsent("a", row(6)), 2, "row 5 was not sent before the accepted one");
+        streaks.sent("a");
+        assert!(streaks.topics.borrow().is_empty());
     }
 
     #[test]
     fn any_number_of_invalid_names_takes_bounded_memory() {
-        let refusals = Refusals::new();
+        let streaks = Streaks::new();
         for number in 0..10 * TOPICS_MAX {
-            refusals.refused_unsent(&format!("a b {number}"), row(1));
+            streaks.refused_unsent(&format!("a b {number}"), row(1));
         }
-        assert!(refusals.topics.borrow().len() <= TOPICS_MAX);
+        assert!(streaks.topics.borrow().len() <= TOPICS_MAX);
     }
 
     #[test]
     fn a_refused_size_is_kept_when_a_smaller_row_is_accepted() {
-        let refusals = Refusals::new();
-        refusals.refused("a", row(1), Some(500));
-        refusals.accepted("a", 499);
-        assert!(refusals.sizes.covers("a", 500));
-        assert_eq!(refusals.refused("a", row(2), Some(900)), 1);
-        refusals.accepted("a", 500);
-        assert!(refusals.topics.borrow().is_empty() && refusals.sizes.0.borrow().is_empty());
+        let streaks = Streaks::new();
+        streaks.refused("a", row(1), Some(500));
+        streaks.accepted("a", 499);
+        assert!(streaks.sizes.covers("a", 500));
+        assert_eq!(streaks.refused("a", row(2), Some(900)), 1);
+        streaks.accepted("a", 500);
+        assert!(streaks.topics.borrow().is_empty() && streaks.sizes.0.borrow().is_empty());
     }
 
     #[test]

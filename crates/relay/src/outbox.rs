@@ -1,7 +1,7 @@
 //! The outbox as the cycle sees it. `postgres/` and the simulator of the tests implement these traits.
 
 use crate::lanes::marks::Excepted;
-use crate::{Event, Fault, Lane, Rejection};
+use crate::{Event, Lane, PostgresFault, Rejection};
 use std::collections::HashSet;
 
 /// One worker's access to the outbox.
@@ -22,7 +22,7 @@ pub trait Outbox {
         &mut self,
         lanes: &[Lane],
         promptly: Option<&ReadRequest>,
-    ) -> Result<Self::Claim<'_>, Fault>;
+    ) -> Result<Self::Claim<'_>, PostgresFault>;
 }
 
 /// Lanes locked by an open transaction, with their unsent rows. Dropping it rolls back and frees the lanes.
@@ -35,7 +35,7 @@ pub trait Claim {
     fn server(&self) -> ServerId;
 
     /// Starts the read of the rows in a separate statement, whose snapshot is taken after the lane locks.
-    async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault>;
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), PostgresFault>;
 
     /// Appends up to `rows_max` further rows to `rows`, lane by lane in the order of [`Claim::lanes`], by id within a
     /// lane, until their sizes exceed `bytes_max`. Later rows are left out, so the rows stay a contiguous prefix.
@@ -44,27 +44,31 @@ pub trait Claim {
         rows_max: usize,
         bytes_max: usize,
         rows: &mut Vec<Self::Event>,
-    ) -> Result<Slice, Fault>;
+    ) -> Result<Slice, PostgresFault>;
 
     /// Reads the first row of the claim's only lane without its contents, and checks whether the server can read all of it.
-    async fn head(&mut self, read: &ReadRequest) -> Result<Head<Self::Event>, Fault>;
+    async fn head(&mut self, read: &ReadRequest) -> Result<Head<Self::Event>, PostgresFault>;
 
     /// Searches for new rows in a snapshot of its own, and appends those of the claimed lanes to `rows`, by id.
-    async fn read_on(&mut self, search: &Search, rows: &mut Vec<Self::Event>) -> Result<SearchResult, Fault>;
+    async fn read_on(
+        &mut self,
+        search: &Search,
+        rows: &mut Vec<Self::Event>,
+    ) -> Result<SearchResult, PostgresFault>;
 
     /// Records acknowledged rows before the settlement, which must not contain them again. Returns whether all of them were
     /// recorded. They stay unsent if the transaction does not commit.
-    async fn record_sent(&mut self, sent: &[&Self::Event]) -> Result<bool, Fault>;
+    async fn record_sent(&mut self, sent: &[&Self::Event]) -> Result<bool, PostgresFault>;
 
-    async fn keep_alive(&mut self) -> Result<(), Fault>;
+    async fn keep_alive(&mut self) -> Result<(), PostgresFault>;
 
     /// Records the outcome and commits. After an error it is unknown whether anything was recorded.
     ///
     /// Dropping the future leaves the outcome unknown.
-    async fn settle(self, settlement: &Settlement<'_, Self::Event>) -> Result<Settled, Fault>;
+    async fn settle(self, settlement: &Settlement<'_, Self::Event>) -> Result<Settled, PostgresFault>;
 
     /// Ends the claim without recording anything.
-    async fn release(self) -> Result<(), Fault>;
+    async fn release(self) -> Result<(), PostgresFault>;
 }
 
 /// What marks are valid for. Marks of another epoch may be above rows that can be read again.
@@ -178,7 +182,7 @@ pub struct Head<E> {
     /// The row without columns that may be large or damaged, or `None` if there is none. It must not be published.
     pub row: Option<E>,
     /// The server's error if it cannot read the whole row.
-    pub refusal: Option<String>,
+    pub error: Option<String>,
 }
 
 /// The end of a slice, and what the read's snapshot contains.

@@ -1,6 +1,6 @@
 //! Kafka as the cycle sees it. `kafka/` and the simulator of the tests implement these traits.
 
-use crate::{Event, Failure, Rejection};
+use crate::{Event, KafkaFailure, Rejection};
 use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -16,18 +16,18 @@ pub trait Publisher {
 
     /// Opens an idempotent producer that is connected and has its producer ID. This takes some round trips, or seconds if
     /// no broker answers, so nothing may be claimed meanwhile.
-    async fn open(&self) -> Result<Self::Producer, Failure>;
+    async fn open(&self) -> Result<Self::Producer, KafkaFailure>;
 
     /// Publishes a few rows of one partition in order on a producer that no session uses, the first of them alone, and waits for
     /// the reports. Only a row that is judged alone can be found at fault. Dropping the future leaves the outcome unknown.
     async fn judge<E: Event>(&self, topic: &str, partition: u32, rows: &[&E]) -> Judged;
 
     /// Checks whether the cluster answers and assigns a producer ID.
-    async fn probe(&self) -> Result<(), Failure>;
+    async fn probe(&self) -> Result<(), KafkaFailure>;
 
     /// Opens a producer that probes topics, on which the failure of one row does not affect other rows. At most one row per
     /// partition may be in flight on it, and it accepts no rows after a failure.
-    async fn open_for_probes(&self) -> Result<Self::Producer, Failure> {
+    async fn open_for_probes(&self) -> Result<Self::Producer, KafkaFailure> {
         self.open().await
     }
 }
@@ -36,7 +36,7 @@ pub trait Publisher {
 /// first failure.
 pub trait Producer {
     /// The number of partitions of the topic, from this producer's own metadata. Several lookups may run at once.
-    async fn lookup(&self, topic: &str) -> Result<u32, Failure>;
+    async fn lookup(&self, topic: &str) -> Result<u32, KafkaFailure>;
 
     /// The names of all topics of the cluster, in one request. `None` if they are not available.
     async fn list_topics(&self) -> Option<HashSet<String>> {
@@ -49,19 +49,19 @@ pub trait Producer {
     }
 
     /// The current leader of each partition of the topic, or `None` for a partition without a leader.
-    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure>;
+    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, KafkaFailure>;
 
     /// Sends a read-only request to the leader of this partition. Succeeds only if this leader answers.
-    async fn reach_leader(&self, topic: &str, partition: u32) -> Result<(), Failure>;
+    async fn reach_leader(&self, topic: &str, partition: u32) -> Result<(), KafkaFailure>;
 
     /// Sends a row without waiting. Its [`DeliveryReport`] contains `index`.
-    fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal>;
+    fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), NotSent>;
 
     /// Whether a failure was reported. Nothing more may be sent then.
     fn has_failed(&self) -> bool;
 
     /// Why the cluster refuses this producer altogether, if it does.
-    fn refusal(&self) -> Option<Failure>;
+    fn fatal_error(&self) -> Option<KafkaFailure>;
 
     /// The latest error that the client reported by itself, such as a lost connection, if it is at most this old.
     /// Delivery reports do not contain it.
@@ -73,11 +73,11 @@ pub trait Producer {
     fn drain(&mut self, reports: &mut Vec<DeliveryReport>);
 
     /// Waits until nothing is in flight or something has failed, or with `any` until there is a report. Cancel-safe.
-    async fn quiet(&mut self, any: bool);
+    async fn wait_until_quiet(&mut self, any: bool);
 
     /// Takes back the records without a report. A record that was taken back must not be overtaken by a later one in flight
     /// that is sent again. Nothing may be sent afterwards.
-    async fn take_back(&mut self);
+    async fn withdraw(&mut self);
 
     /// Waits until nothing is in flight, even after a failure. Cancel-safe.
     async fn drained(&mut self);
@@ -95,16 +95,16 @@ pub trait Producer {
 /// back the others. Until a record fails, all of them are still sent in order, so none is taken back earlier.
 pub async fn stop<P: Producer + ?Sized>(producer: &mut P, within: Duration) {
     let until = Instant::now() + within;
-    _ = timeout_at(until, producer.quiet(false)).await;
-    producer.take_back().await;
+    _ = timeout_at(until, producer.wait_until_quiet(false)).await;
+    producer.withdraw().await;
     _ = timeout_at(until, producer.drained()).await;
 }
 
 #[derive(Clone, Debug)]
-pub enum Refusal {
+pub enum NotSent {
     Row(Rejection),
     /// The producer accepts no rows.
-    Session(Failure),
+    Session(KafkaFailure),
 }
 
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ pub struct Judged {
     /// How many rows were acknowledged, from the first one on.
     pub acknowledged: usize,
     /// Why the next row was not acknowledged; `None` if all were.
-    pub failure: Option<Failure>,
+    pub failure: Option<KafkaFailure>,
 }
 
 /// The result for a row.
@@ -120,5 +120,5 @@ pub struct Judged {
 pub struct DeliveryReport {
     pub index: u32,
     /// An acknowledgement by all in-sync replicas, or the failure.
-    pub outcome: Result<(), Failure>,
+    pub outcome: Result<(), KafkaFailure>,
 }

@@ -1,6 +1,6 @@
 //! The reaper: decides when to delete old rows, one batch at a time.
 
-use crate::{Availability, Fault, FaultKind, Stats};
+use crate::{Availability, FaultKind, PostgresFault, Stats};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -24,7 +24,7 @@ pub struct Pace {
 
 /// The reaper's access to the outbox.
 pub trait Reap {
-    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, Fault>;
+    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, PostgresFault>;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! A reason has one kind, and the kind alone decides what the relay does. `kafka/errors/codes.rs` maps error codes to reasons;
 //! `docs/error-codes.md` shows both tables.
 
-use crate::{Failure, FailureKind, Rejection};
+use crate::{FailureKind, KafkaFailure, Rejection};
 
 /// Why something was not acknowledged.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,8 +19,8 @@ pub struct Reason {
 
 impl Reason {
     /// A failure for this reason. `error` never contains a payload.
-    pub fn failure(&self, error: impl Into<String>) -> Failure {
-        Failure { kind: self.kind, reason: self.word, error: error.into() }
+    pub fn failure(&self, error: impl Into<String>) -> KafkaFailure {
+        KafkaFailure { kind: self.kind, reason: self.word, error: error.into() }
     }
 
     /// The rejection of a row, or the hold of a topic, for this reason.

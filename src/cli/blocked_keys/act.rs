@@ -13,7 +13,7 @@ use postgres::access::grants::Privilege;
 use postgres::operate::acts::BatchResult;
 use postgres::operate::blocked_keys::PostgresBlockedKeys;
 use postgres::operate::selection::{Batch, Selection};
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use serde::Serialize;
 
 const PREVIEW_ROWS: i64 = 100;
@@ -55,7 +55,11 @@ pub(crate) struct Chosen {
 pub(crate) fn act(
     chosen: &Chosen,
     action: &Action,
-    mut batch: impl AsyncFnMut(&PostgresBlockedKeys, &Selection, Batch) -> Result<Option<BatchResult>, Fault>,
+    mut batch: impl AsyncFnMut(
+        &PostgresBlockedKeys,
+        &Selection,
+        Batch,
+    ) -> Result<Option<BatchResult>, PostgresFault>,
 ) -> Result<(), Failed> {
     let config = chosen.config.load_for_database()?;
     let (selection, options) = (chosen.filters.selection(), &chosen.options);

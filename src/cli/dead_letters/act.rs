@@ -13,7 +13,7 @@ use postgres::access::grants::Privilege;
 use postgres::operate::acts::BatchResult;
 use postgres::operate::dead_letters::{Filter, PostgresDeadLetters};
 use postgres::operate::selection::Batch;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use serde::Serialize;
 
 const PREVIEW_ROWS: i64 = 100;
@@ -45,7 +45,7 @@ pub(crate) fn act(
     filter: &Filter,
     options: &ChangeOptions,
     check: impl AsyncFnOnce(&PostgresDeadLetters, i64) -> Result<(), Failed>,
-    mut batch: impl AsyncFnMut(&PostgresDeadLetters, Batch) -> Result<Option<BatchResult>, Fault>,
+    mut batch: impl AsyncFnMut(&PostgresDeadLetters, Batch) -> Result<Option<BatchResult>, PostgresFault>,
 ) -> Result<(), Failed> {
     options.check(!filter.selection.is_all() || filter.requeued == Some(true))?;
     options.confirm(&format!("{} all selected dead letters of {}?", action.verb, config.outbox.table))?;

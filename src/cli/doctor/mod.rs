@@ -13,7 +13,7 @@ use kafka::cluster::KafkaCluster;
 use postgres::connection::connect::Database;
 use postgres::connection::transaction::ShortTransaction;
 use postgres::schema::identity::{self, Identity};
-use relay::failure::Failure;
+use relay::failure::KafkaFailure;
 use report::Report;
 use settings::doctor::codes::{OTHER_CLUSTER, RELAY_NOTE, SYSTEM_HIDDEN};
 use settings::doctor::{Finding, TopicInUse};
@@ -43,7 +43,7 @@ pub(crate) struct Doctor {
 impl Doctor {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
-        let unusable = |failure: Failure| {
+        let unusable = |failure: KafkaFailure| {
             Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error))
         };
         let cluster = config.cluster().map_err(unusable)?;

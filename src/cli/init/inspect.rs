@@ -15,7 +15,7 @@ use postgres::connection::session::check_settings;
 use postgres::connection::transaction::open;
 use postgres::schema::check::{CheckError, server_faults};
 use postgres::schema::migrate;
-use relay::failure::{Failure, FailureKind};
+use relay::failure::{FailureKind, KafkaFailure};
 use relay::publisher::Publisher;
 use std::path::Path;
 use tokio_postgres::Client;
@@ -256,7 +256,7 @@ async fn inspect_topics(
 }
 
 /// A topic that the brokers do not create is not an outage, unless the whole cluster is unavailable.
-pub(super) fn topic_failed(failure: &Failure) -> Failed {
+pub(super) fn topic_failed(failure: &KafkaFailure) -> Failed {
     match failure.kind {
         FailureKind::Cluster => one_shot::kafka(failure),
         _ => Failed::Configuration(anyhow::anyhow!(

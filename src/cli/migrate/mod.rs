@@ -217,7 +217,7 @@ fn describe(state: &State) -> String {
     }
 }
 
-fn unavailable(fault: relay::failure::Fault) -> Failed {
+fn unavailable(fault: relay::failure::PostgresFault) -> Failed {
     Failed::Unavailable(fault.into())
 }
 

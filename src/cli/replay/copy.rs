@@ -9,7 +9,7 @@ use pg_outbox::topic::check_topic;
 use postgres::operate::outbox_rows::{HistoryRange, HistoryRow, PostgresHistory};
 use postgres::operate::replay::Copied;
 use relay::event::Event;
-use relay::failure::{Failure, FailureKind};
+use relay::failure::{FailureKind, KafkaFailure};
 use relay::reason::TOPIC_AUTHORIZATION;
 use relay::topic;
 
@@ -106,7 +106,7 @@ fn own_topic(to: &str) -> Failed {
     ))
 }
 
-fn unusable(to: &str, failure: &Failure) -> Failed {
+fn unusable(to: &str, failure: &KafkaFailure) -> Failed {
     if failure.reason == TOPIC_AUTHORIZATION.word {
         let remedy = "Grant it Write and Describe on the topic.";
         return Failed::Configuration(anyhow::anyhow!(

@@ -9,7 +9,7 @@ use postgres::connection::connect::Database;
 use postgres::connection::transaction::ShortTransaction;
 use postgres::schema::identity::{self, Identity, Mismatch};
 use postgres::table::TableName;
-use relay::failure::{Failure, Fault, FaultKind};
+use relay::failure::{FaultKind, KafkaFailure, PostgresFault};
 use relay::health::availability::Availability;
 use relay::health::stats::Stats;
 use relay::reason::{CLUSTER_UNCONFIRMED, OTHER_CLUSTER};
@@ -113,7 +113,7 @@ impl Clusters {
     }
 
     /// Compares the connected database, and the Kafka cluster with this ID if there is one.
-    async fn compare(&self, kafka: Option<String>) -> Result<(), Failure> {
+    async fn compare(&self, kafka: Option<String>) -> Result<(), KafkaFailure> {
         let shared = &self.0;
         match self.mismatches(kafka.clone()).await {
             Ok(mismatches) if mismatches.is_empty() => {
@@ -135,7 +135,7 @@ impl Clusters {
         }
     }
 
-    async fn mismatches(&self, kafka: Option<String>) -> Result<Vec<Mismatch>, Fault> {
+    async fn mismatches(&self, kafka: Option<String>) -> Result<Vec<Mismatch>, PostgresFault> {
         let Shared { database, table, unrecorded, is_hidden, .. } = &*self.0;
         let system = if is_hidden.get() { None } else { identity::system(database).await? };
         is_hidden.set(system.is_none());
@@ -154,7 +154,7 @@ impl Clusters {
 }
 
 /// Whether the relay works as before until an operator acts: a privilege or a table is missing.
-fn is_lasting(fault: &Fault) -> bool {
+fn is_lasting(fault: &PostgresFault) -> bool {
     matches!(fault.kind, FaultKind::Refused | FaultKind::Data)
 }
 

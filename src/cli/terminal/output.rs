@@ -2,7 +2,7 @@
 
 use crate::cli::arguments::selection::ListOptions;
 use crate::cli::exit::Failed;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use serde::Serialize;
 use settings::text::printable_bytes;
 pub(crate) use settings::text::{commands, in_line, printable, time};
@@ -56,7 +56,7 @@ pub fn json(object: &impl Serialize) -> Result<String, Failed> {
 pub(crate) async fn list<T>(
     &ListOptions { limit, json }: &ListOptions,
     none: &str,
-    mut page: impl AsyncFnMut(i64, i64) -> Result<Vec<T>, Fault>,
+    mut page: impl AsyncFnMut(i64, i64) -> Result<Vec<T>, PostgresFault>,
     show: impl Fn(&T) -> Result<(i64, String), Failed>,
 ) -> Result<(), Failed> {
     let (mut below, mut left) = (i64::MAX, i64::from(limit));

@@ -17,7 +17,8 @@ use relay::health::stats::Stats;
 use relay::lanes::Lane;
 use relay::lanes::marks::Excepted;
 use relay::outbox::{
-    Claim, Epoch, Outbox as _, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, Settled, Settlement, Wanted,
+    Claim, Epoch, Outbox as _, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, Settled, Settlement,
+    Wanted,
 };
 
 use crate::rows::unreadable::damage;

@@ -47,8 +47,12 @@ fn page_lists_the_event_codes_of_the_source() {
     let documented: BTreeSet<&str> = rows.map(|row| row.split('`').next().unwrap()).collect();
     let source = source(&root.join("src")) + &source(&root.join("crates"));
     // The codes of outages are the second argument.
-    let places =
-        [("code = \"", 0), ("\n            (\"event_", 0), ("Availability::new(\"", 2), ("Availability::lasting(\"", 2)];
+    let places = [
+        ("code = \"", 0),
+        ("\n            (\"event_", 0),
+        ("Availability::new(\"", 2),
+        ("Availability::lasting(\"", 2),
+    ];
     let mut used = BTreeSet::new();
     for (before, at) in places {
         let codes = source.split(before).skip(1).map(|text| text.split('"').nth(at).unwrap());

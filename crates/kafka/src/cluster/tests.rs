@@ -5,8 +5,8 @@ use crate::headers::default_headers;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
-use relay::fixture::Row;
 use relay::failure::FailureKind;
+use relay::fixture::Row;
 use relay::fixture::limits;
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ async fn rows_purged_by_a_fatal_error_fail_with_its_cause() {
     assert_eq!((failure.kind, failure.reason), (FailureKind::Cluster, "cluster-authorization"), "{failure}");
     assert!(matches!(
         producer.send(1, "events.order", 0, &Row(2)),
-        Err(Refusal::Session(failure)) if failure.reason == "cluster-authorization"
+        Err(NotSent::Session(failure)) if failure.reason == "cluster-authorization"
     ));
 }
 

@@ -2,7 +2,7 @@
 
 use crate::errors::codes::CODES;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use relay::failure::Failure;
+use relay::failure::KafkaFailure;
 use relay::reason::{Reason, UNKNOWN};
 
 /// The reason of this error code, or unknown if the table does not list it.
@@ -11,7 +11,7 @@ pub fn reason(code: RDKafkaErrorCode) -> &'static Reason {
 }
 
 /// The failure of a client error. `what` is the action that failed.
-pub fn failure(what: &str, error: &KafkaError) -> Failure {
+pub fn failure(what: &str, error: &KafkaError) -> KafkaFailure {
     let text = match error {
         KafkaError::MessageProduction(code) => code.to_string(),
         error => error.to_string(),

@@ -5,9 +5,9 @@ use crate::errors::failure::reason;
 use crate::publishing::producer::KafkaProducer;
 use rdkafka::error::RDKafkaErrorCode;
 use relay::event::Event;
-use relay::failure::{Failure, FailureKind};
+use relay::failure::{FailureKind, KafkaFailure};
 use relay::partition;
-use relay::publisher::{DeliveryReport, Producer, Publisher, Refusal};
+use relay::publisher::{DeliveryReport, NotSent, Producer, Publisher};
 use relay::reason::{NO_ANSWER, SMALLER_BATCHES};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -29,13 +29,13 @@ pub struct Copier {
 pub struct Stopped {
     /// How many events of the batch, from the first, Kafka has acknowledged.
     pub acknowledged: usize,
-    pub failure: Failure,
+    pub failure: KafkaFailure,
 }
 
 impl Copier {
     /// Connects, and checks that the topic exists and that each of its partitions has a leader. Only a record shows whether
     /// the user may publish, and publishing begins with a single one.
-    pub async fn open(cluster: &KafkaCluster, topic: &str) -> Result<Copier, Failure> {
+    pub async fn open(cluster: &KafkaCluster, topic: &str) -> Result<Copier, KafkaFailure> {
         let mut producer = cluster.open().await?;
         if let Err(failure) = producer.lookup(topic).await {
             if failure.reason != SMALLER_BATCHES.word {
@@ -79,7 +79,7 @@ impl Copier {
     /// Waits for everything in flight, and returns the number of acknowledgements.
     async fn wait(&mut self, before: usize) -> Result<usize, Stopped> {
         let sent = std::mem::take(&mut self.in_flight) as usize;
-        let in_time = timeout(ACKNOWLEDGED_WITHIN, self.producer.quiet(false)).await;
+        let in_time = timeout(ACKNOWLEDGED_WITHIN, self.producer.wait_until_quiet(false)).await;
         let mut reports = Vec::new();
         self.producer.drain(&mut reports);
         reports.sort_by_key(|report| report.index);
@@ -105,11 +105,11 @@ fn acknowledged_from(first: usize, reports: &[DeliveryReport]) -> usize {
     (first..).zip(reports).take_while(is_acknowledged).count()
 }
 
-fn refused(refusal: Refusal) -> Failure {
+fn refused(refusal: NotSent) -> KafkaFailure {
     match refusal {
-        Refusal::Session(failure) => failure,
-        Refusal::Row(rejection) => {
-            Failure { kind: FailureKind::Row, reason: rejection.reason, error: rejection.error }
+        NotSent::Session(failure) => failure,
+        NotSent::Row(rejection) => {
+            KafkaFailure { kind: FailureKind::Row, reason: rejection.reason, error: rejection.error }
         }
     }
 }
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn events_after_one_without_an_acknowledgement_are_not_counted() {
         let acknowledged = |index| DeliveryReport { index, outcome: Ok(()) };
-        let failed = DeliveryReport { index: 5, outcome: Err(Failure::unknown("gone")) };
+        let failed = DeliveryReport { index: 5, outcome: Err(KafkaFailure::unknown("gone")) };
         assert_eq!(acknowledged_from(3, &[3, 4, 5].map(acknowledged)), 3);
         assert_eq!(acknowledged_from(3, &[3, 4, 6].map(acknowledged)), 2, "5 has no report");
         assert_eq!(acknowledged_from(3, &[4, 5].map(acknowledged)), 0);

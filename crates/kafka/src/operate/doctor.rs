@@ -4,7 +4,7 @@ use crate::cluster::KafkaCluster;
 use crate::operate::inspect::{Described, Inspector, TopicSettings, Unknown};
 use crate::options::{Kafka, Property};
 use crate::publishing::limits;
-use relay::failure::{Failure, FailureKind};
+use relay::failure::{FailureKind, KafkaFailure};
 use relay::publisher::Publisher;
 use relay::reason::{CLUSTER_AUTHORIZATION, UNKNOWN_TOPIC, remedy};
 use settings::doctor::codes::{
@@ -69,11 +69,11 @@ async fn find(settings: &Kafka, cluster: &KafkaCluster, topics: &[TopicInUse]) -
     findings
 }
 
-fn unreachable(settings: &Kafka, failure: &Failure) -> Finding {
+fn unreachable(settings: &Kafka, failure: &KafkaFailure) -> Finding {
     KAFKA_UNREACHABLE.found(&settings.bootstrap_servers, failure.to_string(), remedy(failure.reason))
 }
 
-fn unusable(topic: &TopicInUse, failure: &Failure) -> Finding {
+fn unusable(topic: &TopicInUse, failure: &KafkaFailure) -> Finding {
     let waiting = match topic.waiting {
         0 => String::new(),
         1 => "; one of the oldest waiting rows is for this topic".to_owned(),

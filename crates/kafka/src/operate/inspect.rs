@@ -10,7 +10,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifie
 use rdkafka::client::DefaultClientContext;
 use rdkafka::metadata::{Metadata, MetadataBroker, MetadataPartition, MetadataTopic};
 use rdkafka::producer::Producer as _;
-use relay::failure::Failure;
+use relay::failure::KafkaFailure;
 use relay::reason::UNKNOWN_TOPIC;
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub struct Inspector {
 
 impl Inspector {
     /// Creates clients of this cluster, which connect in the background.
-    pub async fn new(settings: &Kafka, cluster: &KafkaCluster) -> Result<Inspector, Failure> {
+    pub async fn new(settings: &Kafka, cluster: &KafkaCluster) -> Result<Inspector, KafkaFailure> {
         let (producer, ..) = cluster.connect().await?;
         let admin = if settings.uses_tokens() {
             None
@@ -66,7 +66,7 @@ impl Inspector {
         Ok(Inspector { producer, admin })
     }
 
-    pub(crate) async fn describe(&self, topic: &str) -> Result<Described, Failure> {
+    pub(crate) async fn describe(&self, topic: &str) -> Result<Described, KafkaFailure> {
         let what = format!("looking up topic {topic}");
         let (producer, name) = (self.producer.share(), topic.to_owned());
         let fetched = tokio::task::spawn_blocking(move || {
@@ -75,7 +75,7 @@ impl Inspector {
         let metadata = match fetched.await {
             Ok(Ok(metadata)) => metadata,
             Ok(Err(error)) => return Err(failure(&what, &error)),
-            Err(error) => return Err(Failure::unknown(format!("{what}: {error}"))),
+            Err(error) => return Err(KafkaFailure::unknown(format!("{what}: {error}"))),
         };
         let (replicas, in_sync) = partitions(&metadata, topic)?;
         let broker = metadata.brokers().first().map(MetadataBroker::id);
@@ -116,7 +116,7 @@ fn value<T: std::str::FromStr>(resource: &ConfigResource, name: &str) -> Option<
 }
 
 /// The smallest numbers of replicas and of in-sync replicas of a partition.
-fn partitions(metadata: &Metadata, topic: &str) -> Result<(usize, usize), Failure> {
+fn partitions(metadata: &Metadata, topic: &str) -> Result<(usize, usize), KafkaFailure> {
     let found = metadata.topics().iter().find(|found| found.name() == topic);
     if let Some(code) = found.and_then(MetadataTopic::error) {
         let code = code.into();

@@ -8,7 +8,7 @@ use crate::options::Kafka;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::types::RDKafkaErrorCode;
-use relay::failure::Failure;
+use relay::failure::KafkaFailure;
 use relay::reason::{CONFIGURATION, UNKNOWN_TOPIC};
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub struct Topics {
 
 impl Topics {
     /// Creates clients, which connect in the background.
-    pub async fn new(settings: &Kafka, cluster: &KafkaCluster) -> Result<Topics, Failure> {
+    pub async fn new(settings: &Kafka, cluster: &KafkaCluster) -> Result<Topics, KafkaFailure> {
         if settings.uses_tokens() {
             let error = "the Kafka client library cannot create topics with token authentication";
             return Err(CONFIGURATION.failure(error));
@@ -52,7 +52,7 @@ impl Topics {
     }
 
     /// Whether the topic exists.
-    pub async fn has(&self, topic: &str) -> Result<bool, Failure> {
+    pub async fn has(&self, topic: &str) -> Result<bool, KafkaFailure> {
         match self.inspector.describe(topic).await {
             Ok(_) => Ok(true),
             Err(failure) if failure.reason == UNKNOWN_TOPIC.word => Ok(false),
@@ -61,7 +61,7 @@ impl Topics {
     }
 
     /// Creates the topic. Returns false if it exists.
-    pub async fn create(&self, topic: &str, shape: Shape, mode: Mode) -> Result<bool, Failure> {
+    pub async fn create(&self, topic: &str, shape: Shape, mode: Mode) -> Result<bool, KafkaFailure> {
         let replicas = TopicReplication::Fixed(shape.replicas.unwrap_or(OF_THE_BROKERS));
         let new = NewTopic::new(topic, shape.partitions, replicas);
         let options = AdminOptions::new()
@@ -75,7 +75,7 @@ impl Topics {
             Some(Ok(_)) => Ok(true),
             Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => Ok(false),
             Some(Err((_, code))) => Err(reason(code).failure(format!("{what} failed: {code}"))),
-            None => Err(Failure::unknown(format!("{what}: the brokers did not answer"))),
+            None => Err(KafkaFailure::unknown(format!("{what}: the brokers did not answer"))),
         }
     }
 }

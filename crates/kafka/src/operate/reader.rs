@@ -14,7 +14,7 @@ use partition::Partition;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
-use relay::failure::{Failure, FailureKind};
+use relay::failure::{FailureKind, KafkaFailure};
 use relay::reason::{NO_ANSWER, TOPIC_AUTHORIZATION, UNKNOWN_TOPIC};
 use std::io;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ pub struct Record {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("{0}")]
-    Kafka(Failure),
+    Kafka(KafkaFailure),
     #[error("The Kafka user may not read topic {0}. Grant it Read on the topic.")]
     Denied(String),
     #[error(
@@ -79,7 +79,7 @@ pub struct PartitionRead {
 
 impl TopicReader {
     /// A reader that finds the event id in this header. Connects in the background.
-    pub fn new(settings: &Kafka, id_header: &str) -> Result<TopicReader, Failure> {
+    pub fn new(settings: &Kafka, id_header: &str) -> Result<TopicReader, KafkaFailure> {
         Ok(TopicReader { consumer: client::consumer(settings)?, id_header: id_header.to_owned() })
     }
 
@@ -170,7 +170,7 @@ fn record(topic: u32, message: &BorrowedMessage<'_>) -> Record {
 }
 
 /// The client recovers from lost connections by itself, and needs no group.
-fn tolerated(topic: &str, doing: &str, error: &KafkaError) -> Result<Option<Failure>, ReadError> {
+fn tolerated(topic: &str, doing: &str, error: &KafkaError) -> Result<Option<KafkaFailure>, ReadError> {
     match error.rdkafka_error_code() {
         Some(RDKafkaErrorCode::GroupAuthorizationFailed) => Ok(None),
         Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => {

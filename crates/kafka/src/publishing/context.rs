@@ -10,7 +10,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::producer::{DeliveryResult, ProducerContext};
-use relay::failure::{Failure, FailureKind};
+use relay::failure::{FailureKind, KafkaFailure};
 use relay::publisher::DeliveryReport;
 use relay::reason::{
     AUTHENTICATION, BROKERS_DOWN, NO_OFFSET, OTHER_CLUSTER, RECORD_TOO_LARGE, Reason, SMALLER_BATCHES, TLS,
@@ -38,7 +38,7 @@ pub(crate) struct Reports {
     /// The worker waits for any report, not only for the last one.
     any: AtomicBool,
     /// The cluster refuses the producer altogether. Delivery reports do not contain this.
-    refused: Mutex<Option<Failure>>,
+    refused: Mutex<Option<KafkaFailure>>,
     /// The client's last error, and when it was reported.
     last_error: Mutex<Option<(Instant, String)>>,
     wake: Notify,
@@ -81,7 +81,7 @@ impl Reports {
     }
 
     /// Why the cluster refuses the producer, if it does.
-    pub(crate) fn refused(&self) -> Option<Failure> {
+    pub(crate) fn refused(&self) -> Option<KafkaFailure> {
         lock(&self.refused).clone()
     }
 
@@ -118,7 +118,7 @@ impl Reports {
         }
     }
 
-    fn refuse(&self, failure: Failure) {
+    fn refuse(&self, failure: KafkaFailure) {
         *lock(&self.refused) = Some(failure);
         self.raise(&self.failed);
     }
@@ -128,7 +128,7 @@ impl Reports {
         self.wake.notify_one();
     }
 
-    fn report(&self, index: usize, outcome: Result<(), Failure>) {
+    fn report(&self, index: usize, outcome: Result<(), KafkaFailure>) {
         let failed = outcome.is_err();
         lock(&self.list).push(DeliveryReport { index: index as u32, outcome });
         if failed {

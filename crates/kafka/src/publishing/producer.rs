@@ -10,8 +10,8 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::{Metadata, MetadataBroker};
 use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig};
 use relay::event::Event;
-use relay::failure::{Failure, FailureKind};
-use relay::publisher::{DeliveryReport, Producer, Refusal};
+use relay::failure::{FailureKind, KafkaFailure};
+use relay::publisher::{DeliveryReport, NotSent, Producer};
 use relay::reason::{NO_ANSWER, SILENT_CONNECTION, SMALLER_BATCHES, TAKEN_BACK};
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -72,7 +72,7 @@ impl KafkaProducer {
         self.reports.in_flight() == 0 && !self.reports.is_fatal() && self.reports.refused().is_none()
     }
 
-    fn cause(&self) -> Option<Failure> {
+    fn cause(&self) -> Option<KafkaFailure> {
         cause(&self.producer, &self.reports)
     }
 
@@ -80,7 +80,7 @@ impl KafkaProducer {
         self.producer.client().fatal_error().is_some()
     }
 
-    async fn metadata(&self, topic: &str, within: Duration) -> Result<TopicMetadata, Failure> {
+    async fn metadata(&self, topic: &str, within: Duration) -> Result<TopicMetadata, KafkaFailure> {
         let found = metadata(&self.producer, topic, within).await;
         if found.as_ref().is_err_and(|failure| failure.kind == FailureKind::Topic) {
             self.missing.borrow_mut().insert(topic.to_owned());
@@ -91,7 +91,7 @@ impl KafkaProducer {
 
 /// Why the cluster or the client accepts no more records from this producer. The client reports every fatal error with the
 /// same code, so this asks for the original one.
-pub(crate) fn cause(producer: &PolledProducer, reports: &Reports) -> Option<Failure> {
+pub(crate) fn cause(producer: &PolledProducer, reports: &Reports) -> Option<KafkaFailure> {
     let fatal = || {
         let (code, error) = producer.client().fatal_error()?;
         Some(crate::errors::failure::reason(code).failure(error))
@@ -100,7 +100,7 @@ pub(crate) fn cause(producer: &PolledProducer, reports: &Reports) -> Option<Fail
 }
 
 impl Producer for KafkaProducer {
-    async fn lookup(&self, topic: &str) -> Result<u32, Failure> {
+    async fn lookup(&self, topic: &str) -> Result<u32, KafkaFailure> {
         let found = self
             .metadata(topic, METADATA_TIMEOUT)
             .await
@@ -130,7 +130,7 @@ impl Producer for KafkaProducer {
         self.missing.borrow().len() > MISSING_MAX
     }
 
-    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
+    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, KafkaFailure> {
         match self.metadata(topic, PROBE_TIMEOUT).await {
             Ok(found) => Ok(found.leaders),
             Err(failure) => Err(self.reports.refused().unwrap_or(failure)),
@@ -138,7 +138,7 @@ impl Producer for KafkaProducer {
     }
 
     // ListOffsets is answered by the leader itself, and permission to write includes permission for it.
-    async fn reach_leader(&self, topic: &str, partition: u32) -> Result<(), Failure> {
+    async fn reach_leader(&self, topic: &str, partition: u32) -> Result<(), KafkaFailure> {
         let (client, name) = (self.producer.share(), topic.to_owned());
         let list =
             move || client.client().fetch_watermarks(&name, partition as i32, PROBE_TIMEOUT).map(|_| ());
@@ -148,13 +148,13 @@ impl Producer for KafkaProducer {
                 let what = format!("querying the leader of partition {partition} of topic {topic}");
                 Err(failure(&what, &error))
             }
-            Err(error) => Err(Failure::unknown(error.to_string())),
+            Err(error) => Err(KafkaFailure::unknown(error.to_string())),
         }
     }
 
-    fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
+    fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), NotSent> {
         let record::Record { key, value, headers } =
-            record::record(event, &self.headers, self.limits.record_bytes_max).map_err(Refusal::Row)?;
+            record::record(event, &self.headers, self.limits.record_bytes_max).map_err(NotSent::Row)?;
         let mut record = BaseRecord::<[u8], [u8], usize>::with_opaque_to(topic, index as usize)
             .partition(partition as i32)
             .key(key)
@@ -166,17 +166,17 @@ impl Producer for KafkaProducer {
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageSizeTooLarge) {
             let parts = [value, Some(key), Some(event.event_type()), event.headers()];
             let bytes: usize = parts.into_iter().flatten().map(<[u8]>::len).sum();
-            return Err(Refusal::Row(record::too_large(bytes as i64, self.limits.record_bytes_max)));
+            return Err(NotSent::Row(record::too_large(bytes as i64, self.limits.record_bytes_max)));
         }
         let refused = || failure("passing a record to the producer", &error);
-        Err(Refusal::Session(self.cause().unwrap_or_else(refused)))
+        Err(NotSent::Session(self.cause().unwrap_or_else(refused)))
     }
 
     fn has_failed(&self) -> bool {
         self.reports.has_failed()
     }
 
-    fn refusal(&self) -> Option<Failure> {
+    fn fatal_error(&self) -> Option<KafkaFailure> {
         self.reports.refused()
     }
 
@@ -199,7 +199,7 @@ impl Producer for KafkaProducer {
         }
     }
 
-    async fn quiet(&mut self, any: bool) {
+    async fn wait_until_quiet(&mut self, any: bool) {
         self.reports.wait(any, |reports| reports.in_flight() == 0 || reports.has_failed()).await;
     }
 
@@ -208,7 +208,7 @@ impl Producer for KafkaProducer {
     // error it sends nothing again, and reports of records in flight are still useful. A purge of a request in flight is such
     // an error, because of the gapless guarantee. `rd_kafka_purge` empties queues before it reaches the requests, so these
     // come first, until none is left.
-    async fn take_back(&mut self) {
+    async fn withdraw(&mut self) {
         let purge = || PurgeConfig::default().non_blocking();
         for _ in 0..TAKE_BACK_ATTEMPTS {
             if self.is_fatal() || self.reports.in_flight() == 0 {
@@ -231,7 +231,7 @@ impl Producer for KafkaProducer {
 }
 
 /// Without a response, only the connection of this producer may be dead. If all of Kafka is, the next session finds out.
-fn connection_silent(failure: Failure) -> Failure {
+fn connection_silent(failure: KafkaFailure) -> KafkaFailure {
     if failure.reason == NO_ANSWER.word { SILENT_CONNECTION.failure(failure.error) } else { failure }
 }
 
@@ -247,7 +247,7 @@ async fn metadata(
     producer: &PolledProducer,
     topic: &str,
     within: Duration,
-) -> Result<TopicMetadata, Failure> {
+) -> Result<TopicMetadata, KafkaFailure> {
     let (client, name) = (producer.share(), topic.to_owned());
     let fetched =
         tokio::task::spawn_blocking(move || client.client().fetch_metadata(Some(&name), within)).await;
@@ -258,11 +258,11 @@ async fn metadata(
             leaders(&metadata, topic).map(|leaders| TopicMetadata { leaders, broker })
         }
         Ok(Err(error)) => Err(failure(&what, &error)),
-        Err(error) => Err(Failure::unknown(format!("{what}: {error}"))),
+        Err(error) => Err(KafkaFailure::unknown(format!("{what}: {error}"))),
     }
 }
 
-fn leaders(metadata: &Metadata, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
+fn leaders(metadata: &Metadata, topic: &str) -> Result<Vec<Option<i32>>, KafkaFailure> {
     let found = metadata.topics().iter().find(|found| found.name() == topic);
     let failed = |code: RDKafkaErrorCode| {
         crate::errors::failure::reason(code).failure(format!("topic {topic}: {code}"))

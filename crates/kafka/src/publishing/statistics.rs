@@ -4,8 +4,8 @@
 //! no counter ever decreases. What a producer did after its last report is not counted.
 
 use prometheus_client::metrics::counter::Counter;
-use relay::health::stats::Stats;
 use relay::health::stats::ClientStats;
+use relay::health::stats::Stats;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

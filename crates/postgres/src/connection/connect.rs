@@ -11,7 +11,7 @@ use crate::connection::password_command;
 use crate::connection::tls::CachedConnector;
 use crate::options::{ConnectionError, Postgres};
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use relay::health::stats::Stats;
 use std::future::Future;
 use std::pin::Pin;
@@ -43,7 +43,11 @@ pub struct Database {
 
 impl Database {
     /// A pool of up to `connections`. Opens none yet.
-    pub fn new(settings: &Postgres, connections: usize, stats: Arc<Stats>) -> Result<Database, Fault> {
+    pub fn new(
+        settings: &Postgres,
+        connections: usize,
+        stats: Arc<Stats>,
+    ) -> Result<Database, PostgresFault> {
         LazyLock::force(&PROCESS_START);
         let latest = LatestSettings::default();
         let server = ServerVersion::default();
@@ -69,7 +73,7 @@ impl Database {
     }
 
     /// Returns a free connection, or opens one.
-    pub async fn get(&self) -> Result<Object, Fault> {
+    pub async fn get(&self) -> Result<Object, PostgresFault> {
         // The pool would replace a connection that the server has closed, with settings that were read long ago.
         self.pool.retain(|connection, _| !connection.is_closed());
         // Only before a new connection, because it reads files and may run a command.
@@ -80,7 +84,7 @@ impl Database {
             // A failed connect is always retried: a password may be rotated, other connections may end.
             PoolError::Backend(error) => {
                 let place = format!(" ({})", self.latest.servers());
-                Fault { kind: FaultKind::Unavailable, ..fault_at(&place, CONNECTING, error) }
+                PostgresFault { kind: FaultKind::Unavailable, ..fault_at(&place, CONNECTING, error) }
             }
             PoolError::Timeout(_) => {
                 let servers = self.latest.servers();
@@ -120,7 +124,7 @@ impl Database {
         self.ending.clone()
     }
 
-    async fn read_settings(&self) -> Result<(), Fault> {
+    async fn read_settings(&self) -> Result<(), PostgresFault> {
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut connection = settings.connection().map_err(|error| unavailable(CONNECTING, chain(&error)))?;
         if let Some(command) = &settings.password_command {

@@ -1,7 +1,7 @@
 //! Why the server ended a session. The client library passes that error only to the task that drives the connection.
 //! Every later statement on the connection fails without it.
 
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -22,14 +22,15 @@ impl Ending {
     }
 
     /// Replaces the message "connection closed" of a fault by the error with which the server has just ended a session.
-    pub(crate) fn explain(&self, fault: Fault) -> Fault {
+    pub(crate) fn explain(&self, fault: PostgresFault) -> PostgresFault {
         if fault.message != CLOSED {
             return fault;
         }
         match self.latest().take().filter(|(at, _)| at.elapsed() <= RECENT) {
-            Some((_, error)) => {
-                Fault { message: format!("the server ended one of this relay's sessions: {error}"), ..fault }
-            }
+            Some((_, error)) => PostgresFault {
+                message: format!("the server ended one of this relay's sessions: {error}"),
+                ..fault
+            },
             None => fault,
         }
     }

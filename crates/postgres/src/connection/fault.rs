@@ -1,10 +1,10 @@
-//! Turns errors of PostgreSQL into [`Fault`]s. The table of SQLSTATEs is [`crate::connection::sqlstates`].
+//! Turns errors of PostgreSQL into [`PostgresFault`]s. The table of SQLSTATEs is [`crate::connection::sqlstates`].
 
 use crate::connection::handshake;
 use crate::connection::server_error::ServerError;
 use crate::connection::sqlstates;
 use crate::connection::transaction::note_changed_table;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use relay::reason::NO_ACTION;
 use std::future::Future;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
 pub(crate) async fn answer<T>(
     doing: &'static str,
     request: impl Future<Output = Result<T, tokio_postgres::Error>>,
-) -> Result<T, Fault> {
+) -> Result<T, PostgresFault> {
     match tokio::time::timeout(ANSWER_TIMEOUT, request).await {
         Ok(answer) => answer.map_err(|error| fault(doing, error)),
         Err(_) => {
@@ -30,17 +30,17 @@ pub(crate) async fn answer<T>(
 }
 
 /// A fault for a connection that cannot be opened or was lost.
-pub fn unavailable(doing: &'static str, message: impl Into<String>) -> Fault {
-    Fault { kind: FaultKind::Unavailable, doing, message: message.into() }
+pub fn unavailable(doing: &'static str, message: impl Into<String>) -> PostgresFault {
+    PostgresFault { kind: FaultKind::Unavailable, doing, message: message.into() }
 }
 
 /// Classifies an error, adds the remedy, and drops everything that could contain a row.
-pub fn fault(doing: &'static str, error: tokio_postgres::Error) -> Fault {
+pub fn fault(doing: &'static str, error: tokio_postgres::Error) -> PostgresFault {
     fault_at("", doing, error)
 }
 
 /// [`fault`], with the place of the error after its text.
-pub(crate) fn fault_at(place: &str, doing: &'static str, error: tokio_postgres::Error) -> Fault {
+pub(crate) fn fault_at(place: &str, doing: &'static str, error: tokio_postgres::Error) -> PostgresFault {
     let error = ServerError::from(error);
     let text = error.to_string();
     if error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED) {
@@ -52,7 +52,7 @@ pub(crate) fn fault_at(place: &str, doing: &'static str, error: tokio_postgres::
         None => handshake::remedy(&text),
     };
     let message = message(error.code(), &format!("{text}{place}"), remedy);
-    Fault { kind: kind(error.code()), doing, message }
+    PostgresFault { kind: kind(error.code()), doing, message }
 }
 
 /// The text, what ended the transaction if a timeout of the server did, and the remedy if there is one.

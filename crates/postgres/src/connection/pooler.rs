@@ -4,7 +4,7 @@ use crate::connection::connect::Database;
 use crate::connection::fault::{answer, fault};
 use crate::connection::session;
 use deadpool_postgres::Object;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use std::time::Duration;
 use tokio::time::timeout;
 use tokio_postgres::Client;
@@ -16,7 +16,7 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(3);
 /// Begins and ends transactions on two connections at once, then checks whether the first connection still has the same
 /// server process. A pooler assigns the process that became free last, or first, so this tries both orders. A pooler in
 /// session mode is not detected, because it makes no difference to the relay.
-pub async fn is_in_transaction_mode(database: &Database) -> Result<bool, Fault> {
+pub async fn is_in_transaction_mode(database: &Database) -> Result<bool, PostgresFault> {
     let (one, other) = (database.get().await?, database.get().await?);
     let found = match timeout(BEGINS_WITHIN, changes_backend(&one, &other)).await {
         Ok(Ok(changes)) => Ok(changes),
@@ -54,7 +54,7 @@ async fn begin(client: &Client) -> Result<i32, tokio_postgres::Error> {
 
 /// Whether a statement prepared in one transaction still exists in the next one, which has another connection to the server.
 /// In PgBouncer before 1.21 it does not. Call it only if a pooler was detected.
-pub(crate) async fn keeps_prepared_statements(database: &Database) -> Result<bool, Fault> {
+pub(crate) async fn keeps_prepared_statements(database: &Database) -> Result<bool, PostgresFault> {
     let (one, other) = (database.get().await?, database.get().await?);
     let kept = answer(DOING, async { Ok(prepared_survives(&one, &other).await) }).await?;
     drop((Object::take(one), Object::take(other)));

@@ -13,7 +13,7 @@ use crate::connection::session::{
 };
 use deadpool_postgres::Object;
 use futures_util::{FutureExt, join};
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -151,13 +151,13 @@ impl ShortTransaction {
         doing: &'static str,
         sql: &str,
         params: Params<'_>,
-    ) -> Result<Vec<Row>, Fault> {
+    ) -> Result<Vec<Row>, PostgresFault> {
         let connection = self.connect().await?;
         self.query_on(connection, doing, sql, params).await.1
     }
 
     /// Takes a connection from the pool.
-    pub(crate) async fn connect(&self) -> Result<Object, Fault> {
+    pub(crate) async fn connect(&self) -> Result<Object, PostgresFault> {
         self.database.get().await
     }
 
@@ -168,7 +168,7 @@ impl ShortTransaction {
         doing: &'static str,
         sql: &str,
         params: Params<'_>,
-    ) -> (Option<Object>, Result<Vec<Row>, Fault>) {
+    ) -> (Option<Object>, Result<Vec<Row>, PostgresFault>) {
         let rows = self.run(&connection, doing, sql, params).await;
         usable(connection, rows)
     }
@@ -181,7 +181,7 @@ impl ShortTransaction {
         doing: &'static str,
         sql: &str,
         params: Params<'_>,
-    ) -> Result<Vec<Row>, Fault> {
+    ) -> Result<Vec<Row>, PostgresFault> {
         let begin = async {
             match place {
                 Place::First => connection.batch_execute(&self.begin()).await,
@@ -221,7 +221,7 @@ impl ShortTransaction {
         doing: &'static str,
         sql: &str,
         params: Params<'_>,
-    ) -> Result<Vec<Row>, Fault> {
+    ) -> Result<Vec<Row>, PostgresFault> {
         let begin = self.begin();
         let begin = connection.batch_execute(&begin);
         let query = async {
@@ -276,7 +276,10 @@ fn values<'a>(params: Params<'a>) -> Vec<&'a (dyn ToSql + Sync)> {
 
 /// The connection, if it can still be used. After other errors, an answer may still be outstanding. A statement timeout is the
 /// server's own, so the server has answered everything.
-fn usable(connection: Object, rows: Result<Vec<Row>, Fault>) -> (Option<Object>, Result<Vec<Row>, Fault>) {
+fn usable(
+    connection: Object,
+    rows: Result<Vec<Row>, PostgresFault>,
+) -> (Option<Object>, Result<Vec<Row>, PostgresFault>) {
     match &rows {
         Err(fault) if !fault.kind.keeps_connection() => {
             drop(Object::take(connection));

@@ -22,7 +22,7 @@ use crate::schema::{check, identity};
 use deadpool_postgres::Object;
 use futures_util::TryStreamExt;
 use relay::event::Event;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::lanes::Lane;
 use relay::outbox::{
     Claim, Epoch, Head, Outbox, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, ServerId, Settled,
@@ -68,7 +68,7 @@ impl PostgresOutbox {
     }
 
     /// Connects unless there is a usable connection. A discarded one is closed, not returned to the pool.
-    async fn connect(&mut self) -> Result<(), Fault> {
+    async fn connect(&mut self) -> Result<(), PostgresFault> {
         if self.discard.take() {
             self.connection.take().map(Object::take);
             self.recheck_payload_type = true;
@@ -96,7 +96,7 @@ impl PostgresOutbox {
     }
 
     /// A new connection may lead to a copy, whose rows the original publishes. The process ends soon after.
-    async fn require_recorded_cluster(&self, connection: &Object) -> Result<(), Fault> {
+    async fn require_recorded_cluster(&self, connection: &Object) -> Result<(), PostgresFault> {
         if identity::is_recorded(connection, self.statements.table()).await? {
             return Ok(());
         }
@@ -104,7 +104,7 @@ impl PostgresOutbox {
     }
 
     /// The statements depend on the type of the payload column, which can change while the relay runs.
-    async fn check_payload_type(&mut self, connection: &Object) -> Result<(), Fault> {
+    async fn check_payload_type(&mut self, connection: &Object) -> Result<(), PostgresFault> {
         let doing = "checking the type of the payload column";
         let payload = examine(connection, check::payload_type(connection, self.statements.table()));
         let payload = answer(doing, payload).await?;
@@ -124,7 +124,7 @@ impl Outbox for PostgresOutbox {
         &mut self,
         lanes: &[Lane],
         promptly: Option<&ReadRequest>,
-    ) -> Result<PostgresClaim<'_>, Fault> {
+    ) -> Result<PostgresClaim<'_>, PostgresFault> {
         self.connect().await?;
         let Some(connection) = &mut self.connection else { unreachable!("it has just connected") };
         let (discard, prepares) = (&self.discard, self.database.prepares());
@@ -182,7 +182,7 @@ pub struct PostgresClaim<'a> {
 }
 
 impl PostgresClaim<'_> {
-    fn check_payload_type(&self, rows: &[OutboxRow]) -> Result<(), Fault> {
+    fn check_payload_type(&self, rows: &[OutboxRow]) -> Result<(), PostgresFault> {
         if rows.first().is_some_and(|row| row.payload_type() != Some(self.statements.payload)) {
             self.discard.set();
             return Err(unavailable("reading events", "the type of the payload column has changed"));
@@ -250,7 +250,7 @@ impl Claim for PostgresClaim<'_> {
         self.server
     }
 
-    async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault> {
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), PostgresFault> {
         self.rows_max = read.rows_max;
         self.in_order = read.rows == RowSelection::Pending;
         if let Some(Reading::Whole(rows)) = self.reading.take() {
@@ -268,7 +268,7 @@ impl Claim for PostgresClaim<'_> {
         rows_max: usize,
         bytes_max: usize,
         rows: &mut Vec<OutboxRow>,
-    ) -> Result<Slice, Fault> {
+    ) -> Result<Slice, PostgresFault> {
         let before = rows.len();
         let slice = answer("reading events", self.slice(rows_max, bytes_max, rows)).await;
         let slice = slice.map_err(|fault| self.discard.after(fault))?;
@@ -279,13 +279,17 @@ impl Claim for PostgresClaim<'_> {
         Ok(slice)
     }
 
-    async fn head(&mut self, read: &ReadRequest) -> Result<Head<OutboxRow>, Fault> {
+    async fn head(&mut self, read: &ReadRequest) -> Result<Head<OutboxRow>, PostgresFault> {
         self.reading = None; // as in `release`
         let head = first_row::read(&self.transaction, self.statements, self.prepares, read).await;
         head.map_err(|fault| self.discard.after(fault))
     }
 
-    async fn read_on(&mut self, search: &Search, rows: &mut Vec<OutboxRow>) -> Result<SearchResult, Fault> {
+    async fn read_on(
+        &mut self,
+        search: &Search,
+        rows: &mut Vec<OutboxRow>,
+    ) -> Result<SearchResult, PostgresFault> {
         if !self.prepares {
             // Parsing and planning the statement for every read would cost more than claims do.
             return Ok(SearchResult {
@@ -301,24 +305,24 @@ impl Claim for PostgresClaim<'_> {
         Ok(found)
     }
 
-    async fn record_sent(&mut self, sent: &[&OutboxRow]) -> Result<bool, Fault> {
+    async fn record_sent(&mut self, sent: &[&OutboxRow]) -> Result<bool, PostgresFault> {
         let recorded = settle::record_sent(&self.transaction, self.statements, self.prepares, sent).await;
         recorded.map_err(|fault| self.discard.after(fault))
     }
 
-    async fn keep_alive(&mut self) -> Result<(), Fault> {
+    async fn keep_alive(&mut self) -> Result<(), PostgresFault> {
         let alive =
             answer("keeping the claim alive", self.transaction.client().batch_execute("SELECT 1")).await;
         alive.map_err(|fault| self.discard.after(fault))
     }
 
-    async fn settle(self, settlement: &Settlement<'_, OutboxRow>) -> Result<Settled, Fault> {
+    async fn settle(self, settlement: &Settlement<'_, OutboxRow>) -> Result<Settled, PostgresFault> {
         let discard = self.discard;
         let settled = settle::settle(self.transaction, self.statements, self.prepares, settlement).await;
         settled.map_err(|fault| discard.after(fault))
     }
 
-    async fn release(self) -> Result<(), Fault> {
+    async fn release(self) -> Result<(), PostgresFault> {
         let discard = self.discard;
         drop(self.reading); // unread rows would block the answer to ROLLBACK
         let released = answer("releasing a claim", self.transaction.roll_back()).await;

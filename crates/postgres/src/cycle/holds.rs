@@ -8,7 +8,7 @@ use crate::cycle::statements::probes::{
 };
 use crate::cycle::statements::query::Template;
 use crate::table::TableName;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::health::stats::TOPICS_NAMED_MAX;
 use relay::holds::{Counts, PAUSES_NAMED_MAX, Pause, PauseScope};
 use relay::holds::{Due, ExampleRow, Failed, Holds, LEASE, Waiting};
@@ -50,12 +50,17 @@ impl PostgresHolds {
         }
     }
 
-    async fn query(&self, doing: &'static str, sql: Template, params: Params<'_>) -> Result<Vec<Row>, Fault> {
+    async fn query(
+        &self,
+        doing: &'static str,
+        sql: Template,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, PostgresFault> {
         self.transaction.query(doing, &self.table.render(sql.sql), params).await
     }
 
     /// How many of these rows are unsent.
-    pub async fn count_unsent(&self, ids: &[i64], event_ids: &[Uuid]) -> Result<usize, Fault> {
+    pub async fn count_unsent(&self, ids: &[i64], event_ids: &[Uuid]) -> Result<usize, PostgresFault> {
         let params: Params<'_> = &[(&ids, Type::INT8_ARRAY), (&event_ids, Type::UUID_ARRAY)];
         let rows = self.query("checking which events are recorded as sent", UNSENT, params).await?;
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0)) as usize)
@@ -73,7 +78,7 @@ fn lease_ms() -> i32 {
 }
 
 impl Holds for PostgresHolds {
-    async fn count(&mut self) -> Result<Waiting, Fault> {
+    async fn count(&mut self) -> Result<Waiting, PostgresFault> {
         let hold_version = self.counted.as_ref().map(|counted| counted.hold_version);
         let server_started = self.counted.as_ref().map(|counted| counted.server_started);
         let params: [(&(dyn ToSql + Sync), Type); 2] =
@@ -88,19 +93,19 @@ impl Holds for PostgresHolds {
         Ok(Waiting { topics: row.get(0), keys, paused, hold_version })
     }
 
-    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault> {
+    async fn pauses(&mut self) -> Result<Vec<Pause>, PostgresFault> {
         let most = PAUSES_NAMED_MAX as i64;
         let rows = self.query("reading pauses", PAUSES, &[(&most, Type::INT8)]).await?;
         Ok(rows.iter().map(pause).collect())
     }
 
-    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
+    async fn held(&mut self) -> Result<Vec<(String, String)>, PostgresFault> {
         let most = TOPICS_NAMED_MAX as i64;
         let rows = self.query("listing held topics", HELD, &[(&most, Type::INT8)]).await?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
-    async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault> {
+    async fn due(&mut self, most: usize) -> Result<Vec<Due>, PostgresFault> {
         let (most, lease) = (most as i64, lease_ms());
         let params: [(&(dyn ToSql + Sync), Type); 2] = [(&most, Type::INT8), (&lease, Type::INT4)];
         let rows = self.query("looking for held topics to probe", DUE, &params).await?;
@@ -109,7 +114,7 @@ impl Holds for PostgresHolds {
         Ok(due)
     }
 
-    async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, Fault> {
+    async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, PostgresFault> {
         let topics: Vec<&str> = due.iter().map(|due| due.topic.as_str()).collect();
         let any: Vec<bool> = due.iter().map(|due| due.reason == REJECTS_EVERYTHING.word).collect();
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
@@ -126,13 +131,13 @@ impl Holds for PostgresHolds {
         Ok(due.iter().map(|due| found.remove(&due.topic)).collect())
     }
 
-    async fn release(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn release(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         self.query("releasing topics", RELEASE_HOLDS, &[(&topics, Type::TEXT_ARRAY)]).await?;
         self.forget_postponed(topics);
         Ok(())
     }
 
-    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault> {
+    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), PostgresFault> {
         let topics: Vec<&str> = failed.iter().map(|failed| failed.topic).collect();
         let reasons: Vec<Option<&str>> = failed.iter().map(|failed| failed.reason).collect();
         let errors: Vec<String> =
@@ -145,19 +150,19 @@ impl Holds for PostgresHolds {
         Ok(())
     }
 
-    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         self.query(POSTPONING, RETRY_SOON, &[(&topics, Type::TEXT_ARRAY)]).await?;
         self.forget_postponed(topics);
         Ok(())
     }
 
-    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         let lease = lease_ms();
         let params: [(&(dyn ToSql + Sync), Type); 2] = [(&topics, Type::TEXT_ARRAY), (&lease, Type::INT4)];
         self.query("renewing leases on held topics", RENEW_LEASES, &params).await.map(drop)
     }
 
-    async fn make_due(&mut self) -> Result<(), Fault> {
+    async fn make_due(&mut self) -> Result<(), PostgresFault> {
         if self.postponed.is_empty() {
             return Ok(());
         }

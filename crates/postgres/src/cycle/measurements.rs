@@ -8,7 +8,7 @@ use crate::cycle::statements::Statements;
 use crate::diagnose::holders::HOLDERS;
 use crate::table::TableName;
 use relay::Relay;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use relay::health::availability::Availability;
 use relay::lanes::Lane;
 use relay::lanes::scout::{SCOUT, after};
@@ -94,7 +94,7 @@ struct Measurements<'a, P> {
 
 impl<P> Measurements<'_, P> {
     /// While Kafka is unavailable, the scout asks PostgreSQL nothing. Otherwise it fails in the same way and says so.
-    fn note_unavailable(&self, begun: Instant, fault: &Fault) {
+    fn note_unavailable(&self, begun: Instant, fault: &PostgresFault) {
         if self.relay.kafka.gate.is_open() {
             tracing::debug!("{fault}");
         } else {
@@ -109,7 +109,7 @@ impl<P> Measurements<'_, P> {
         }
     }
 
-    async fn measure(&self, kind: Kind) -> Result<(), Fault> {
+    async fn measure(&self, kind: Kind) -> Result<(), PostgresFault> {
         match kind {
             Kind::Backlog => self.measure_backlog().await,
             Kind::Oldest => self.measure_oldest().await,
@@ -118,7 +118,7 @@ impl<P> Measurements<'_, P> {
     }
 
     /// Counts the unsent rows above the marks: exact up to 10,000, then an estimate from the ids.
-    async fn measure_backlog(&self) -> Result<(), Fault> {
+    async fn measure_backlog(&self) -> Result<(), PostgresFault> {
         const DOING: &str = "estimating the backlog";
         let (lanes, numbers) = lanes();
         let lows = self.relay.lanes.marks.borrow().snapshot(&lanes).lows;
@@ -131,7 +131,7 @@ impl<P> Measurements<'_, P> {
 
     /// Measures the age of the oldest unsent row, even of a held topic, and reads the database's clock. The marks apply if
     /// nothing is held or paused. Otherwise this walks index entries that vacuum has not removed, like a sweep.
-    async fn measure_oldest(&self) -> Result<(), Fault> {
+    async fn measure_oldest(&self) -> Result<(), PostgresFault> {
         const DOING: &str = "looking for the oldest event";
         let (lanes, numbers) = lanes();
         let marks = self.relay.lanes.marks.borrow().snapshot(&lanes);
@@ -147,7 +147,7 @@ impl<P> Measurements<'_, P> {
         Ok(())
     }
 
-    async fn measure_tables(&self) -> Result<(), Fault> {
+    async fn measure_tables(&self) -> Result<(), PostgresFault> {
         const DOING: &str = "measuring the tables";
         let stats = &self.relay.stats;
         let (outbox, tables) = (self.table.quoted(), TABLES.map(|name| self.table.render(name)));

@@ -13,7 +13,7 @@ use crate::cycle::reap::round::{Rounds, ScannedRange, range_pages};
 use crate::cycle::statements::query::Template;
 use crate::cycle::statements::reaper::{COUNT, EDGE, REAP, REAP_AROUND_LOCKS};
 use crate::table::TableName;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use relay::reaper::{Pace, Reap, Reaped};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -78,14 +78,14 @@ impl PostgresReaper {
     }
 
     /// Counts the old rows of the next range of pages.
-    pub async fn count_step(&mut self) -> Result<PassStep, Fault> {
+    pub async fn count_step(&mut self) -> Result<PassStep, PostgresFault> {
         let range = range_pages(self.batch_rows);
         let scanned = self.run("counting old rows", COUNT, &self.transaction, self.pass.at, range).await?;
         Ok(self.advance(range, scanned))
     }
 
     /// Deletes the old rows of the next range of pages.
-    pub async fn reap_step(&mut self) -> Result<PassStep, Fault> {
+    pub async fn reap_step(&mut self) -> Result<PassStep, PostgresFault> {
         let range = range_pages(self.batch_rows);
         let scanned = self.reap_range(self.pass.at, range).await?;
         Ok(self.advance(range, scanned))
@@ -99,7 +99,7 @@ impl PostgresReaper {
     }
 
     /// Deletes the old rows of a range. Returns `None` if another relay is reaping.
-    async fn reap_range(&self, at: u32, range: u32) -> Result<Option<ScannedRange>, Fault> {
+    async fn reap_range(&self, at: u32, range: u32) -> Result<Option<ScannedRange>, PostgresFault> {
         match self.run(DELETING, REAP, &self.reaping, at, range).await {
             Err(fault) if fault.kind == FaultKind::Contended => {
                 self.run(DELETING, REAP_AROUND_LOCKS, &self.transaction, at, range).await
@@ -115,7 +115,7 @@ impl PostgresReaper {
         transaction: &ShortTransaction,
         at: u32,
         range: u32,
-    ) -> Result<Option<ScannedRange>, Fault> {
+    ) -> Result<Option<ScannedRange>, PostgresFault> {
         let (from, to) = (format!("({at},0)"), format!("({},0)", at.saturating_add(range)));
         let (retention, table) = (self.retention.as_secs_f64(), self.table.quoted());
         let params: [(&(dyn ToSql + Sync), Type); 4] =
@@ -133,7 +133,7 @@ impl PostgresReaper {
     }
 
     /// Another relay is reaping. If that never ends, something else holds the lock, and nothing is deleted.
-    fn not_our_turn(&mut self) -> Result<Reaped, Fault> {
+    fn not_our_turn(&mut self) -> Result<Reaped, PostgresFault> {
         let others_for = self.others_since.get_or_insert_with(Instant::now).elapsed();
         if others_for < OTHERS_MAX {
             return Ok(Reaped { rows: 0, more: false });
@@ -144,10 +144,10 @@ impl PostgresReaper {
             self.table.render("{reaper}"),
             others_for.as_secs() / 60
         );
-        Err(Fault { kind: FaultKind::Refused, doing: DELETING, message })
+        Err(PostgresFault { kind: FaultKind::Refused, doing: DELETING, message })
     }
 
-    async fn find_edge(&self) -> Result<u32, Fault> {
+    async fn find_edge(&self) -> Result<u32, PostgresFault> {
         let retention = self.retention.as_secs_f64();
         let sql = self.table.render(EDGE.sql);
         let rows = self.transaction.query(DELETING, &sql, &[(&retention, Type::FLOAT8)]).await?;
@@ -157,7 +157,7 @@ impl PostgresReaper {
 }
 
 impl Reap for PostgresReaper {
-    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, Fault> {
+    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, PostgresFault> {
         (self.retention, self.batch_rows) = (pace.retention, pace.batch_rows);
         let at = match self.rounds.at() {
             Some(at) => at,

@@ -8,7 +8,7 @@ use crate::connection::transaction::{Params, Place, ShortTransaction};
 use crate::cycle::claim::reading::excepted;
 use crate::cycle::statements::Statements;
 use deadpool_postgres::Object;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::lanes::Lane;
 use relay::lanes::marks::MarksSnapshot;
 use relay::lanes::marks::Writer;
@@ -62,7 +62,7 @@ impl PostgresScoutQueries {
         doing: &'static str,
         sql: &str,
         params: Params<'_>,
-    ) -> Result<(u64, Vec<Row>), Fault> {
+    ) -> Result<(u64, Vec<Row>), PostgresFault> {
         self.rest().await?;
         let connection = self.connected().await?;
         let serial = serial(&connection);
@@ -71,7 +71,7 @@ impl PostgresScoutQueries {
         Ok((serial, rows?))
     }
 
-    async fn connected(&mut self) -> Result<Object, Fault> {
+    async fn connected(&mut self) -> Result<Object, PostgresFault> {
         match self.connection.take() {
             Some(connection) if !connection.is_closed() => Ok(connection),
             _ => {
@@ -82,7 +82,12 @@ impl PostgresScoutQueries {
     }
 
     /// Runs a statement in the transaction that looks share: begins it, or ends it once it is old.
-    async fn share(&mut self, doing: &'static str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Fault> {
+    async fn share(
+        &mut self,
+        doing: &'static str,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, PostgresFault> {
         let Some(connection) = &self.connection else { unreachable!("it has just connected") };
         let place = match self.open_since {
             None => Place::First,
@@ -117,7 +122,7 @@ impl Drop for PostgresScoutQueries {
 }
 
 impl ScoutQueries for PostgresScoutQueries {
-    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault> {
+    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, PostgresFault> {
         const DOING: &str = "scanning for events";
         let statements = Rc::clone(&self.statements);
         let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
@@ -133,7 +138,7 @@ impl ScoutQueries for PostgresScoutQueries {
         scan(connection, &rows).map_err(|error| fault(DOING, error))
     }
 
-    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {
         const DOING: &str = "listing open transactions that write to the outbox";
         let statements = Rc::clone(&self.statements);
         let table = self.table.clone();
@@ -158,7 +163,7 @@ impl ScoutQueries for PostgresScoutQueries {
         Ok((server, writers))
     }
 
-    async fn look(&mut self, look: &Look) -> Result<Looked, Fault> {
+    async fn look(&mut self, look: &Look) -> Result<Looked, PostgresFault> {
         const DOING: &str = "looking for new events";
         let statements = Rc::clone(&self.statements);
         let above = look.above.unwrap_or(i64::MIN);
@@ -181,7 +186,7 @@ impl ScoutQueries for PostgresScoutQueries {
         Ok(looked)
     }
 
-    async fn rest(&mut self) -> Result<(), Fault> {
+    async fn rest(&mut self) -> Result<(), PostgresFault> {
         const DOING: &str = "ending the transaction of looks";
         let Some(connection) = self.connection.as_ref().filter(|_| self.open_since.is_some()) else {
             return Ok(());

@@ -8,7 +8,7 @@ use crate::options::OnSent;
 use futures_util::join;
 use relay::event::Event;
 use relay::fail_point;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use relay::outbox::{RejectedRow, Settled, Settlement};
 use settings::text::counted;
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ pub(crate) async fn settle(
     statements: &Statements,
     prepares: bool,
     settlement: &Settlement<'_, OutboxRow>,
-) -> Result<Settled, Fault> {
+) -> Result<Settled, PostgresFault> {
     let recorder = Recorder { transaction: &transaction, prepares };
     let only_sent =
         settlement.rejected.is_empty() && settlement.blocked.is_empty() && settlement.held.is_empty();
@@ -80,7 +80,7 @@ pub(crate) async fn record_sent(
     statements: &Statements,
     prepares: bool,
     sent: &[&OutboxRow],
-) -> Result<bool, Fault> {
+) -> Result<bool, PostgresFault> {
     let rows = SentRows::new(statements, sent, false);
     let recorded = Recorder { transaction, prepares }.count(&rows).await?;
     Ok(recorded == sent.len() as u64)
@@ -133,7 +133,7 @@ impl Recorder<'_, '_> {
         &self,
         statements: &Statements,
         settlement: &Settlement<'_, OutboxRow>,
-    ) -> Result<Settled, Fault> {
+    ) -> Result<Settled, PostgresFault> {
         let sent = SentRows::new(statements, &settlement.sent, settlement.skip_locked);
         let values = sent.values();
         let client = self.transaction.client();
@@ -171,7 +171,7 @@ impl Recorder<'_, '_> {
         &self,
         sql: &str,
         rejected_rows: &[RejectedRow<'_, OutboxRow>],
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, PostgresFault> {
         let ids: Vec<i64> = rejected_rows.iter().map(|rejected| rejected.row.id()).collect();
         let topics: Vec<&str> = rejected_rows.iter().map(|rejected| rejected.topic).collect();
         let reasons: Vec<&str> = rejected_rows.iter().map(|rejected| rejected.why.reason).collect();
@@ -191,7 +191,7 @@ impl Recorder<'_, '_> {
         &self,
         sql: &str,
         params: &[(&(dyn ToSql + Sync), Type)],
-    ) -> Result<HashSet<i64>, Fault> {
+    ) -> Result<HashSet<i64>, PostgresFault> {
         let rows = answer(DOING, self.transaction.client().query_typed(sql, params)).await?;
         let suppressed = rows.iter().filter(|row| !row.get::<_, bool>(1)).count();
         if suppressed > 0 {
@@ -199,13 +199,13 @@ impl Recorder<'_, '_> {
                 "the server reported success, but did not change {}. Fix: {SUPPRESSED}",
                 counted(suppressed as u64, "row")
             );
-            return Err(Fault { kind: FaultKind::Refused, doing: DOING, message });
+            return Err(PostgresFault { kind: FaultKind::Refused, doing: DOING, message });
         }
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
     /// Records acknowledged rows, and returns how many were recorded. A mark returns the number, a delete changes as many rows.
-    async fn count(&self, sent: &SentRows<'_>) -> Result<u64, Fault> {
+    async fn count(&self, sent: &SentRows<'_>) -> Result<u64, PostgresFault> {
         let (values, client) = (sent.values(), self.transaction.client());
         if sent.ctids.is_some() {
             return self.execute(sent.sql, &values).await;
@@ -218,7 +218,7 @@ impl Recorder<'_, '_> {
         answer(DOING, client.query_one(&statement, &values)).await.map(counted_rows)
     }
 
-    async fn execute(&self, sql: &str, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<u64, Fault> {
+    async fn execute(&self, sql: &str, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<u64, PostgresFault> {
         if !self.prepares {
             return answer(DOING, self.transaction.client().execute_typed(sql, params)).await;
         }

@@ -3,7 +3,7 @@
 use crate::connection::connect::Database;
 use crate::connection::transaction::ShortTransaction;
 use crate::table::TableName;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use std::time::SystemTime;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -72,7 +72,12 @@ impl PostgresActs {
     }
 
     /// The newest actions with an id below `before`, at most `rows`, optionally on one event.
-    pub async fn history(&self, event: Option<Uuid>, before: i64, rows: i64) -> Result<Vec<Act>, Fault> {
+    pub async fn history(
+        &self,
+        event: Option<Uuid>,
+        before: i64,
+        rows: i64,
+    ) -> Result<Vec<Act>, PostgresFault> {
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&before, Type::INT8), (&event, Type::UUID), (&rows, Type::INT8)];
         let sql = self.table.render(HISTORY);

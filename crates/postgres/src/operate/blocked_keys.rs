@@ -7,7 +7,7 @@ use crate::operate::selection::{Batch, Selection, conditions};
 use crate::payload::PayloadType;
 use crate::schema::check::Facts;
 use crate::table::TableName;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use std::time::SystemTime;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -119,7 +119,7 @@ impl PostgresBlockedKeys {
         selection: &Selection,
         before: i64,
         rows: i64,
-    ) -> Result<Vec<BlockedKey>, Fault> {
+    ) -> Result<Vec<BlockedKey>, PostgresFault> {
         let sql = LIST.replace("{within}", "<").replace("{direction}", "DESC");
         self.list(selection, &sql, before, rows).await
     }
@@ -130,7 +130,7 @@ impl PostgresBlockedKeys {
         selection: &Selection,
         up_to: i64,
         rows: i64,
-    ) -> Result<Vec<BlockedKey>, Fault> {
+    ) -> Result<Vec<BlockedKey>, PostgresFault> {
         let sql = LIST.replace("{within}", "<=").replace("{direction}", "ASC");
         self.list(selection, &sql, up_to, rows).await
     }
@@ -141,7 +141,7 @@ impl PostgresBlockedKeys {
         sql: &str,
         id: i64,
         rows: i64,
-    ) -> Result<Vec<BlockedKey>, Fault> {
+    ) -> Result<Vec<BlockedKey>, PostgresFault> {
         let mut params = selection.params();
         params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&id, Type::INT8), (&rows, Type::INT8)]);
         let rows = self.reading.query("reading the blocked keys", &self.render(sql), &params).await?;
@@ -149,7 +149,7 @@ impl PostgresBlockedKeys {
     }
 
     /// The highest id; 0 if there is none.
-    pub async fn highest_id(&self) -> Result<i64, Fault> {
+    pub async fn highest_id(&self) -> Result<i64, PostgresFault> {
         let rows = self.reading.query("reading the blocked keys", &self.render(NEWEST), &[]).await?;
         Ok(rows.first().map_or(0, |row| row.get(0)))
     }
@@ -160,7 +160,7 @@ impl PostgresBlockedKeys {
         selection: &Selection,
         up_to: i64,
         most: i64,
-    ) -> Result<Option<BatchResult>, Fault> {
+    ) -> Result<Option<BatchResult>, PostgresFault> {
         let mut params = selection.params();
         params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&up_to, Type::INT8), (&most, Type::INT8)]);
         Ok(batch_result(
@@ -170,7 +170,11 @@ impl PostgresBlockedKeys {
 
     /// Lifts a batch of blocks, so that relays retry their events. Returns `None` if nothing was left. If the future is
     /// dropped, the outcome is unknown.
-    pub async fn retry(&self, selection: &Selection, batch: Batch) -> Result<Option<BatchResult>, Fault> {
+    pub async fn retry(
+        &self,
+        selection: &Selection,
+        batch: Batch,
+    ) -> Result<Option<BatchResult>, PostgresFault> {
         self.act("unblocking keys", RETRY, selection, batch).await
     }
 
@@ -179,7 +183,7 @@ impl PostgresBlockedKeys {
         &self,
         selection: &Selection,
         batch: Batch,
-    ) -> Result<Option<BatchResult>, Fault> {
+    ) -> Result<Option<BatchResult>, PostgresFault> {
         self.act("moving events to the dead letters", DEAD_LETTER, selection, batch).await
     }
 
@@ -189,7 +193,7 @@ impl PostgresBlockedKeys {
         sql: &str,
         selection: &Selection,
         batch: Batch,
-    ) -> Result<Option<BatchResult>, Fault> {
+    ) -> Result<Option<BatchResult>, PostgresFault> {
         let mut params = selection.params();
         params.extend(batch.params());
         Ok(batch_result(&self.operating.query(doing, &self.render(sql), &params).await?))

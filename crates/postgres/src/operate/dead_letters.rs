@@ -9,7 +9,7 @@ use crate::operate::selection::{Batch, SELECTION_PARAMS, Selection, conditions};
 use crate::payload::PayloadType;
 use crate::table::TableName;
 use pg_outbox::topic::check_topic;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::topic::TopicRules;
 use std::time::SystemTime;
 use tokio_postgres::Row;
@@ -187,16 +187,32 @@ impl PostgresDeadLetters {
     }
 
     /// The newest dead letters with an id below `before`, at most `rows`.
-    pub async fn newest(&self, filter: &Filter, before: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
+    pub async fn newest(
+        &self,
+        filter: &Filter,
+        before: i64,
+        rows: i64,
+    ) -> Result<Vec<DeadLetter>, PostgresFault> {
         self.list(filter, &LIST.replace("{within}", "<").replace("{direction}", "DESC"), before, rows).await
     }
 
     /// The oldest dead letters with an id up to `up_to`, at most `rows`.
-    pub async fn oldest(&self, filter: &Filter, up_to: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
+    pub async fn oldest(
+        &self,
+        filter: &Filter,
+        up_to: i64,
+        rows: i64,
+    ) -> Result<Vec<DeadLetter>, PostgresFault> {
         self.list(filter, &LIST.replace("{within}", "<=").replace("{direction}", "ASC"), up_to, rows).await
     }
 
-    async fn list(&self, filter: &Filter, sql: &str, id: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
+    async fn list(
+        &self,
+        filter: &Filter,
+        sql: &str,
+        id: i64,
+        rows: i64,
+    ) -> Result<Vec<DeadLetter>, PostgresFault> {
         let mut params = filter.params();
         params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&id, Type::INT8), (&rows, Type::INT8)]);
         let rows = self.reading.query("reading the dead letters", &self.render(sql), &params).await?;
@@ -204,7 +220,7 @@ impl PostgresDeadLetters {
     }
 
     /// A dead letter with its payload and headers.
-    pub async fn whole(&self, id: i64) -> Result<Option<WholeDeadLetter>, Fault> {
+    pub async fn whole(&self, id: i64) -> Result<Option<WholeDeadLetter>, PostgresFault> {
         let sql = self.render(WHOLE);
         let rows = self.reading.query("reading a dead letter", &sql, &[(&id, Type::INT8)]).await?;
         Ok(rows.first().map(|row| WholeDeadLetter {
@@ -216,13 +232,13 @@ impl PostgresDeadLetters {
     }
 
     /// The highest id; 0 if there is none.
-    pub async fn highest_id(&self) -> Result<i64, Fault> {
+    pub async fn highest_id(&self) -> Result<i64, PostgresFault> {
         let rows = self.reading.query("reading the dead letters", &self.render(NEWEST), &[]).await?;
         Ok(rows.first().map_or(0, |row| row.get(0)))
     }
 
     /// Counts the dead letters with an id up to `up_to`, at most `most`.
-    pub async fn count(&self, filter: &Filter, up_to: i64, most: i64) -> Result<u64, Fault> {
+    pub async fn count(&self, filter: &Filter, up_to: i64, most: i64) -> Result<u64, PostgresFault> {
         let mut params = filter.params();
         params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&up_to, Type::INT8), (&most, Type::INT8)]);
         let rows = self.reading.query("counting the dead letters", &self.render(COUNT), &params).await?;
@@ -231,7 +247,7 @@ impl PostgresDeadLetters {
 
     /// Counts the dead letters with an id up to `up_to` whose topic would be lost by a requeue, because the outbox no longer has
     /// the column `topic`.
-    pub async fn losing_their_topic(&self, filter: &Filter, up_to: i64) -> Result<u64, Fault> {
+    pub async fn losing_their_topic(&self, filter: &Filter, up_to: i64) -> Result<u64, PostgresFault> {
         if self.topics.column {
             return Ok(0);
         }
@@ -250,7 +266,7 @@ impl PostgresDeadLetters {
         changes: &HeaderChanges,
         reserved: &[&str],
         record_bytes_max: usize,
-    ) -> Result<RejectedAgain, Fault> {
+    ) -> Result<RejectedAgain, PostgresFault> {
         let mut params = filter.params();
         params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&up_to, Type::INT8), (&most, Type::INT8)]);
         let changed = changes.sql(&mut params);
@@ -282,7 +298,7 @@ impl PostgresDeadLetters {
         filter: &Filter,
         batch: Batch,
         changes: &HeaderChanges,
-    ) -> Result<Option<BatchResult>, Fault> {
+    ) -> Result<Option<BatchResult>, PostgresFault> {
         let mut params = filter.params();
         params.extend(batch.params());
         let (noted, is_noted, headers) = if changes.is_none() {
@@ -296,7 +312,7 @@ impl PostgresDeadLetters {
     }
 
     /// Deletes a batch of dead letters.
-    pub async fn discard(&self, filter: &Filter, batch: Batch) -> Result<Option<BatchResult>, Fault> {
+    pub async fn discard(&self, filter: &Filter, batch: Batch) -> Result<Option<BatchResult>, PostgresFault> {
         let mut params = filter.params();
         params.extend(batch.params());
         let rows = self.operating.query("discarding dead letters", &self.render(DISCARD), &params).await?;

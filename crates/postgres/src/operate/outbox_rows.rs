@@ -11,7 +11,7 @@ use crate::operate::sent::{SELECTION_PARAMS, SentSelection};
 use crate::payload::PayloadType;
 use crate::table::TableName;
 use relay::event::Event;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::topic::TopicRules;
 use std::time::SystemTime;
 use tokio_postgres::types::{ToSql, Type};
@@ -161,7 +161,7 @@ impl PostgresHistory {
         PostgresHistory { reading: ShortTransaction::reading(database), table, topics, payload }
     }
 
-    pub async fn bounds(&self) -> Result<Bounds, Fault> {
+    pub async fn bounds(&self) -> Result<Bounds, PostgresFault> {
         let rows = self.reading.query(DOING, &self.table.render(BOUNDS), &[]).await?;
         let Some(row) = rows.first() else { unreachable!("the statement returns a row") };
         let id = |column| row.get::<_, Option<i64>>(column).unwrap_or(0);
@@ -169,7 +169,7 @@ impl PostgresHistory {
     }
 
     /// The next rows after this id; empty at the end.
-    pub async fn rows(&self, range: &HistoryRange, after: i64) -> Result<Vec<HistoryRow>, Fault> {
+    pub async fn rows(&self, range: &HistoryRange, after: i64) -> Result<Vec<HistoryRow>, PostgresFault> {
         let mut params = range.selection.params();
         debug_assert_eq!(params.len(), SELECTION_PARAMS);
         params.extend::<[(&(dyn ToSql + Sync), Type); 5]>([
@@ -194,7 +194,7 @@ impl PostgresHistory {
     }
 
     /// The next records after this id; empty at the end.
-    pub async fn other_ids(&self, kind: OtherIds, after: i64) -> Result<Vec<OtherId>, Fault> {
+    pub async fn other_ids(&self, kind: OtherIds, after: i64) -> Result<Vec<OtherId>, PostgresFault> {
         let (doing, sql) = match kind {
             OtherIds::DeadLetters => ("reading the dead letters", DEAD_LETTERS),
             OtherIds::Acts => ("reading the history", ACTS),

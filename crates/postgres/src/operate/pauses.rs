@@ -4,7 +4,7 @@
 use crate::connection::connect::Database;
 use crate::connection::transaction::{Params, ShortTransaction};
 use crate::table::TableName;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use settings::text::in_line;
 use std::time::SystemTime;
 use tokio_postgres::Row;
@@ -71,7 +71,7 @@ impl PostgresPauses {
     }
 
     /// Pauses a scope. Returns false if it was paused already. If the future is dropped, the outcome is unknown.
-    pub async fn pause(&self, scope: &Scope, reason: Option<&str>) -> Result<bool, Fault> {
+    pub async fn pause(&self, scope: &Scope, reason: Option<&str>) -> Result<bool, PostgresFault> {
         let [topic, aggregate_type, aggregate_id] = scope.columns();
         let params: [(&(dyn ToSql + Sync), Type); 4] = [
             (&topic, Type::TEXT),
@@ -84,16 +84,16 @@ impl PostgresPauses {
 
     /// Ends the pause of exactly this scope. Returns false if there was none. If the future is dropped, the outcome is
     /// unknown.
-    pub async fn resume(&self, scope: &Scope) -> Result<bool, Fault> {
+    pub async fn resume(&self, scope: &Scope) -> Result<bool, PostgresFault> {
         Ok(self.end(scope.columns(), false).await? > 0)
     }
 
     /// Ends every pause, and returns how many there were. If the future is dropped, the outcome is unknown.
-    pub async fn resume_all(&self) -> Result<u64, Fault> {
+    pub async fn resume_all(&self) -> Result<u64, PostgresFault> {
         self.end(Scope::Everything.columns(), true).await
     }
 
-    async fn end(&self, columns: [Option<&str>; 3], all: bool) -> Result<u64, Fault> {
+    async fn end(&self, columns: [Option<&str>; 3], all: bool) -> Result<u64, PostgresFault> {
         let [topic, aggregate_type, aggregate_id] = columns;
         let params: [(&(dyn ToSql + Sync), Type); 4] = [
             (&topic, Type::TEXT),
@@ -105,13 +105,13 @@ impl PostgresPauses {
     }
 
     /// The oldest pauses, at most `rows`.
-    pub async fn list(&self, rows: i64) -> Result<Vec<PausedScope>, Fault> {
+    pub async fn list(&self, rows: i64) -> Result<Vec<PausedScope>, PostgresFault> {
         let params: [(&(dyn ToSql + Sync), Type); 1] = [(&rows, Type::INT8)];
         let rows = self.reading.query("reading the pauses", &self.table.render(LIST), &params).await?;
         Ok(rows.iter().map(paused).collect())
     }
 
-    async fn act(&self, doing: &'static str, sql: &str, params: Params<'_>) -> Result<u64, Fault> {
+    async fn act(&self, doing: &'static str, sql: &str, params: Params<'_>) -> Result<u64, PostgresFault> {
         let sql = self.table.render(&sql.replace("{same}", SAME));
         let rows = self.operating.query(doing, &sql, params).await?;
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))

@@ -8,7 +8,7 @@ use crate::connection::connect::Database;
 use crate::connection::transaction::{Params, ShortTransaction};
 use crate::operate::sent::{SELECTION_PARAMS, SentSelection};
 use crate::table::TableName;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::topic::TopicRules;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -110,7 +110,11 @@ impl PostgresReplay {
     }
 
     /// Counts the selected rows of a batch.
-    pub async fn count(&self, selection: &SentSelection, batch: ReplayBatch) -> Result<Counted, Fault> {
+    pub async fn count(
+        &self,
+        selection: &SentSelection,
+        batch: ReplayBatch,
+    ) -> Result<Counted, PostgresFault> {
         let mut counted = Counted::default();
         for row in self.read(COUNT, selection, batch).await? {
             match row.get::<_, Option<String>>(0) {
@@ -122,7 +126,7 @@ impl PostgresReplay {
     }
 
     /// Finds the selected rows of a batch.
-    pub async fn pick(&self, selection: &SentSelection, batch: ReplayBatch) -> Result<Picked, Fault> {
+    pub async fn pick(&self, selection: &SentSelection, batch: ReplayBatch) -> Result<Picked, PostgresFault> {
         let rows = self.read(PICK, selection, batch).await?;
         Ok(rows.first().map_or_else(Picked::default, |row| Picked { ids: row.get(0), reached: row.get(1) }))
     }
@@ -132,7 +136,7 @@ impl PostgresReplay {
         sql: &str,
         selection: &SentSelection,
         batch: ReplayBatch,
-    ) -> Result<Vec<Row>, Fault> {
+    ) -> Result<Vec<Row>, PostgresFault> {
         let ReplayBatch { after, up_to, rows } = batch;
         let mut params = selection.params();
         debug_assert_eq!(params.len(), SELECTION_PARAMS);
@@ -153,7 +157,7 @@ impl PostgresReplay {
         selection: &SentSelection,
         ids: &[i64],
         reason: &str,
-    ) -> Result<Vec<(String, u64)>, Fault> {
+    ) -> Result<Vec<(String, u64)>, PostgresFault> {
         let mut params = selection.params();
         params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&ids, Type::INT8_ARRAY), (&reason, Type::TEXT)]);
         let sql = self.render(REPLAY, selection);
@@ -166,7 +170,12 @@ impl PostgresReplay {
     }
 
     /// Records that these events were published to another topic.
-    pub async fn record_copies(&self, copied: &[Copied], topic: &str, reason: &str) -> Result<(), Fault> {
+    pub async fn record_copies(
+        &self,
+        copied: &[Copied],
+        topic: &str,
+        reason: &str,
+    ) -> Result<(), PostgresFault> {
         let ids: Vec<i64> = copied.iter().map(|event| event.id).collect();
         let event_ids: Vec<uuid::Uuid> = copied.iter().map(|event| event.event_id).collect();
         let types: Vec<&str> = copied.iter().map(|event| event.aggregate_type.as_str()).collect();

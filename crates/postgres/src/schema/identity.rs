@@ -7,7 +7,7 @@ use crate::connection::connect::Database;
 use crate::connection::fault::{answer, unavailable};
 use crate::connection::transaction::{Params, ShortTransaction, examine};
 use crate::table::TableName;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use settings::text::in_line;
 use std::fmt;
 use std::time::Duration;
@@ -109,13 +109,13 @@ impl fmt::Display for Mismatch {
 }
 
 /// What is recorded; nothing if no relay has started, or before the migration that adds it.
-pub async fn recorded(transaction: &ShortTransaction, table: &TableName) -> Result<Identity, Fault> {
+pub async fn recorded(transaction: &ShortTransaction, table: &TableName) -> Result<Identity, PostgresFault> {
     let rows = transaction.query(READING, &table.render(READ), &[]).await?;
     Ok(rows.first().map_or_else(Identity::default, identity))
 }
 
 /// Whether this connection leads to the cluster that is recorded, as far as the server shows both.
-pub(crate) async fn is_recorded(client: &Client, table: &TableName) -> Result<bool, Fault> {
+pub(crate) async fn is_recorded(client: &Client, table: &TableName) -> Result<bool, PostgresFault> {
     const DOING: &str = "comparing the PostgreSQL cluster";
     let sql =
         format!("{} WHERE (s.setting ->> 'system_identifier')::bigint <> ({SYSTEM})", table.render(READ));
@@ -130,7 +130,7 @@ pub(crate) async fn is_recorded(client: &Client, table: &TableName) -> Result<bo
 }
 
 /// The system identifier of the connected cluster; `None` if the server does not show it.
-pub async fn system(database: &Database) -> Result<Option<i64>, Fault> {
+pub async fn system(database: &Database) -> Result<Option<i64>, PostgresFault> {
     let transaction = ShortTransaction::reading(database.clone());
     match transaction.query("reading the system identifier", SYSTEM, &[]).await {
         Ok(rows) => Ok(rows.first().map(|row| row.get(0))),
@@ -145,7 +145,7 @@ pub async fn record(
     table: &TableName,
     recorded: &Identity,
     found: &Identity,
-) -> Result<Identity, Fault> {
+) -> Result<Identity, PostgresFault> {
     if !found.adds_to(recorded) {
         return Ok(recorded.clone());
     }
@@ -154,11 +154,20 @@ pub async fn record(
 }
 
 /// Replaces what is recorded with what is known in `found`. Returns false if no relay has recorded its settings yet.
-pub async fn confirm(database: &Database, table: &TableName, found: &Identity) -> Result<bool, Fault> {
+pub async fn confirm(
+    database: &Database,
+    table: &TableName,
+    found: &Identity,
+) -> Result<bool, PostgresFault> {
     write(database, table, CONFIRM, found).await
 }
 
-async fn write(database: &Database, table: &TableName, sql: &str, found: &Identity) -> Result<bool, Fault> {
+async fn write(
+    database: &Database,
+    table: &TableName,
+    sql: &str,
+    found: &Identity,
+) -> Result<bool, PostgresFault> {
     let params: Params<'_> = &[(&found.system, Type::INT8), (&found.kafka, Type::TEXT)];
     let transaction = ShortTransaction::recording(database.clone());
     Ok(!transaction.query(RECORDING, &table.render(sql), params).await?.is_empty())

@@ -7,7 +7,7 @@ use tokio_postgres::{Error, GenericClient, Row};
 use crate::connection::transaction::{Params, ShortTransaction};
 use crate::schema::migrate::MIGRATIONS;
 use crate::table::{TableName, fill, quote_identifier};
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 
 /// A relation or function that has the name of one of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub(crate) async fn require(
     doing: &'static str,
     table: &TableName,
     names: &[String],
-) -> Result<(), Fault> {
+) -> Result<(), PostgresFault> {
     let (schema, outbox, (triggers, bodies)) = (table.schema(), table.name_of("{outbox}"), triggers(table));
     let params: Params<'_> = &[
         (&schema, Type::TEXT),
@@ -117,7 +117,7 @@ pub(crate) async fn require(
     match rows.iter().find_map(|row| judge(table, row)) {
         Some(Foreign { name, problem, remedy }) => {
             let message = format!("{name}: {problem}, so it was not used. Fix: {remedy}");
-            Err(Fault { kind: FaultKind::Refused, doing, message })
+            Err(PostgresFault { kind: FaultKind::Refused, doing, message })
         }
         None => Ok(()),
     }

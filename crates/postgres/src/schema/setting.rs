@@ -12,7 +12,7 @@ use tokio_postgres::types::Type;
 use crate::connection::connect::Database;
 use crate::connection::transaction::{Params, ShortTransaction};
 use crate::table::TableName;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 
 const READING: &str = "reading the recorded topic template";
 const RECORDING: &str = "recording the topic template";
@@ -48,7 +48,7 @@ pub struct Recorded {
 pub(crate) async fn read(
     transaction: &ShortTransaction,
     table: &TableName,
-) -> Result<Option<Recorded>, Fault> {
+) -> Result<Option<Recorded>, PostgresFault> {
     let rows = transaction.query(READING, &table.render(READ), &[]).await?;
     Ok(rows.first().map(Recorded::from))
 }
@@ -59,7 +59,7 @@ pub async fn record(
     database: &Database,
     table: &TableName,
     topic_template: &str,
-) -> Result<Option<Recorded>, Fault> {
+) -> Result<Option<Recorded>, PostgresFault> {
     let transaction = ShortTransaction::recording(database.clone());
     let record = table.render(RECORD);
     for _ in 0..ATTEMPTS {
@@ -74,7 +74,7 @@ pub async fn record(
         }
     }
     let message = format!("the recorded template has changed during each of {ATTEMPTS} attempts");
-    Err(Fault { kind: FaultKind::Contended, doing: RECORDING, message })
+    Err(PostgresFault { kind: FaultKind::Contended, doing: RECORDING, message })
 }
 
 impl From<&Row> for Recorded {

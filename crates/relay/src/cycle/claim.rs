@@ -3,7 +3,9 @@
 use crate::cycle::reports::Overdue;
 use crate::lanes::board::CLAIM_LANES_MAX;
 use crate::outbox::{RowSelection, Wanted};
-use crate::{Batch, Claim, Fault, Lane, MarksSnapshot, Outbox, ReadRequest, Relay, SeenIds, fail_point};
+use crate::{
+    Batch, Claim, Lane, MarksSnapshot, Outbox, PostgresFault, ReadRequest, Relay, SeenIds, fail_point,
+};
 use std::future::Future;
 use std::pin::pin;
 use tokio::time::{Instant, sleep, timeout};
@@ -18,7 +20,7 @@ pub(super) struct Claimed<C> {
     /// When Kafka must have acknowledged the batch.
     pub(super) deadline: Instant,
     /// Why the claim must not be settled: it was lost, or its read failed.
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<PostgresFault>,
     /// Rows that another session has locked are left out of the settlement.
     pub(super) skips_locked: bool,
     pub(super) flow: Flow,
@@ -64,7 +66,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     outbox: &'o mut O,
     lanes: &[Lane],
     skips_locked: bool,
-) -> Result<Option<Claimed<O::Claim<'o>>>, Fault> {
+) -> Result<Option<Claimed<O::Claim<'o>>>, PostgresFault> {
     let claim_first = relay.lanes.board.has_more(lanes)
         || relay.lanes.board.were_locked_by_others(lanes)
         || relay.lanes.narrowing.claims_first(lanes);

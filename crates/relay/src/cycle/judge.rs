@@ -7,7 +7,7 @@
 use crate::cycle::session::Destination;
 use crate::publisher::Judged;
 use crate::reason::{OTHER_RECORD_REFUSED, RECORD_TOO_LARGE, REJECTS_EVERYTHING};
-use crate::{Batch, Event, Failure, FailureKind, Fate, Producer, Publisher, Rejection, Relay, Session};
+use crate::{Batch, Event, FailureKind, Fate, KafkaFailure, Producer, Publisher, Rejection, Relay, Session};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ pub(crate) async fn judge<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     batch: &mut Batch<E>,
-) -> Option<Failure> {
+) -> Option<KafkaFailure> {
     let until = Instant::now() + JUDGE_FOR;
     for suspects in suspects(session, batch) {
         if let Next::Stop(failure) = judge_destination(relay, session, batch, suspects, until).await {
@@ -64,7 +64,7 @@ fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Ve
 
 enum Next {
     Destination,
-    Stop(Failure),
+    Stop(KafkaFailure),
 }
 
 /// Halves the group that is published at once until it is accepted or is a single row. Ends after a refused row once the time
@@ -87,7 +87,7 @@ async fn judge_destination<E: Event, P: Publisher>(
             relay.kafka.publisher.judge(&topic, destination.partition, &rows).await;
         let size = group.len();
         for index in rest.drain(..acknowledged) {
-            relay.memory.refusals.accepted(&topic, batch.rows()[index].size());
+            relay.memory.streaks.accepted(&topic, batch.rows()[index].size());
             batch.acknowledged(index);
         }
         let Some(failure) = failure else {
@@ -123,18 +123,18 @@ async fn judge_destination<E: Event, P: Publisher>(
 /// How many rows precede the first one that is as large as a refused row. That one is judged alone at once, because halving
 /// would take more steps to find it.
 fn rows_before_large<E: Event, P>(relay: &Relay<P>, topic: &str, batch: &Batch<E>, rest: &[usize]) -> usize {
-    let is_large = |index: usize| relay.memory.refusals.sizes.covers(topic, batch.rows()[index].size());
+    let is_large = |index: usize| relay.memory.streaks.sizes.covers(topic, batch.rows()[index].size());
     rest.iter().take_while(|&&index| !is_large(index)).count()
 }
 
 /// Records that a row was refused alone. Returns true after so many in a row that the topic must be the cause.
-fn refused_alone<E: Event, P>(relay: &Relay<P>, topic: &str, row: &E, failure: &Failure) -> bool {
+fn refused_alone<E: Event, P>(relay: &Relay<P>, topic: &str, row: &E, failure: &KafkaFailure) -> bool {
     let too_large = (failure.reason == RECORD_TOO_LARGE.word).then(|| row.size());
-    let refused = relay.memory.refusals.refused(topic, row.event_id(), too_large);
+    let refused = relay.memory.streaks.refused(topic, row.event_id(), too_large);
     refused > relay.settings.limits().rejections_before_hold as usize
 }
 
-fn rejects_everything<P>(relay: &Relay<P>, failure: &Failure) -> Rejection {
+fn rejects_everything<P>(relay: &Relay<P>, failure: &KafkaFailure) -> Rejection {
     let error = format!(
         "more than {} events in a row were rejected, each sent alone: {}",
         relay.settings.limits().rejections_before_hold,

@@ -25,8 +25,8 @@ pub mod worker;
 use crate::cycle::claim::{Claimed, Flow};
 use crate::reason::SILENT_CONNECTION;
 use crate::{
-    Batch, Claim, Coverage, Event, Failure, FailureKind, Fault, Lane, MarksSnapshot, Outbox, Publisher,
-    Relay, Session, Settled, Settlement, fail_point,
+    Batch, Claim, Coverage, Event, FailureKind, KafkaFailure, Lane, MarksSnapshot, Outbox, PostgresFault,
+    Publisher, Relay, Session, Settled, Settlement, fail_point,
 };
 use std::time::Duration;
 use tokio::time::timeout_at;
@@ -43,9 +43,9 @@ pub(crate) struct Cycle {
     /// The time from the first row sent to the last report.
     pub publishing: Option<Duration>,
     /// The failure that closed the session.
-    pub failure: Option<Failure>,
+    pub failure: Option<KafkaFailure>,
     /// Why some suspects could not be judged.
-    pub unjudged: Option<Failure>,
+    pub unjudged: Option<KafkaFailure>,
     /// A row could not be settled because another session has locked it.
     pub locked_out: bool,
     flow: Flow,
@@ -54,7 +54,7 @@ pub(crate) struct Cycle {
 impl Cycle {
     /// Whether the session failed although Kafka did not refuse anything.
     fn unanswered(&self) -> bool {
-        let kind = |failure: &Failure| {
+        let kind = |failure: &KafkaFailure| {
             failure.kind == FailureKind::Unknown || failure.reason == SILENT_CONNECTION.word
         };
         self.failure.as_ref().is_some_and(kind)
@@ -77,14 +77,14 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     session: &mut Session<P::Producer>,
     lanes: &[Lane],
     skip_locked: bool,
-) -> Result<Cycle, Fault> {
+) -> Result<Cycle, PostgresFault> {
     let Some(mut claimed) = claim::claim(relay, outbox, lanes, skip_locked).await? else {
         return Ok(Cycle::default());
     };
     let limits = relay.settings.limits();
     let on_rejected = relay.lanes.narrowing.on_rejected(lanes, limits.on_rejected);
     let mut batch = Batch::new(on_rejected).holding_after(limits.rejections_before_hold);
-    session.begin(&relay.memory.refusals);
+    session.begin(&relay.memory.streaks);
     publish::publish(relay, session, &mut claimed, &mut batch).await;
     publish::accepted(relay, session, &batch);
     let unjudged = judge_suspects(relay, session, &mut claimed, &mut batch).await;
@@ -120,7 +120,7 @@ async fn judge_suspects<C: Claim, P: Publisher>(
     session: &mut Session<P::Producer>,
     claimed: &mut Claimed<C>,
     batch: &mut Batch<C::Event>,
-) -> Option<Failure> {
+) -> Option<KafkaFailure> {
     // Without the claim, another relay may already publish the rows of these lanes.
     if claimed.fault.is_some() || !batch.has_suspects() {
         return None;
@@ -137,7 +137,7 @@ async fn settle<C: Claim, P: Publisher>(
     batch: &Batch<C::Event>,
     flow: &Flow,
     skip_locked: bool,
-) -> Result<Settled, Fault> {
+) -> Result<Settled, PostgresFault> {
     let mut settlement = Settlement {
         sent: batch.sent_in(flow.recorded..batch.len()).collect(),
         rejected: batch.dead_letters().collect(),

@@ -14,8 +14,8 @@ use crate::lanes::board::MoreWork;
 use crate::lanes::width::Width;
 use crate::reason::UNREADABLE_ROW;
 use crate::{
-    Availability, Batch, Board, Claim, Coverage, Event, Fate, Fault, FaultKind, Head, LANES, Lane,
-    OnRejected, ReadEnd, Relay, topic,
+    Availability, Batch, Board, Claim, Coverage, Event, Fate, FaultKind, Head, LANES, Lane, OnRejected,
+    PostgresFault, ReadEnd, Relay, topic,
 };
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -116,7 +116,7 @@ impl Narrowing {
     }
 
     /// Records that a read of up to `rows` rows of these lanes failed.
-    pub(crate) fn read_failed(&self, lanes: &[Lane], rows: usize, fault: &Fault) {
+    pub(crate) fn read_failed(&self, lanes: &[Lane], rows: usize, fault: &PostgresFault) {
         match (fault.kind, lanes) {
             (FaultKind::TimedOut, _) => _ = self.width.timed_out(lanes.len().min(LANES_MAX)),
             (FaultKind::Data, [lane]) => {
@@ -137,7 +137,7 @@ impl Narrowing {
     }
 
     /// Records that the settlement of these lanes failed. If it was that of an unreadable row, the row has to stay.
-    pub(crate) fn settlement_failed(&self, lanes: &[Lane], fault: &Fault) {
+    pub(crate) fn settlement_failed(&self, lanes: &[Lane], fault: &PostgresFault) {
         if let ([lane], FaultKind::Data) = (lanes, fault.kind)
             && self.step(*lane) == Step::First
         {
@@ -168,7 +168,13 @@ impl Narrowing {
 
     /// Handles unreadable rows, and timeouts after which claims cover fewer lanes. Gives the lanes back to the board. Returns
     /// false for any other fault, which the caller has to handle.
-    pub(crate) fn handles(&self, board: &Board, lanes: &[Lane], before: &Before, fault: &Fault) -> bool {
+    pub(crate) fn handles(
+        &self,
+        board: &Board,
+        lanes: &[Lane],
+        before: &Before,
+        fault: &PostgresFault,
+    ) -> bool {
         if !matches!(fault.kind, FaultKind::Data | FaultKind::TimedOut) {
             return false;
         }
@@ -222,13 +228,13 @@ pub(super) async fn read_head<C: Claim, P>(
     claim: &mut C,
     planned: &PlannedRead,
     batch: &mut Batch<C::Event>,
-) -> Result<(), Fault> {
+) -> Result<(), PostgresFault> {
     let generation = planned.marks.generation;
     batch.set_shares(planned.read.wanted.iter().map(|wanted| wanted.share));
-    let Head { hold_version, epoch, row, refusal } = claim.head(&planned.read).await?;
+    let Head { hold_version, epoch, row, error } = claim.head(&planned.read).await?;
     batch.read_under(hold_version, epoch);
     relay.lanes.marks.borrow_mut().note_epoch(generation, epoch);
-    match (row, refusal) {
+    match (row, error) {
         (None, _) => _ = batch.appended(ReadEnd::Complete),
         // The row was restored, or another row is the first one now. The next read is a normal one.
         (Some(_), None) => _ = batch.appended(ReadEnd::Cut),
@@ -256,8 +262,8 @@ mod tests {
         numbers.filter_map(Lane::new).collect()
     }
 
-    fn fault(kind: FaultKind) -> Fault {
-        Fault { kind, doing: "testing", message: String::new() }
+    fn fault(kind: FaultKind) -> PostgresFault {
+        PostgresFault { kind, doing: "testing", message: String::new() }
     }
 
     /// Reads a lane until its row `bad`, which cannot be read, is the first one. Returns how many reads that took.

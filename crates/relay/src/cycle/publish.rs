@@ -17,8 +17,8 @@ use crate::cycle::narrow::read_head;
 use crate::cycle::reports::{collect_reports, flows_on, not_acknowledged, wait_for_reports};
 use crate::cycle::session::Tally;
 use crate::{
-    Batch, Claim, Epoch, Event, Fault, FaultKind, Marks, Publisher, ReadEnd, Relay, Search, SearchResult,
-    SeenIds, Session, fail_point,
+    Batch, Claim, Epoch, Event, FaultKind, Marks, PostgresFault, Publisher, ReadEnd, Relay, Search,
+    SearchResult, SeenIds, Session, fail_point,
 };
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -58,7 +58,7 @@ async fn read_and_send<C: Claim, P: Publisher>(
     session: &mut Session<P::Producer>,
     claimed: &mut Claimed<C>,
     batch: &mut Batch<C::Event>,
-) -> Result<(), Fault> {
+) -> Result<(), PostgresFault> {
     read(relay, &mut claimed.claim, &mut claimed.planned, batch).await?;
     let deadline = claimed.deadline;
     // Send all rows at once. Slice by slice, they would be sent in many small requests.
@@ -90,12 +90,13 @@ async fn read<C: Claim, P>(
     claim: &mut C,
     planned: &mut PlannedRead,
     batch: &mut Batch<C::Event>,
-) -> Result<(), Fault> {
+) -> Result<(), PostgresFault> {
     // Use the same limits for the whole batch, even if a reload changes them meanwhile.
     let limits = relay.settings.limits();
     batch.set_shares(planned.read.wanted.iter().map(|wanted| wanted.share));
-    let failed =
-        |fault: &Fault| relay.lanes.narrowing.read_failed(&planned.lanes, planned.read.rows_max, fault);
+    let failed = |fault: &PostgresFault| {
+        relay.lanes.narrowing.read_failed(&planned.lanes, planned.read.rows_max, fault)
+    };
     if !planned.sent {
         claim.read(&planned.read).await.inspect_err(failed)?;
     }
@@ -143,9 +144,9 @@ fn note_slice<E: Event>(marks: &mut Marks, generation: u64, epoch: Epoch, rows: 
     marks.note_ids(generation, rows.iter().map(Event::id));
 }
 
-fn probed_just_now() -> Fault {
+fn probed_just_now() -> PostgresFault {
     let message = "a probe of its topic has an event of this claim in flight".to_owned();
-    Fault { kind: FaultKind::Probed, doing: "reading events", message }
+    PostgresFault { kind: FaultKind::Probed, doing: "reading events", message }
 }
 
 /// Records which topics accepted rows. This comes before refused rows are judged, because rows that were sent before a refused one
@@ -155,11 +156,11 @@ pub(super) fn accepted<E: Event, P: Publisher>(
     session: &Session<P::Producer>,
     batch: &Batch<E>,
 ) {
-    if relay.memory.refusals.is_empty() {
+    if relay.memory.streaks.is_empty() {
         return;
     }
     for (topic, _) in session.tally(batch) {
-        relay.memory.refusals.accepted(topic, 0);
+        relay.memory.streaks.accepted(topic, 0);
     }
 }
 
@@ -262,7 +263,7 @@ async fn record<C: Claim, P>(
     relay: &Relay<P>,
     claimed: &mut Claimed<C>,
     batch: &Batch<C::Event>,
-) -> Result<(), Fault> {
+) -> Result<(), PostgresFault> {
     let rows = claimed.flow.recorded..claimed.flow.measured;
     if rows.len() < relay.settings.limits().flow_records || claimed.skips_locked {
         return Ok(());
@@ -290,7 +291,7 @@ async fn step<C: Claim, P: Publisher>(
     claimed: &mut Claimed<C>,
     batch: &mut Batch<C::Event>,
     search: &mut SeenIds,
-) -> Result<Step, Fault> {
+) -> Result<Step, PostgresFault> {
     let limits = relay.settings.limits();
     let generation = claimed.planned.marks.generation;
     let bytes_max = limits.batch_bytes.saturating_sub(batch.bytes);

@@ -2,7 +2,7 @@
 
 use crate::cycle::claim::Claimed;
 use crate::reason::BROKERS_DOWN;
-use crate::{Batch, Claim, Event, Failure, FailureKind, Producer, Publisher, Relay, Session};
+use crate::{Batch, Claim, Event, FailureKind, KafkaFailure, Producer, Publisher, Relay, Session};
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -188,7 +188,7 @@ async fn closes_unanswered<E: Event, P: Publisher>(
     if Instant::now() < probe_at(relay, session, overdue) {
         return false; // reports have arrived meanwhile
     }
-    session.close(Failure { kind: FailureKind::Cluster, ..failure });
+    session.close(KafkaFailure { kind: FailureKind::Cluster, ..failure });
     true
 }
 
@@ -231,10 +231,13 @@ fn others_work<E: Event, P: Publisher>(
 }
 
 /// The failure of rows that are not acknowledged at the deadline, with what the client knows about the cause.
-pub(super) fn not_acknowledged<P: Publisher>(relay: &Relay<P>, session: &Session<P::Producer>) -> Failure {
+pub(super) fn not_acknowledged<P: Publisher>(
+    relay: &Relay<P>,
+    session: &Session<P::Producer>,
+) -> KafkaFailure {
     let waited = relay.settings.limits().publish_timeout;
     let error = format!("Kafka did not acknowledge all records within the publish_timeout of {waited:?}");
-    Failure::unknown(match session.producer.last_error(waited) {
+    KafkaFailure::unknown(match session.producer.last_error(waited) {
         Some(cause) => format!("{error}. Last error of the Kafka client: {cause}"),
         None => error,
     })

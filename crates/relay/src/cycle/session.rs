@@ -18,14 +18,14 @@
 //!   producer ID at *any* sequence number: if the first request failed and the second one were stored, the first would be
 //!   lost although it is reported as delivered.
 
-use crate::memory::{Refusals, RefusedSizes};
+use crate::memory::{RefusedSizes, Streaks};
 use crate::outbox::TopicHold;
 use crate::partition::{self, Counts};
 use crate::publisher::LISTED_FROM;
 use crate::reason::{REJECTS_EVERYTHING, STUCK, UNKNOWN_TOPIC, not_listed};
 use crate::topic::{self, TopicRules};
 use crate::{
-    Batch, DeliveryReport, Event, Failure, FailureKind, Fate, Producer, Refusal, Rejection, fail_point,
+    Batch, DeliveryReport, Event, FailureKind, Fate, KafkaFailure, NotSent, Producer, Rejection, fail_point,
 };
 use futures_util::{StreamExt, stream};
 use std::cmp::Reverse;
@@ -57,7 +57,7 @@ pub struct Session<P> {
     /// Rows that wait for the first row of their partition.
     deferred: Vec<u32>,
     large_rows: LargeRows,
-    refusals: Refusals,
+    streaks: Streaks,
     /// What all sessions know about the partitions of topics, and how many changes this one has seen.
     counts: Rc<Counts>,
     changes_seen: u64,
@@ -71,7 +71,7 @@ pub struct Session<P> {
     pub(crate) reported_at: Option<Instant>,
     opened_at: Instant,
     /// Why the session is closed, if it is.
-    pub(crate) failure: Option<Failure>,
+    pub(crate) failure: Option<KafkaFailure>,
 }
 
 /// A topic and a partition of it.
@@ -120,7 +120,7 @@ impl<P: Producer> Session<P> {
             destinations: Vec::new(),
             deferred: Vec::new(),
             large_rows: LargeRows::default(),
-            refusals: Refusals::new(),
+            streaks: Streaks::new(),
             unreported: 0,
             reports: Vec::new(),
             now: Instant::now(),
@@ -136,12 +136,12 @@ impl<P: Producer> Session<P> {
     /// # Panics
     ///
     /// If reports of the last batch are outstanding: they would be mistaken for those of this one.
-    pub fn begin(&mut self, refusals: &Refusals) {
+    pub fn begin(&mut self, streaks: &Streaks) {
         assert!(self.unreported == 0 && self.deferred.is_empty(), "a batch began before the last one ended");
         self.destinations.clear();
         self.publishing_since = None;
-        self.large_rows.begin(&refusals.sizes);
-        self.refusals = refusals.clone();
+        self.large_rows.begin(&streaks.sizes);
+        self.streaks = streaks.clone();
         self.now = Instant::now();
         self.look_up_due();
         self.forget_topics();
@@ -158,7 +158,7 @@ impl<P: Producer> Session<P> {
     }
 
     /// Closes the session: nothing more is sent.
-    pub(crate) fn close(&mut self, failure: Failure) {
+    pub(crate) fn close(&mut self, failure: KafkaFailure) {
         self.failure.get_or_insert(failure);
     }
 
@@ -213,7 +213,7 @@ impl<P: Producer> Session<P> {
             }
             fail_point::reach("waiting-for-reports").await;
             // Deferred rows wait only for the first row of their partition, so check after every report.
-            self.producer.quiet(!self.deferred.is_empty()).await;
+            self.producer.wait_until_quiet(!self.deferred.is_empty()).await;
         }
     }
 
@@ -238,8 +238,8 @@ impl<P: Producer> Session<P> {
             self.reported_at = Some(Instant::now());
         }
         self.reports = reports;
-        if let Some(refusal) = self.producer.refusal().filter(|_| self.producer.has_failed()) {
-            self.close(refusal);
+        if let Some(error) = self.producer.fatal_error().filter(|_| self.producer.has_failed()) {
+            self.close(error);
         }
         if primed && self.failure.is_none() {
             for index in std::mem::take(&mut self.deferred) {
@@ -248,7 +248,7 @@ impl<P: Producer> Session<P> {
         }
     }
 
-    fn report_failure<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, failure: Failure) {
+    fn report_failure<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, failure: KafkaFailure) {
         batch.unknown(index);
         match (failure.kind, self.destinations[index]) {
             (FailureKind::Row, _) => batch.suspect(index),
@@ -308,13 +308,13 @@ impl<P: Producer> Session<P> {
             Ok(()) => {
                 self.unreported += 1;
                 batch.in_flight(index);
-                self.refusals.sent(&topic.name);
+                self.streaks.sent(&topic.name);
                 if matches!(priming, Priming::Fresh) {
                     *priming = Priming::Sent;
                 }
             }
-            Err(Refusal::Row(rejection)) => self.reject(batch, index, destination.topic as usize, rejection),
-            Err(Refusal::Session(failure)) => self.close(failure),
+            Err(NotSent::Row(rejection)) => self.reject(batch, index, destination.topic as usize, rejection),
+            Err(NotSent::Session(failure)) => self.close(failure),
         }
     }
 
@@ -324,7 +324,7 @@ impl<P: Producer> Session<P> {
         let Topic { name, state, .. } = &mut self.topics[topic];
         let limit = batch.invalid_before_hold;
         let may_hold = limit < usize::MAX && name.len() <= HELD_NAME_MAX;
-        if !may_hold || self.refusals.refused_unsent(name, batch.rows()[index].event_id()) <= limit {
+        if !may_hold || self.streaks.refused_unsent(name, batch.rows()[index].event_id()) <= limit {
             return batch.rejected(index, name, rejection);
         }
         let error =
@@ -363,7 +363,7 @@ impl<P: Producer> Session<P> {
         topics: &TopicRules,
         batch: &Batch<E>,
         from: usize,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), KafkaFailure> {
         let (mut unknown, mut buffer) = (Vec::new(), Vec::new());
         for row in &batch.rows()[from..] {
             let dependency = topic::dependency(topics, row, &mut buffer);

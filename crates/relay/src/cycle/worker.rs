@@ -6,8 +6,8 @@ use crate::health::availability::QUIET;
 use crate::lanes::board::MoreWork;
 use crate::reason::SMALLER_BATCHES;
 use crate::{
-    Backoff, Coverage, Failure, FailureKind, Fault, FaultKind, Lane, Outbox, Producer, Publisher, Relay,
-    Session, Stats, fail_point,
+    Backoff, Coverage, FailureKind, FaultKind, KafkaFailure, Lane, Outbox, PostgresFault, Producer,
+    Publisher, Relay, Session, Stats, fail_point,
 };
 use std::rc::Rc;
 use std::time::Duration;
@@ -185,7 +185,7 @@ impl<P: Publisher> Worker<'_, P> {
         outbox: &mut O,
         session: &mut Session<P::Producer>,
         lanes: &[Lane],
-    ) -> Result<Cycle, Fault> {
+    ) -> Result<Cycle, PostgresFault> {
         let relay = self.relay;
         // A settlement of these lanes has failed, perhaps because of a lock. The next one skips locked rows.
         let skip_locked = relay.memory.acknowledged.borrow().has_any_of(lanes);
@@ -226,7 +226,7 @@ impl<P: Publisher> Worker<'_, P> {
     }
 
     /// Handles a cycle that began at this time and ended with a fault. Returns whether to wait before the next cycle.
-    fn not_settled(&self, lanes: &[Lane], before: &Before, begun: Instant, fault: &Fault) -> bool {
+    fn not_settled(&self, lanes: &[Lane], before: &Before, begun: Instant, fault: &PostgresFault) -> bool {
         let relay = self.relay;
         relay.stats.postgres_faults.inc();
         relay.lanes.board.doubt();
@@ -267,7 +267,7 @@ impl<P: Publisher> Worker<'_, P> {
     }
 }
 
-async fn open<P: Publisher>(relay: &Relay<P>) -> Result<P::Producer, Failure> {
+async fn open<P: Publisher>(relay: &Relay<P>) -> Result<P::Producer, KafkaFailure> {
     fail_point::reach("opening-session").await;
     relay.kafka.publisher.open().await
 }
@@ -332,7 +332,7 @@ fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
 
 /// Counts a failed session, or a failure to open one. Closes the gate if the cluster failed. An unknown failure also closes
 /// it if the session acknowledged nothing, and a session failure if several sessions in a row acknowledged nothing.
-fn failed<P>(relay: &Relay<P>, failure: &Failure, acknowledged: usize, attempts: u32) {
+fn failed<P>(relay: &Relay<P>, failure: &KafkaFailure, acknowledged: usize, attempts: u32) {
     relay.stats.count_failure(failure.reason);
     tracing::debug!("producer session ended: {failure}");
     let closes = match failure.kind {

@@ -1,7 +1,7 @@
 //! Whether servers, topics and rows are available. A lasting fault is logged once when it begins and once when it ends.
 
 use crate::reason::{fix, remedy};
-use crate::{Failure, Stats};
+use crate::{KafkaFailure, Stats};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
@@ -141,7 +141,7 @@ pub struct Gate {
     stats: Arc<Stats>,
     kafka: Availability,
     is_open: Cell<bool>,
-    reason: RefCell<Option<Failure>>,
+    reason: RefCell<Option<KafkaFailure>>,
     /// When a failure last closed it, until a row is acknowledged. A probe may not detect the cause.
     failed_at: Cell<Option<Instant>>,
     /// It was opened and closed again before any row was acknowledged.
@@ -165,7 +165,7 @@ impl Gate {
     }
 
     /// Closes the gate until a probe succeeds.
-    pub(crate) fn close(&self, failure: Failure) {
+    pub(crate) fn close(&self, failure: KafkaFailure) {
         self.reason.replace(Some(failure));
         if self.is_open.replace(false) {
             self.is_flapping.set(self.failed_at.get().is_some());
@@ -191,7 +191,7 @@ impl Gate {
     }
 
     /// Reports that Kafka is unavailable.
-    pub(crate) fn failed(&self, failure: &Failure) {
+    pub(crate) fn failed(&self, failure: &KafkaFailure) {
         self.stats.kafka.fails(failure);
         let advice =
             format!("Publishing is suspended and resumes by itself. {}", fix(remedy(failure.reason)));
@@ -213,7 +213,7 @@ impl Gate {
         }
     }
 
-    pub fn reason(&self) -> Option<Failure> {
+    pub fn reason(&self) -> Option<KafkaFailure> {
         self.reason.borrow().clone()
     }
 

@@ -5,7 +5,7 @@ pub mod stats;
 
 use crate::health::availability::{Episode, Episodes, POSTGRES_ADVICE, rounded};
 use crate::outbox::RejectedRow;
-use crate::{Availability, Event, Fault, Stats, reason};
+use crate::{Availability, Event, PostgresFault, Stats, reason};
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -53,7 +53,7 @@ impl Health {
 
     /// Records that Postgres failed for this task. `begun` is the start of the failed operation. The relay is not ready
     /// while it fails for any task.
-    pub fn postgres_failed(&self, task: usize, begun: Instant, fault: &Fault) {
+    pub fn postgres_failed(&self, task: usize, begun: Instant, fault: &PostgresFault) {
         if self.postgres.has_ended_since(begun) {
             tracing::debug!("late postgres failure from an outage that has ended: {fault}");
             return;

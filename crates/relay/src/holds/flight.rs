@@ -8,8 +8,8 @@ use crate::memory::UNKNOWN_HOLDS;
 use crate::outbox::{RowSelection, Wanted};
 use crate::reason::{LEADER_MOVING, REJECTS_EVERYTHING};
 use crate::{
-    Board, Claim, DeliveryReport, Epoch, Event, Failure, FailureKind, Fault, LANES, Lane, Outbox, Producer,
-    ReadEnd, ReadRequest, Refusal, Relay, Settled, Settlement, partition, topic,
+    Board, Claim, DeliveryReport, Epoch, Event, FailureKind, KafkaFailure, LANES, Lane, NotSent, Outbox,
+    PostgresFault, Producer, ReadEnd, ReadRequest, Relay, Settled, Settlement, partition, topic,
 };
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
@@ -41,7 +41,7 @@ struct Probe<E> {
     index: u32,
     due: Due,
     row: E,
-    outcome: Option<Result<(), Failure>>,
+    outcome: Option<Result<(), KafkaFailure>>,
 }
 
 impl<E: Event> Probe<E> {
@@ -103,7 +103,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         candidates: Vec<Candidate>,
         found: &mut ProbeResults,
         lane_rests: &mut [Option<Instant>; LANES],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), PostgresFault> {
         let mut waiting = candidates;
         let mut turns = Turns::new(relay, waiting.iter().map(|candidate| candidate.example.lane));
         while let Some(free) = turns.next().await {
@@ -132,7 +132,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         candidates: Vec<Candidate>,
         found: &mut ProbeResults,
         lane_rests: &mut [Option<Instant>; LANES],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), PostgresFault> {
         let examples = candidates.iter().map(|candidate| (candidate.example.lane, candidate.example.id));
         let (mut rows, _) = read(relay, &mut claim, RowSelection::FirstOfKeys, examples).await?;
         let (first, mut recovered) = (self.sent, Vec::new());
@@ -163,8 +163,8 @@ impl<P: Producer, E: Event> Flight<P, E> {
         let settled = settle(relay, claim, &sent).await?;
         for Probe { due, row, .. } in acknowledged {
             // The row of a probe was sent after every row that was refused unsent.
-            relay.memory.refusals.sent(&due.topic);
-            relay.memory.refusals.accepted(&due.topic, row.size());
+            relay.memory.streaks.sent(&due.topic);
+            relay.memory.streaks.accepted(&due.topic, row.size());
             found.acknowledged(due.topic, is_recorded(&settled, &row));
         }
         Ok(())
@@ -179,8 +179,8 @@ impl<P: Producer, E: Event> Flight<P, E> {
                 self.sent += 1;
                 self.probes.push(Probe { index, due, row, outcome: None });
             }
-            Err(Refusal::Session(failure)) => found.fails.push((due.topic, failure)),
-            Err(Refusal::Row(rejection)) => classify(due, rejection.into(), found),
+            Err(NotSent::Session(failure)) => found.fails.push((due.topic, failure)),
+            Err(NotSent::Row(rejection)) => classify(due, rejection.into(), found),
         }
     }
 
@@ -197,7 +197,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
                     // `quiet` returns at once after a failure.
                     self.producer.drained().await;
                 } else {
-                    self.producer.quiet(true).await;
+                    self.producer.wait_until_quiet(true).await;
                 }
             };
             if timeout_at(until, reported).await.is_err() {
@@ -244,7 +244,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
 }
 
 /// A topic that refuses a single row answers, so it works. A later claim judges that row.
-fn classify(due: Due, failure: Failure, found: &mut ProbeResults) {
+fn classify(due: Due, failure: KafkaFailure, found: &mut ProbeResults) {
     if failure.kind == FailureKind::Row && due.reason != REJECTS_EVERYTHING.word {
         found.works.push(due.topic);
     } else {
@@ -259,7 +259,7 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
     outbox: &mut O,
     acknowledged: Vec<(String, O::Event)>,
     found: &mut ProbeResults,
-) -> Result<(), Fault> {
+) -> Result<(), PostgresFault> {
     let mut waiting = acknowledged;
     let mut turns = Turns::new(relay, waiting.iter().map(|(_, row)| row.lane()));
     while let Some(free) = turns.next().await {
@@ -298,7 +298,7 @@ async fn read<Q, C: Claim>(
     claim: &mut C,
     rows: RowSelection,
     named: impl Iterator<Item = (Lane, i64)>,
-) -> Result<(HashMap<String, C::Event>, ReadEnd), Fault> {
+) -> Result<(HashMap<String, C::Event>, ReadEnd), PostgresFault> {
     // Without marks: it begins at the smallest id, and raises none.
     let wanted: Vec<Wanted> =
         named.map(|(lane, id)| Wanted { lane, low: LOWEST, share: 1, row: Some(id) }).collect();
@@ -321,7 +321,11 @@ fn is_recorded<E: Event>(settled: &Settled, row: &E) -> bool {
 }
 
 /// Settles rows that Kafka has acknowledged, or ends the claim if there are none.
-async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> Result<Settled, Fault> {
+async fn settle<Q, C: Claim>(
+    relay: &Relay<Q>,
+    claim: C,
+    sent: &[&C::Event],
+) -> Result<Settled, PostgresFault> {
     if sent.is_empty() {
         return claim.release().await.map(|()| Settled::All);
     }
@@ -350,7 +354,7 @@ async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> 
 #[derive(Default)]
 pub(crate) struct ProbeResults {
     pub(crate) works: Vec<String>,
-    pub(crate) fails: Vec<(String, Failure)>,
+    pub(crate) fails: Vec<(String, KafkaFailure)>,
     /// Topics without a result, for example because another relay has locked the lane.
     pub(crate) unknown: Vec<String>,
 }
@@ -455,7 +459,7 @@ pub(crate) async fn reachable<P: Producer>(
 async fn reachable_through<P: Producer>(
     producer: &P,
     mut candidates: Vec<Candidate>,
-) -> (Vec<Candidate>, Vec<(String, Failure)>) {
+) -> (Vec<Candidate>, Vec<(String, KafkaFailure)>) {
     let mut fails = Vec::new();
     while let Some(candidate) = candidates.first() {
         let Err(failure) = producer.reach_leader(&candidate.due.topic, candidate.partition).await else {

@@ -9,7 +9,7 @@ use crate::health::LOCKS_PATIENCE;
 use crate::health::availability::{Episode, Episodes, rounded};
 use crate::outbox::TopicHold;
 use crate::reason::{self, STUCK};
-use crate::{Event, Fault, FaultKind, Lane, Settlement, Stats};
+use crate::{Event, FaultKind, Lane, PostgresFault, Settlement, Stats};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,23 +18,23 @@ use tokio::time::Instant;
 /// The holds. They are rows in the database, so all relays agree on them.
 pub trait Holds {
     /// Counts held topics, blocked keys and pauses.
-    async fn count(&mut self) -> Result<Waiting, Fault>;
+    async fn count(&mut self) -> Result<Waiting, PostgresFault>;
     /// A sample of the pauses, for the log.
-    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault>;
+    async fn pauses(&mut self) -> Result<Vec<Pause>, PostgresFault>;
     /// A sample of the held topics with their reasons, for the log and the metrics.
-    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault>;
+    async fn held(&mut self) -> Result<Vec<(String, String)>, PostgresFault>;
     /// Leases up to `most` topics that are due for a probe and not paused. No other relay gets them during [`LEASE`].
-    async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault>;
+    async fn due(&mut self, most: usize) -> Result<Vec<Due>, PostgresFault>;
     /// A row to probe each of these topics with, in their order. `None` if no row waits for the topic.
-    async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, Fault>;
-    async fn release(&mut self, topics: &[&str]) -> Result<(), Fault>;
+    async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, PostgresFault>;
+    async fn release(&mut self, topics: &[&str]) -> Result<(), PostgresFault>;
     /// Schedules the next probe of these topics with backoff.
-    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault>;
+    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), PostgresFault>;
     /// Schedules the next probe of these topics soon, because the last one had no result.
-    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault>;
-    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault>;
+    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), PostgresFault>;
+    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), PostgresFault>;
     /// Makes due every topic that this relay has postponed and no other relay has leased since.
-    async fn make_due(&mut self) -> Result<(), Fault>;
+    async fn make_due(&mut self) -> Result<(), PostgresFault>;
 }
 
 /// How long a due topic belongs to the relay that probes it. If that relay dies, another one probes it afterwards.
@@ -132,7 +132,7 @@ impl KnownHolds {
     }
 
     /// Records that a settlement failed, perhaps because of another session's lock on the version of the set of holds.
-    pub(crate) fn not_settled<E>(&self, settlement: &Settlement<'_, E>, fault: &Fault) {
+    pub(crate) fn not_settled<E>(&self, settlement: &Settlement<'_, E>, fault: &PostgresFault) {
         let holds = !settlement.held.is_empty() || !settlement.blocked.is_empty();
         if holds && fault.kind == FaultKind::Contended {
             self.left_out_until.set(Some(Instant::now() + LOCKS_PATIENCE));
@@ -161,6 +161,9 @@ impl KnownHolds {
         );
     }
 }
+
+/// The maximum number of pauses that the log names.
+pub const PAUSES_NAMED_MAX: usize = 100;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {

@@ -20,7 +20,7 @@ use crate::holds::flight::{Candidate, Flight, ProbeResults, leaders, reachable, 
 use crate::holds::{Due, Failed, Holds};
 use crate::publisher::LISTED_FROM;
 use crate::reason::{INVALID_TOPIC_NAME, NO_ANSWER, UNKNOWN_TOPIC, not_listed};
-use crate::{Failure, FailureKind, Fault, FaultKind, LANES, Outbox, Producer, Publisher, Relay};
+use crate::{FailureKind, FaultKind, KafkaFailure, LANES, Outbox, PostgresFault, Producer, Publisher, Relay};
 use pg_outbox::topic::check_topic;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -109,7 +109,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     /// Processes late acks, then probes every topic that is due once.
-    pub(crate) async fn round(&mut self) -> Result<(), Fault> {
+    pub(crate) async fn round(&mut self) -> Result<(), PostgresFault> {
         let relay = self.relay;
         if !self.unfinished.is_empty() {
             self.holds.retry_soon(&named(&self.unfinished)).await?;
@@ -148,7 +148,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     /// Waits for late acks and records them, so that another relay does not publish their rows again.
-    pub(crate) async fn end(&mut self) -> Result<(), Fault> {
+    pub(crate) async fn end(&mut self) -> Result<(), PostgresFault> {
         let (mut done, until) = (Ok(()), Instant::now() + ANSWER_WITHIN);
         while !self.late.is_empty() && self.relay.kafka.gate.is_open() && Instant::now() < until {
             sleep(LATE_EVERY).await;
@@ -173,7 +173,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     /// Records the results of a round in the database.
-    async fn conclude(&mut self, found: ProbeResults) -> Result<(), Fault> {
+    async fn conclude(&mut self, found: ProbeResults) -> Result<(), PostgresFault> {
         let relay = self.relay;
         if !found.works.is_empty() {
             self.holds.release(&named(&found.works)).await?;
@@ -208,7 +208,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         self.unfinished.retain(|topic| !topics.contains(topic));
     }
 
-    async fn probe(&mut self, mut due: Vec<Due>, found: &mut ProbeResults) -> Result<(), Fault> {
+    async fn probe(&mut self, mut due: Vec<Due>, found: &mut ProbeResults) -> Result<(), PostgresFault> {
         // The lease may have expired while an ack was late.
         let in_flight: HashSet<&str> = self.late.iter().flat_map(Flight::topics).collect();
         due.retain(|due| !in_flight.contains(due.topic.as_str()));
@@ -266,7 +266,11 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
 
     /// Handles the topics whose names are invalid, and returns the others. Such a topic is released when no row waits for it,
     /// because its rows were corrected or deleted.
-    async fn of_valid_names(&mut self, due: Vec<Due>, found: &mut ProbeResults) -> Result<Vec<Due>, Fault> {
+    async fn of_valid_names(
+        &mut self,
+        due: Vec<Due>,
+        found: &mut ProbeResults,
+    ) -> Result<Vec<Due>, PostgresFault> {
         let (valid, invalid): (Vec<Due>, Vec<Due>) =
             due.into_iter().partition(|due| check_topic(&due.topic).is_ok());
         let examples = if invalid.is_empty() { Vec::new() } else { self.holds.examples(&invalid).await? };
@@ -290,7 +294,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             if is_missing {
                 found.fails.push((topic.clone(), UNKNOWN_TOPIC.failure(not_listed(topic))));
             } else if self.slow.contains_key(topic) {
-                found.fails.push((topic.clone(), Failure::unknown(NO_EVENT_FOUND)));
+                found.fails.push((topic.clone(), KafkaFailure::unknown(NO_EVENT_FOUND)));
             }
             !is_missing && !self.slow.contains_key(topic)
         });
@@ -300,11 +304,11 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
 
     /// Handles a search for events that has failed. Several topics are searched for one at a time. A single one is left out
     /// for a while, because each search takes until its timeout.
-    fn cannot_search(&mut self, due: Vec<Due>, fault: &Fault, found: &mut ProbeResults) {
+    fn cannot_search(&mut self, due: Vec<Due>, fault: &PostgresFault, found: &mut ProbeResults) {
         match <[Due; 1]>::try_from(due) {
             Ok([Due { topic, .. }]) => {
                 tracing::debug!(topic, "no event to probe the topic with: {fault}");
-                found.fails.push((topic.clone(), Failure::unknown(NO_EVENT_FOUND)));
+                found.fails.push((topic.clone(), KafkaFailure::unknown(NO_EVENT_FOUND)));
                 self.slow.insert(topic, Instant::now() + SLOW_FOR);
             }
             Err(due) => {
@@ -336,7 +340,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     /// The producer of the last round, or a new one if that one failed, is worn, or the settings changed.
-    async fn producer(&mut self) -> Result<P::Producer, Failure> {
+    async fn producer(&mut self) -> Result<P::Producer, KafkaFailure> {
         let relay = self.relay;
         let renewals = relay.settings.renewals();
         let renewed = std::mem::replace(&mut self.renewals, renewals) != renewals;
@@ -354,7 +358,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         &mut self,
         mut flight: Flight<P::Producer, O::Event>,
         found: &mut ProbeResults,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), PostgresFault> {
         let relay = self.relay;
         flight.take_failed(relay, found);
         if flight.is_done() {
@@ -372,7 +376,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     /// Processes acks that arrived since the lanes were released, and gives up on those that took too long.
-    async fn take_in_late(&mut self) -> Result<(), Fault> {
+    async fn take_in_late(&mut self) -> Result<(), PostgresFault> {
         let relay = self.relay;
         let mut flights = std::mem::take(&mut self.late);
         let within =
@@ -414,7 +418,7 @@ fn named(topics: &[String]) -> Vec<&str> {
     topics.iter().map(String::as_str).collect()
 }
 
-fn no_answer(within: Duration) -> Failure {
+fn no_answer(within: Duration) -> KafkaFailure {
     NO_ANSWER.failure(format!("the leader has acknowledged no probe for {within:?}"))
 }
 

@@ -4,7 +4,7 @@ use crate::health::availability::PROBER;
 use crate::health::stats::TOPICS_NAMED_MAX;
 use crate::holds::probe::Probes;
 use crate::holds::{Counts, Holds, ReportedPauses, Waiting};
-use crate::{Availability, Backoff, Fault, FaultKind, Outbox, Publisher, Relay, fail_point};
+use crate::{Availability, Backoff, FaultKind, Outbox, PostgresFault, Publisher, Relay, fail_point};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::rc::Rc;
@@ -99,7 +99,11 @@ struct Reported {
     topics: Option<(i64, Instant)>,
 }
 
-async fn refresh<P, H: Holds>(relay: &Relay<P>, holds: &mut H, reported: &mut Reported) -> Result<(), Fault> {
+async fn refresh<P, H: Holds>(
+    relay: &Relay<P>,
+    holds: &mut H,
+    reported: &mut Reported,
+) -> Result<(), PostgresFault> {
     let asked = Instant::now();
     let waiting = holds.count().await?;
     relay.stats.held_topics.set(waiting.topics);
@@ -133,7 +137,7 @@ async fn name_held<P, H: Holds>(
     holds: &mut H,
     waiting: &Waiting,
     asked: Instant,
-) -> Result<(), Fault> {
+) -> Result<(), PostgresFault> {
     let held = if waiting.topics == 0 { Vec::new() } else { holds.held().await? };
     relay.stats.name_held(&held);
     if held.len() as i64 == waiting.topics {
@@ -142,7 +146,7 @@ async fn name_held<P, H: Holds>(
     Ok(())
 }
 
-fn note(outage: &Availability, done: Result<(), Fault>) {
+fn note(outage: &Availability, done: Result<(), PostgresFault>) {
     match done {
         Ok(()) => outage.worked(0),
         // The scout fails the same way and logs it.

@@ -37,7 +37,7 @@ const SERVERS_MAX: usize = 1_000;
 /// The marks of all lanes. They are in memory only.
 pub struct Marks {
     /// Changes with every [`Marks::forget`]. Results of reads from an older generation are ignored.
-    pub(crate) generation: u64,
+    pub generation: u64,
     servers: HashSet<ServerId>,
     epoch: Epoch,
     low: [i64; LANES],
@@ -64,7 +64,7 @@ pub(crate) enum Swept {
 /// The marks and the fence when a read was sent. The result of the read is valid only for them.
 #[derive(Clone, Debug)]
 pub struct MarksSnapshot {
-    pub(crate) generation: u64,
+    pub generation: u64,
     /// The fence that had passed when the read was sent.
     pub(crate) fenced: i64,
     resets: Vec<u32>,

@@ -10,8 +10,8 @@
 use crate::lanes::marks::{Swept, Writer};
 use crate::lanes::width::{ScanOrder, Width};
 use crate::{
-    Availability, Backoff, Epoch, Fault, FaultKind, LANES, Lane, Limits, Marks, MarksSnapshot, Publisher,
-    Relay, ServerId, fail_point,
+    Availability, Backoff, Epoch, FaultKind, LANES, Lane, Limits, Marks, MarksSnapshot, PostgresFault,
+    Publisher, Relay, ServerId, fail_point,
 };
 use std::rc::Rc;
 use std::time::Duration;
@@ -46,13 +46,13 @@ const SWEEP_LANES: usize = 8;
 /// The scout's access to the outbox.
 pub trait ScoutQueries {
     /// The first unsent row above the mark of each of these lanes, if there is one.
-    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault>;
+    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, PostgresFault>;
     /// The transactions that hold RowExclusiveLock on the outbox or on the sequence of its ids.
-    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault>;
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault>;
     /// Looks for the newest rows that `look` describes.
-    async fn look(&mut self, look: &Look) -> Result<Looked, Fault>;
+    async fn look(&mut self, look: &Look) -> Result<Looked, PostgresFault>;
     /// Keeps nothing open on the server until the next query.
-    async fn rest(&mut self) -> Result<(), Fault> {
+    async fn rest(&mut self) -> Result<(), PostgresFault> {
         Ok(())
     }
 }
@@ -156,7 +156,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     }
 
     /// Scouts until only held rows are left or Kafka stays unavailable, then stops the relay.
-    pub async fn drain(mut self) -> Result<(), Fault> {
+    pub async fn drain(mut self) -> Result<(), PostgresFault> {
         self.drains = true;
         while !self.relay.lanes.board.is_stopped() {
             self.relay.stats.beat();
@@ -174,7 +174,11 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                 let message = format!(
                     "PostgreSQL was unavailable for more than the publish_timeout of {patience:?}: {error}"
                 );
-                return Err(Fault { kind: FaultKind::Unavailable, doing: "publishing the backlog", message });
+                return Err(PostgresFault {
+                    kind: FaultKind::Unavailable,
+                    doing: "publishing the backlog",
+                    message,
+                });
             }
             if self.round().await? == Work::NoneAnywhere {
                 self.relay.lanes.board.stop();
@@ -184,7 +188,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         Ok(())
     }
 
-    async fn round(&mut self) -> Result<Work, Fault> {
+    async fn round(&mut self) -> Result<Work, PostgresFault> {
         self.note_board();
         let now = Instant::now();
         let look = self.lookout.next(&self.relay.settings.limits()).filter(|_| !self.drains);
@@ -215,7 +219,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     }
 
     /// Looks for new rows, and puts their lanes on the board.
-    async fn look(&mut self, look: &Look) -> Result<Work, Fault> {
+    async fn look(&mut self, look: &Look) -> Result<Work, PostgresFault> {
         if self.relay.lanes.board.all_taken() {
             return Ok(Work::Unknown);
         }
@@ -257,7 +261,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     }
 
     /// Scans the lanes that are neither on the board nor with a worker.
-    async fn scan(&mut self) -> Result<Work, Fault> {
+    async fn scan(&mut self) -> Result<Work, PostgresFault> {
         let unknown = self.relay.lanes.board.lanes_to_scan();
         let all_free = unknown.len() == LANES;
         let all_unknown = unknown.len();
@@ -305,7 +309,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
 
     /// Scans a few lanes below their marks, for rows that were reset to unsent (`sent_at = NULL`, a restored table) or
     /// inserted there after the sequence was restarted or one very large id was inserted.
-    async fn sweep(&mut self) -> Result<(), Fault> {
+    async fn sweep(&mut self) -> Result<(), PostgresFault> {
         let lanes: Vec<Lane> = Lane::all().skip(self.swept).take(self.sweeping.get()).collect();
         let begun = Instant::now();
         self.sweep_at = begun + SWEEP_EVERY;
@@ -341,7 +345,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     }
 
     /// Begins a fence, or checks whether the current one has passed. Returns whether it asked Postgres.
-    async fn step_fence(&mut self) -> Result<bool, Fault> {
+    async fn step_fence(&mut self) -> Result<bool, PostgresFault> {
         let (generation, high) = {
             let marks = self.relay.lanes.marks.borrow();
             if !marks.fence.is_pending() && marks.highest_read <= marks.fence.passed {
@@ -370,7 +374,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         }
     }
 
-    async fn wait(&mut self) -> Result<(), Fault> {
+    async fn wait(&mut self) -> Result<(), PostgresFault> {
         let all_taken = self.relay.lanes.board.all_taken();
         let poll_interval = self.relay.settings.limits().poll_interval;
         let progress = self.relay.lanes.board.progress.take();
@@ -423,7 +427,7 @@ enum Work {
 
 /// When to repeat a slow query that began then: after `every` or later, so that it takes only its share of the time. The time
 /// of a failed connection does not count.
-pub fn after<T>(answer: &Result<T, Fault>, begun: Instant, every: Duration) -> Instant {
+pub fn after<T>(answer: &Result<T, PostgresFault>, begun: Instant, every: Duration) -> Instant {
     if matches!(answer, Err(fault) if fault.kind == FaultKind::Unavailable) {
         return Instant::now() + every;
     }

@@ -9,7 +9,7 @@ use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, ConsumerContext};
 use rdkafka::error::KafkaError;
-use relay::failure::Failure;
+use relay::failure::KafkaFailure;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const RESPONSE_OVERHEAD: usize = 512;
 /// How long to wait for the first token. librdkafka requests it as soon as the client exists.
 const TOKEN_WAIT: Duration = Duration::from_millis(100);
 
-pub(super) fn consumer(settings: &Kafka) -> Result<BaseConsumer<Client>, Failure> {
+pub(super) fn consumer(settings: &Kafka) -> Result<BaseConsumer<Client>, KafkaFailure> {
     let mut config = client_config(settings)?;
     let fetch_bytes = fetch_bytes(&config).to_string();
     config

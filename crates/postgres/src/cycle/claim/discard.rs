@@ -1,7 +1,7 @@
 //! Whether the connection of a claim must be closed.
 
 use crate::connection::ending::Ending;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use std::cell::Cell;
 
 /// Whether the connection must not be used again.
@@ -29,7 +29,7 @@ impl Discard {
     /// Discards the connection unless another session's lock or the statement timeout caused the fault. The cause may be the state
     /// of this connection: a demoted server, a stale plan, or a prepared statement that a pooler lost. Returns the fault, with
     /// the reason for which the server ended the session if the connection is closed.
-    pub(crate) fn after(&self, fault: Fault) -> Fault {
+    pub(crate) fn after(&self, fault: PostgresFault) -> PostgresFault {
         if !fault.kind.keeps_connection() {
             self.set();
         }
@@ -46,7 +46,7 @@ mod tests {
     fn only_a_lock_of_another_session_or_a_timeout_keeps_the_connection() {
         let discard = Discard::default();
         for kind in [FaultKind::Contended, FaultKind::Unavailable, FaultKind::Refused, FaultKind::TimedOut] {
-            discard.after(Fault { kind, doing: "testing", message: String::new() });
+            discard.after(PostgresFault { kind, doing: "testing", message: String::new() });
             let keeps = [FaultKind::Contended, FaultKind::TimedOut].contains(&kind);
             assert_eq!(discard.take(), !keeps, "{kind:?}");
             assert!(!discard.take());

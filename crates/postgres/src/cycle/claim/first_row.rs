@@ -6,7 +6,7 @@ use crate::cycle::claim::transaction::ClaimTransaction;
 use crate::cycle::event::{OutboxRow, column};
 use crate::cycle::statements::Statements;
 use relay::event::Event;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use relay::outbox::{Head, ReadRequest, RowSelection, Wanted};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -20,12 +20,12 @@ pub(crate) async fn read(
     statements: &Statements,
     prepares: bool,
     read: &ReadRequest,
-) -> Result<Head<OutboxRow>, Fault> {
+) -> Result<Head<OutboxRow>, PostgresFault> {
     let reader = HeadReader { transaction, prepares };
     let values = Values::new(statements, read);
     let rows = reader.rows(&statements.read_head, &values.pending()).await?;
     let Some(row) = rows.into_iter().next() else {
-        return Ok(Head { hold_version: -1, epoch: read.epoch, row: None, refusal: None });
+        return Ok(Head { hold_version: -1, epoch: read.epoch, row: None, error: None });
     };
     let first = || -> Result<_, tokio_postgres::Error> {
         let versions = (row.try_get(column::HOLD_VERSION)?, row.try_get::<_, i64>(column::EPOCH)?.into());
@@ -33,11 +33,11 @@ pub(crate) async fn read(
         Ok((versions, if is_there { Some(OutboxRow::new(row)?) } else { None }))
     };
     let ((hold_version, epoch), row) = first().map_err(|error| fault(DOING, error))?;
-    let refusal = match &row {
+    let error = match &row {
         Some(row) => reader.read_error(statements, read, row.id()).await?,
         None => None,
     };
-    Ok(Head { hold_version, epoch, row, refusal })
+    Ok(Head { hold_version, epoch, row, error })
 }
 
 struct HeadReader<'a, 'b> {
@@ -52,7 +52,7 @@ impl HeadReader<'_, '_> {
         statements: &Statements,
         read: &ReadRequest,
         id: i64,
-    ) -> Result<Option<String>, Fault> {
+    ) -> Result<Option<String>, PostgresFault> {
         let wanted = read.wanted.iter().map(|wanted| Wanted { low: i64::MIN, row: Some(id), ..*wanted });
         let this = ReadRequest { rows: RowSelection::Named, wanted: wanted.collect(), ..read.clone() };
         let values = Values::new(statements, &this);
@@ -67,11 +67,15 @@ impl HeadReader<'_, '_> {
         Ok(error)
     }
 
-    async fn run(&self, sql: &str) -> Result<(), Fault> {
+    async fn run(&self, sql: &str) -> Result<(), PostgresFault> {
         answer(DOING, self.transaction.client().batch_execute(sql)).await
     }
 
-    async fn rows(&self, sql: &str, values: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Fault> {
+    async fn rows(
+        &self,
+        sql: &str,
+        values: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, PostgresFault> {
         if !self.prepares {
             return answer(DOING, self.transaction.client().query_typed(sql, values)).await;
         }

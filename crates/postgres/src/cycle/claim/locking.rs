@@ -6,7 +6,7 @@ use crate::cycle::claim::transaction::{ClaimTransaction, ManualTransaction};
 use crate::cycle::statements::Statements;
 use deadpool_postgres::Object;
 use futures_util::join;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::lanes::Lane;
 use relay::outbox::{ReadRequest, ServerId};
 use tokio_postgres::types::Type;
@@ -45,7 +45,7 @@ impl Locking<'_> {
     pub(crate) async fn lock<'b>(
         &self,
         connection: &'b mut Object,
-    ) -> Result<(ClaimTransaction<'b>, Vec<Row>), Fault> {
+    ) -> Result<(ClaimTransaction<'b>, Vec<Row>), PostgresFault> {
         let begin =
             connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
         let transaction = ClaimTransaction::Library(answer(LOCKING, begin.start()).await?);
@@ -65,7 +65,7 @@ impl Locking<'_> {
         &self,
         connection: &'b Object,
         read: &ReadRequest,
-    ) -> Result<(ClaimTransaction<'b>, Vec<Row>, Reading), Fault> {
+    ) -> Result<(ClaimTransaction<'b>, Vec<Row>, Reading), PostgresFault> {
         let sql = reading::sql(self.statements, read);
         let values = Values::new(self.statements, read);
         let transaction = ClaimTransaction::Manual(ManualTransaction::new(connection));

@@ -7,7 +7,7 @@
 use crate::connection::fault::answer;
 use crate::cycle::claim::transaction::ClaimTransaction;
 use crate::cycle::statements::Statements;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::lanes::marks::Excepted;
 use relay::outbox::{ReadRequest, RowSelection};
 use tokio_postgres::types::{ToSql, Type};
@@ -109,7 +109,7 @@ impl Reading {
         statements: &Statements,
         prepares: bool,
         read: &ReadRequest,
-    ) -> Result<Reading, Fault> {
+    ) -> Result<Reading, PostgresFault> {
         const DOING: &str = "reading events";
         let values = Values::new(statements, read);
         let sql = sql(statements, read);

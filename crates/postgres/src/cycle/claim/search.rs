@@ -9,7 +9,7 @@ use crate::cycle::event::{OutboxRow, column};
 use crate::cycle::statements::{Query, Statements};
 use futures_util::TryStreamExt;
 use relay::event::{Event, Payload};
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::lanes::Lane;
 use relay::outbox::{Search, SearchResult};
 use std::pin::pin;
@@ -30,7 +30,7 @@ pub(crate) async fn read(
     lanes: &[Lane],
     search: &Search,
     rows: &mut Vec<OutboxRow>,
-) -> Result<SearchResult, Fault> {
+) -> Result<SearchResult, PostgresFault> {
     let low = search.gaps.first().map_or(search.above, |gap| gap - 1);
     if search.expects_free && search.above.saturating_sub(low) <= CLOSE {
         let query = &statements.read_new_if_free;
@@ -56,7 +56,7 @@ async fn peek(
     transaction: &ClaimTransaction<'_>,
     statements: &Statements,
     search: &Search,
-) -> Result<Option<SearchResult>, Fault> {
+) -> Result<Option<SearchResult>, PostgresFault> {
     let statement = answer(DOING, transaction.prepare_cached(&statements.peek)).await?;
     let values: [&(dyn ToSql + Sync); 3] = [&search.above, &search.gaps, &search.excepted];
     let row = answer(DOING, transaction.client().query_one(&statement, &values)).await?;
@@ -74,7 +74,7 @@ async fn read_with(
     lanes: &[Lane],
     (search, low): (&Search, Option<i64>),
     rows: &mut Vec<OutboxRow>,
-) -> Result<Option<SearchResult>, Fault> {
+) -> Result<Option<SearchResult>, PostgresFault> {
     let statement = answer(DOING, transaction.prepare_cached(query)).await?;
     let lanes: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
     let (rows_max, epoch) = (search.rows_max as i64, search.epoch.number());

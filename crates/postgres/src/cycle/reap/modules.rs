@@ -6,7 +6,7 @@ use crate::connection::transaction::ShortTransaction;
 use crate::cycle::reap::PostgresReaper;
 use crate::schema::own;
 use crate::table::TableName;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use relay::health::availability::Availability;
 use relay::health::stats::Stats;
 use relay::reaper::{Pace, Reap, Reaped};
@@ -118,7 +118,7 @@ impl ModulesReaper {
     }
 
     /// Deletes one batch of one module. A round starts by looking for installed modules, and skips a module that fails.
-    pub(crate) async fn reap_once(&mut self) -> Result<Reaped, Fault> {
+    pub(crate) async fn reap_once(&mut self) -> Result<Reaped, PostgresFault> {
         if self.remaining.is_empty() {
             self.current = "";
             self.remaining = self.find().await?;
@@ -143,7 +143,7 @@ impl ModulesReaper {
 
     /// Runs a whole round. Returns the table of each installed module with the number of deleted rows. Skips a module that a
     /// relay is reaping.
-    pub async fn reap_all(&mut self) -> Result<Vec<(&'static str, u64)>, Fault> {
+    pub async fn reap_all(&mut self) -> Result<Vec<(&'static str, u64)>, PostgresFault> {
         let mut reaped: Vec<(&str, u64)> = Vec::new();
         loop {
             let Reaped { rows, more } = self.reap_once().await?;
@@ -159,7 +159,7 @@ impl ModulesReaper {
     }
 
     /// The number of rows that [`ModulesReaper::reap_all`] would delete.
-    pub async fn count_all(&self) -> Result<Vec<(&'static str, u64)>, Fault> {
+    pub async fn count_all(&self) -> Result<Vec<(&'static str, u64)>, PostgresFault> {
         let mut counted = Vec::new();
         for module in self.find().await? {
             self.require_own(&module).await?;
@@ -175,7 +175,7 @@ impl ModulesReaper {
 
     /// Unfinished requests past retention. Those with a committed phase are never deleted: only the application knows their
     /// outcome.
-    pub async fn unfinished(&self) -> Result<Unfinished, Fault> {
+    pub async fn unfinished(&self) -> Result<Unfinished, PostgresFault> {
         let seconds = self.modules[1].retention.as_secs_f64();
         let sql = self.table.render(UNFINISHED);
         let rows =
@@ -211,13 +211,13 @@ impl ModulesReaper {
     }
 
     /// Another role could have created them before the module is installed.
-    async fn require_own(&self, module: &ModuleTable) -> Result<(), Fault> {
+    async fn require_own(&self, module: &ModuleTable) -> Result<(), PostgresFault> {
         let names: Vec<String> =
             [module.table].iter().chain(module.functions).map(|&name| name.to_owned()).collect();
         own::require(&self.transaction, "checking the owner of a module", &self.table, &names).await
     }
 
-    async fn find(&self) -> Result<VecDeque<ModuleTable>, Fault> {
+    async fn find(&self) -> Result<VecDeque<ModuleTable>, PostgresFault> {
         let names = self.modules.map(|module| module.table);
         let names: &[&str] = &names;
         let schema = self.table.schema();
@@ -252,7 +252,7 @@ impl Reapers {
 }
 
 impl Reap for Reapers {
-    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, Fault> {
+    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, PostgresFault> {
         if !self.at_modules {
             self.modules.set_pace(pace);
             let Reaped { rows, more } = self.outbox.reap_once(pace).await?;

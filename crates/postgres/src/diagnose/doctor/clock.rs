@@ -1,7 +1,7 @@
 //! Compares the clocks of this machine and of the server.
 
 use super::Context;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use settings::doctor::Finding;
 use settings::doctor::codes::CLOCK_SKEW;
 use settings::text::span;
@@ -12,7 +12,7 @@ const NOW: &str = "SELECT extract(epoch FROM clock_timestamp())::float8";
 /// Machines without time synchronization soon differ by more than this.
 const SKEW_MAX: f64 = 2.0;
 
-pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     let before = epoch();
     let rows = context.rows(DOING, NOW, &[]).await?;
     let after = epoch();

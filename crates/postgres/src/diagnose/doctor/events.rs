@@ -6,7 +6,7 @@ use crate::connection::transaction::Params;
 use crate::cycle::statements::topic_sql;
 use crate::table::fill;
 use pg_outbox::topic::check_topic;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::lanes::Lane;
 use relay::reason::{RECORD_TOO_LARGE, remedy};
 use relay::topic::TopicRules;
@@ -84,7 +84,7 @@ pub(super) async fn examine(
     context: &Context<'_>,
     schema: &Schema,
     record_bytes_max: usize,
-) -> Result<(Vec<Finding>, Vec<TopicInUse>), Fault> {
+) -> Result<(Vec<Finding>, Vec<TopicInUse>), PostgresFault> {
     let topics = &schema.topics;
     let mut findings = Vec::new();
     let mut found: BTreeMap<String, TopicInUse> = BTreeMap::new();
@@ -127,7 +127,7 @@ async fn waiting(
     context: &Context<'_>,
     Schema { payload, topics, .. }: &Schema,
     record_bytes_max: usize,
-) -> Result<Vec<Row>, Fault> {
+) -> Result<Vec<Row>, PostgresFault> {
     let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
     let most = record_bytes_max as i64;
     let sql = WAITING
@@ -154,7 +154,7 @@ fn render(context: &Context<'_>, topics: &TopicRules, template: &str) -> String 
     })
 }
 
-async fn latest(context: &Context<'_>, topics: &TopicRules) -> Result<Vec<Row>, Fault> {
+async fn latest(context: &Context<'_>, topics: &TopicRules) -> Result<Vec<Row>, PostgresFault> {
     let columns =
         if topics.column { "aggregate_type, event_type, topic" } else { "aggregate_type, event_type" };
     let sql = render(context, topics, &LATEST.replace("{columns}", columns));
@@ -162,7 +162,7 @@ async fn latest(context: &Context<'_>, topics: &TopicRules) -> Result<Vec<Row>, 
     context.transaction.query(DOING, &sql, params).await
 }
 
-async fn rejected(context: &Context<'_>) -> Result<Vec<Row>, Fault> {
+async fn rejected(context: &Context<'_>) -> Result<Vec<Row>, PostgresFault> {
     context.rows(DOING, REJECTED, &[(&DEAD_LETTERS_MAX, Type::INT8), (&TOPICS_MAX, Type::INT8)]).await
 }
 

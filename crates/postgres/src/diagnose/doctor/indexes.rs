@@ -1,7 +1,7 @@
 //! Finds unused and invalid indexes of the outbox. The checks at start verify the pending index.
 
 use super::Context;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use settings::doctor::Finding;
 use settings::doctor::codes::{INDEX_INVALID, INDEX_UNUSED};
 use settings::text;
@@ -22,7 +22,10 @@ WHERE s.relid = $1::text::regclass AND s.indexrelname <> $2::text
 ORDER BY 1";
 
 /// With `pending_is_broken`, an invalid index may be the pending one under another name, which is already a finding.
-pub(super) async fn findings(context: &Context<'_>, pending_is_broken: bool) -> Result<Vec<Finding>, Fault> {
+pub(super) async fn findings(
+    context: &Context<'_>,
+    pending_is_broken: bool,
+) -> Result<Vec<Finding>, PostgresFault> {
     let (table, pending) = (context.table.quoted(), context.table.pending_index_name());
     let rows = context.rows(DOING, READ, &[(&table, Type::TEXT), (&pending, Type::TEXT)]).await?;
     let mut findings = Vec::new();

@@ -18,7 +18,7 @@ use crate::connection::transaction::{Params, ShortTransaction};
 use crate::options::{OnSent, Postgres};
 use crate::schema::check::SchemaFaultKind;
 use crate::table::TableName;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use relay::topic::TopicRules;
 use settings::doctor::codes::{CHECK_SKIPPED, POOLER, POOLER_PREPARED_STATEMENTS};
 use settings::doctor::{Finding, TopicInUse};
@@ -81,7 +81,7 @@ WHERE rolname = current_user";
 /// # Errors
 ///
 /// If the server is unavailable. A query that the server refuses is a finding.
-pub async fn examine(settings: &Settings<'_>, database: &Database) -> Result<Examined, Fault> {
+pub async fn examine(settings: &Settings<'_>, database: &Database) -> Result<Examined, PostgresFault> {
     let mut examined = Examined::default();
     let (table, record_bytes_max) = (settings.table, settings.record_bytes_max);
     let transaction = ShortTransaction::reading(database.clone());
@@ -124,7 +124,11 @@ pub async fn examine(settings: &Settings<'_>, database: &Database) -> Result<Exa
 }
 
 /// Adds the findings of one check. A fault is a finding too, unless the server is unavailable.
-fn add(found: &mut Vec<Finding>, what: &str, checked: Result<Vec<Finding>, Fault>) -> Result<(), Fault> {
+fn add(
+    found: &mut Vec<Finding>,
+    what: &str,
+    checked: Result<Vec<Finding>, PostgresFault>,
+) -> Result<(), PostgresFault> {
     match checked {
         Ok(findings) => found.extend(findings),
         Err(fault) if fault.kind == FaultKind::Unavailable => return Err(fault),
@@ -137,27 +141,32 @@ fn add(found: &mut Vec<Finding>, what: &str, checked: Result<Vec<Finding>, Fault
     Ok(())
 }
 
-async fn role(transaction: &ShortTransaction) -> Result<Role, Fault> {
+async fn role(transaction: &ShortTransaction) -> Result<Role, PostgresFault> {
     let rows = transaction.query("reading the role", ROLE, &[]).await?;
     let Some(row) = rows.first() else { unreachable!("the connected role exists") };
     Ok(Role { name: row.get(0), database: row.get(1), is_superuser: row.get(2) })
 }
 
 impl Context<'_> {
-    async fn rows(&self, doing: &'static str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Fault> {
+    async fn rows(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, PostgresFault> {
         self.transaction.query(doing, &self.table.render(sql), params).await
     }
 
     /// The row of a statement whose parameter $1 is the outbox table.
-    async fn of_table(&self, doing: &'static str, sql: &str) -> Result<Option<Row>, Fault> {
+    async fn of_table(&self, doing: &'static str, sql: &str) -> Result<Option<Row>, PostgresFault> {
         let rows = self.rows(doing, sql, &[(&self.table.quoted(), Type::TEXT)]).await?;
         Ok(rows.into_iter().next())
     }
 }
 
-async fn pooled(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+async fn pooled(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     // A second connection may not be available. If the server is unavailable, the next check reports that.
-    let refused = |fault: Fault| Fault { kind: FaultKind::Refused, ..fault };
+    let refused = |fault: PostgresFault| PostgresFault { kind: FaultKind::Refused, ..fault };
     if !pooler::is_in_transaction_mode(context.database).await.map_err(refused)? {
         return Ok(Vec::new());
     }

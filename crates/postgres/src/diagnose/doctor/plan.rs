@@ -7,7 +7,7 @@ use crate::connection::session::{PLAIN_NAMES, begin, plain_settings};
 use crate::cycle::statements::Statements;
 use crate::table::TableName;
 use deadpool_postgres::Object;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use serde_json::Value;
 use settings::doctor::Finding;
 use settings::doctor::codes::CLAIM_PLAN;
@@ -21,7 +21,7 @@ pub(super) async fn findings(
     context: &Context<'_>,
     schema: &Schema,
     record_bytes_max: usize,
-) -> Result<Vec<Finding>, Fault> {
+) -> Result<Vec<Finding>, PostgresFault> {
     let record_bytes_max = i32::try_from(record_bytes_max).unwrap_or(i32::MAX);
     let Schema { payload, topics, .. } = schema;
     let statements =
@@ -58,7 +58,12 @@ fn remedy(table: &TableName) -> String {
 }
 
 /// Explains the prepared statement under the settings of the relay's transactions. Does not execute it.
-async fn explain(context: &Context<'_>, sql: &str, types: &str, arguments: &str) -> Result<Value, Fault> {
+async fn explain(
+    context: &Context<'_>,
+    sql: &str,
+    types: &str,
+    arguments: &str,
+) -> Result<Value, PostgresFault> {
     let connection = context.database.get().await?;
     let explained = answer(DOING, async { Ok(plan(&connection, sql, types, arguments).await) }).await?;
     if explained.is_err() {

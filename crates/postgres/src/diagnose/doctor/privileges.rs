@@ -4,7 +4,7 @@ use super::Context;
 use crate::access::grants::relay_grants;
 use crate::connection::transaction::Params;
 use crate::table::{Column, MODULE_NAMES, quote_identifier};
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use settings::doctor::Finding;
 use settings::doctor::codes::{
     EVENTS_CHANGEABLE, OTHER_TABLES, OUTBOX_PRIVILEGES, ROLE_ATTRIBUTES, ROLE_OWNER, ROLE_SUPERUSER,
@@ -111,7 +111,7 @@ const OWN: [&str; 11] = [
     "{migration}",
 ];
 
-pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     let (name, role) = (&context.role.name, quote_identifier(&context.role.name));
     let place = format!("role {name}");
     let mut findings = on_schemas(context).await?;
@@ -135,7 +135,7 @@ pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Faul
     Ok(findings)
 }
 
-async fn on_schemas(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+async fn on_schemas(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     let (schema, outbox) = (context.table.schema(), context.table.table());
     let rows = context.rows(DOING, CREATORS, &[(&schema, Type::TEXT), (&outbox, Type::TEXT)]).await?;
     let finding = |row: &Row| {
@@ -159,7 +159,7 @@ async fn on_schemas(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
     Ok(rows.iter().map(finding).collect())
 }
 
-async fn of_others(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+async fn of_others(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     let own: Vec<String> = OWN.iter().map(|relation| context.table.name_of(relation)).collect();
     let records = ["{act}", "{migration}"].map(|relation| context.table.name_of(relation)).to_vec();
     let schema = context.table.schema();
@@ -179,7 +179,7 @@ async fn of_others(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
     Ok(context.rows(DOING, UNNEEDED, params).await?.iter().map(finding).collect())
 }
 
-async fn on_outbox(context: &Context<'_>) -> Result<Option<Finding>, Fault> {
+async fn on_outbox(context: &Context<'_>) -> Result<Option<Finding>, PostgresFault> {
     let (table, sent_at) = (context.table.quoted(), context.table.columns().name(Column::SentAt));
     let rows = context.rows(DOING, ON_OUTBOX, &[(&table, Type::TEXT), (&sent_at, Type::TEXT)]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
@@ -200,7 +200,7 @@ async fn on_outbox(context: &Context<'_>) -> Result<Option<Finding>, Fault> {
     Ok(Some(EVENTS_CHANGEABLE.found(context.table.to_string(), problem, remedy)))
 }
 
-async fn on_others(context: &Context<'_>) -> Result<Option<Finding>, Fault> {
+async fn on_others(context: &Context<'_>) -> Result<Option<Finding>, PostgresFault> {
     let mut own: Vec<String> = OWN.iter().map(|relation| context.table.name_of(relation)).collect();
     own.extend(MODULE_NAMES.map(str::to_owned));
     let schema = context.table.schema();

@@ -6,7 +6,7 @@ use crate::connection::transaction::Params;
 use crate::schema::check::{CheckError, PayloadType, SchemaFault, SchemaFaultKind, check};
 use crate::table::Column;
 use deadpool_postgres::Object;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::topic::TopicRules;
 use settings::doctor::codes::{
     COLUMN, ENCODING, GRANT_MISSING, HOLD_COUNT, LANES, MIGRATION, PENDING_INDEX, RELATION, ROW_SECURITY,
@@ -35,7 +35,7 @@ FROM pg_attribute AS a
 WHERE a.attrelid = to_regclass($1::text) AND a.attname IN ($2::text, $3::text) AND NOT a.attisdropped";
 
 /// Runs the checks at start.
-pub(super) async fn read(context: &Context<'_>) -> Result<Schema, Fault> {
+pub(super) async fn read(context: &Context<'_>) -> Result<Schema, PostgresFault> {
     let connection = context.database.get().await?;
     let configured = &context.settings.topics;
     let checked = timeout(WITHIN, check(&connection, context.table, configured.into())).await;

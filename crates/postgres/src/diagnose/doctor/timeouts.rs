@@ -2,7 +2,7 @@
 
 use super::Context;
 use crate::table::quote_identifier;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use settings::doctor::Finding;
 use settings::doctor::codes::{ROLE_TIMEOUT, UNIX_SOCKET};
 use settings::text::span;
@@ -33,7 +33,7 @@ const OVER_SOCKET: &str = "SELECT inet_client_addr() IS NULL";
 
 /// While the server sends rows to a frozen relay, only `tcp_user_timeout` frees its lanes. Smaller slices would not help,
 /// because a single event can be larger than the kernel's buffers.
-async fn over_socket(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+async fn over_socket(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     let rows = context.rows("reading the address of the client", OVER_SOCKET, &[]).await?;
     if !rows.first().is_some_and(|row| row.get(0)) {
         return Ok(Vec::new());
@@ -46,7 +46,7 @@ async fn over_socket(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
     )])
 }
 
-pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     let rows = context.rows("reading timeouts", TIMEOUTS, &[]).await?;
     let longest = context.settings.publish_timeout;
     let mut findings = over_socket(context).await?;

@@ -3,7 +3,7 @@
 use super::Context;
 use crate::connection::fault::unavailable;
 use crate::options::TlsMode;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use settings::doctor::Finding;
 use settings::doctor::codes::{TLS_OFF, TLS_UNVERIFIED};
 
@@ -11,7 +11,7 @@ const DOING: &str = "checking TLS";
 /// Behind a pooler, this is about the pooler's connection.
 const ENCRYPTED: &str = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
 
-pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     let connection = context.settings.postgres.connection();
     let connection = connection.map_err(|error| unavailable(DOING, error.to_string()))?;
     let mode = connection.tls.mode;

@@ -4,7 +4,7 @@ use super::Context;
 use crate::access::grants::{RECORD_PRIVILEGES, SETTING_COLUMNS};
 use crate::schema::check::relations::RELAY;
 use crate::schema::setting;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use settings::doctor::Finding;
 use settings::doctor::codes::{TOPIC_TEMPLATE_DIFFERS, TOPIC_TEMPLATE_UNRECORDED};
 use tokio_postgres::types::Type;
@@ -24,7 +24,7 @@ FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = $1::text AND c.relname = $2::text AND c.relkind = 'r'";
 
-pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     let (schema, relation) = (context.table.schema(), context.table.name_of("{setting}"));
     let rows = context
         .rows(
@@ -54,7 +54,7 @@ pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Faul
 }
 
 /// Nothing is recorded before the first relay starts.
-async fn difference(context: &Context<'_>) -> Result<Option<Finding>, Fault> {
+async fn difference(context: &Context<'_>) -> Result<Option<Finding>, PostgresFault> {
     let recorded = setting::read(&context.transaction, context.table).await?;
     let configured = context.settings.topics.template.to_string();
     let different = recorded.filter(|recorded| recorded.topic_template != configured);

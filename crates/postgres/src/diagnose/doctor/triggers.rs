@@ -3,7 +3,7 @@
 use super::Context;
 use crate::options::OnSent;
 use crate::table::Column;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use settings::doctor::Finding;
 use settings::doctor::codes::{OUTBOX_CONSTRAINT, OUTBOX_TRIGGER};
 use tokio_postgres::types::Type;
@@ -29,7 +29,7 @@ WHERE c.contype = 'c' AND c.conrelid = $1::text::regclass AND a.attnum = ANY (c.
    OR c.contype = 'f' AND c.confrelid = $1::text::regclass AND c.conparentid = 0 AND c.confdeltype IN ('a', 'r')
 ORDER BY 1, 2";
 
-pub(super) async fn constraints(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+pub(super) async fn constraints(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     let (table, sent_at) = (context.table.quoted(), context.table.columns().name(Column::SentAt));
     let params = &[(&table as _, Type::TEXT), (&sent_at as _, Type::TEXT)];
     let rows = context.rows("reading the constraints", CONSTRAINTS, params).await?;
@@ -53,7 +53,7 @@ pub(super) async fn constraints(context: &Context<'_>) -> Result<Vec<Finding>, F
     Ok(rows.iter().filter(|row| marks || row.get::<_, bool>(2)).map(finding).collect())
 }
 
-pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     let (table, sent_at) = (context.table.quoted(), context.table.columns().name(Column::SentAt));
     let params = &[(&table as _, Type::TEXT), (&sent_at as _, Type::TEXT)];
     let rows = context.rows("reading the triggers", READ, params).await?;

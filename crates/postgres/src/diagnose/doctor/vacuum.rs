@@ -3,7 +3,7 @@
 use super::Context;
 use crate::diagnose::holders::{HOLDERS, VacuumHolder, holder};
 use crate::table::quote_literal;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use settings::doctor::Finding;
 use settings::doctor::codes::{
     AUTOVACUUM_LATE, AUTOVACUUM_OFF, LONG_TRANSACTION, PREPARED_TRANSACTION, REPLICATION_SLOT, WRAPAROUND,
@@ -43,7 +43,7 @@ fn wraparound(place: &str, age: i32) -> Option<Finding> {
     (age > AGE_MAX).then(|| WRAPAROUND.found(place, problem, remedy))
 }
 
-pub(super) async fn autovacuum(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+pub(super) async fn autovacuum(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     let Some(row) = context.of_table(DOING, SETTINGS).await? else { return Ok(Vec::new()) };
     let (server, of_table): (bool, bool) = (row.get(0), row.get(1));
     let (threshold, scale, rows): (f64, f64, f64) = (row.get(2), row.get(3), row.get(4));
@@ -78,7 +78,7 @@ const HELD_MAX: Duration = Duration::from_secs(300);
 const TRANSACTIONS_MAX: i32 = 50_000;
 const HOLDERS_SHOWN: i64 = 10;
 
-pub(super) async fn holders(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+pub(super) async fn holders(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     let rows = context.rows(DOING, HOLDERS, &[(&HOLDERS_SHOWN, Type::INT8)]).await?;
     let holders = rows.iter().map(holder);
     let long = |held: &VacuumHolder| {

@@ -22,7 +22,7 @@ use crate::diagnose::holders::{HOLDERS, holder};
 use crate::operate::pauses::{self, PausedScope};
 use crate::options::OnSent;
 use crate::table::TableName;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::lanes::{LANES, Lane};
 use relay::topic::TopicRules;
 use std::time::Duration;
@@ -100,7 +100,7 @@ impl PostgresStatus {
     }
 
     /// Reads everything. Relays are identified by their application name, or by the lanes that they have locked.
-    pub async fn read(&self, relay_name: &str) -> Result<OutboxStatus, Fault> {
+    pub async fn read(&self, relay_name: &str) -> Result<OutboxStatus, PostgresFault> {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let lows = vec![i64::MIN; LANES];
         let backlog = self.one(BACKLOG.sql, &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)]).await?;
@@ -142,7 +142,7 @@ impl PostgresStatus {
     }
 
     /// Reads the lanes with unsent rows, by number.
-    pub async fn lanes(&self) -> Result<Vec<LaneStatus>, Fault> {
+    pub async fn lanes(&self) -> Result<Vec<LaneStatus>, PostgresFault> {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let rows = FIRST_ROWS_A_LANE;
         let rows = self.all(waiting::LANES, &[(&lanes, Type::INT2_ARRAY), (&rows, Type::INT8)]).await?;
@@ -150,7 +150,7 @@ impl PostgresStatus {
     }
 
     /// Reads the latest sent rows. With a backlog, these are before the first row that can be sent now.
-    async fn sent(&self, first_unsent: Option<i64>) -> Result<Option<Sent>, Fault> {
+    async fn sent(&self, first_unsent: Option<i64>) -> Result<Option<Sent>, PostgresFault> {
         if self.on_sent == OnSent::Delete {
             return Ok(None);
         }
@@ -160,21 +160,21 @@ impl PostgresStatus {
     }
 
     /// Reads how many rows were inserted, marked and deleted since statistics began. Two calls give a rate.
-    pub async fn counters(&self) -> Result<Counters, Fault> {
+    pub async fn counters(&self) -> Result<Counters, PostgresFault> {
         let row = self.one(sent::COUNTERS, &[(&self.table.quoted(), Type::TEXT)]).await?;
         Ok(Counters::from(&row))
     }
 
-    async fn all(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Fault> {
+    async fn all(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, PostgresFault> {
         self.transaction.query("reading the status", &self.table.render(sql), params).await
     }
 
-    async fn one(&self, sql: &str, params: Params<'_>) -> Result<Row, Fault> {
+    async fn one(&self, sql: &str, params: Params<'_>) -> Result<Row, PostgresFault> {
         self.only(&self.table.render(sql), params).await
     }
 
     /// The only row of a statement without placeholders for names.
-    async fn only(&self, sql: &str, params: Params<'_>) -> Result<Row, Fault> {
+    async fn only(&self, sql: &str, params: Params<'_>) -> Result<Row, PostgresFault> {
         let rows = self.transaction.query("reading the status", sql, params).await?;
         let Some(row) = rows.into_iter().next() else {
             unreachable!("each of these statements gives one row")

@@ -19,7 +19,7 @@ async fn judged(reason: &'static Reason) -> Fate {
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2)]);
     batch.appended(ReadEnd::Complete);
-    session.begin(&relay.memory.refusals);
+    session.begin(&relay.memory.streaks);
     session.send(&relay.kafka.topics, &mut batch, 0).await;
     batch.suspect(0);
     batch.suspect(1);
@@ -41,7 +41,7 @@ async fn a_claim_judges_for_a_limited_time_but_completes_a_search() {
     let mut batch = Batch::default();
     batch.rows_mut().extend((1..=16).map(Row));
     batch.appended(ReadEnd::Complete);
-    session.begin(&relay.memory.refusals);
+    session.begin(&relay.memory.streaks);
     session.send(&relay.kafka.topics, &mut batch, 0).await;
     (0..16).for_each(|index| batch.suspect(index));
     let begun = Instant::now();

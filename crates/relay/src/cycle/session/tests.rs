@@ -11,38 +11,38 @@ mod many_types;
 
 #[tokio::test]
 async fn a_report_that_arrives_at_the_last_moment_counts_for_its_own_batch() {
-    let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
+    let (template, streaks) = ("events.{aggregate_type}".parse().unwrap(), Streaks::new());
     let mut session = Session::new(FakeProducer::default(), Rc::default());
     let mut batch = Batch::default();
     batch.rows_mut().push(Row(1));
     batch.appended(ReadEnd::Complete);
-    session.begin(&refusals);
+    session.begin(&streaks);
     session.send(&template, &mut batch, 0).await;
     session.producer.answers.set(true);
     session.finish(&mut batch).await;
     assert_eq!(batch.fate(0), Fate::Acknowledged);
-    session.begin(&refusals); // asserts that nothing is left of the last batch
+    session.begin(&streaks); // asserts that nothing is left of the last batch
 }
 
 #[tokio::test]
 async fn reports_of_deferred_rows_count_for_their_own_batch() {
-    let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
+    let (template, streaks) = ("events.{aggregate_type}".parse().unwrap(), Streaks::new());
     let mut session = Session::new(FakeProducer::default(), Rc::default());
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
     batch.appended(ReadEnd::Complete);
-    session.begin(&refusals);
+    session.begin(&streaks);
     session.send(&template, &mut batch, 0).await;
     assert_eq!(session.producer.in_flight.borrow().len(), 1, "the first row of a partition is sent alone");
     session.producer.answers.set(true);
     session.finish(&mut batch).await;
     assert_eq!(batch.sent().count(), 3);
-    session.begin(&refusals);
+    session.begin(&streaks);
 }
 
 #[tokio::test]
 async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
-    let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
+    let (template, streaks) = ("events.{aggregate_type}".parse().unwrap(), Streaks::new());
     let patience = Duration::from_secs(15);
     for (rows, elsewhere, stuck) in [
         (vec![Row(1), Row(101), Row(201)], false, true),
@@ -54,7 +54,7 @@ async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
         let mut batch = Batch::default();
         batch.rows_mut().extend(rows);
         batch.appended(ReadEnd::Complete);
-        session.begin(&refusals);
+        session.begin(&streaks);
         session.send(&template, &mut batch, 0).await;
         session.producer.answers.set(true);
         session.absorb(&mut batch);
@@ -76,7 +76,7 @@ async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
 async fn session_closes_once_all_rows_in_flight_are_in_topics_that_another_one_has_held() {
     let mut session = Session::new(FakeProducer::keeping(1), Rc::default());
     let mut batch = batch_of(vec![Row(1), Row(101)]);
-    send(&mut session, &Refusals::new(), &mut batch).await;
+    send(&mut session, &Streaks::new(), &mut batch).await;
     let is_silent = |topic: &str| topic == "events.silent";
     assert!(!session.close_if_held(&batch, is_silent), "another row is in flight");
     session.producer.answers.set(true);
@@ -96,7 +96,7 @@ async fn session_closes_once_all_rows_in_flight_are_in_topics_that_another_one_h
 /// A session on `events.order`, whose partition is primed.
 async fn primed() -> Session<FakeProducer> {
     let mut session = Session::new(FakeProducer::default(), Rc::default());
-    publish(&mut session, &Refusals::new(), &mut batch_of(vec![Row(1)])).await;
+    publish(&mut session, &Streaks::new(), &mut batch_of(vec![Row(1)])).await;
     session
 }
 
@@ -108,16 +108,16 @@ fn batch_of(rows: Vec<Row>) -> Batch<Row> {
 }
 
 /// Sends a batch and waits for all acknowledgements.
-async fn publish(session: &mut Session<FakeProducer>, refusals: &Refusals, batch: &mut Batch<Row>) {
-    send(session, refusals, batch).await;
+async fn publish(session: &mut Session<FakeProducer>, streaks: &Streaks, batch: &mut Batch<Row>) {
+    send(session, streaks, batch).await;
     session.producer.answers.set(true);
     session.finish(batch).await;
     session.producer.answers.set(false);
 }
 
-async fn send(session: &mut Session<FakeProducer>, refusals: &Refusals, batch: &mut Batch<Row>) {
+async fn send(session: &mut Session<FakeProducer>, streaks: &Streaks, batch: &mut Batch<Row>) {
     let template = "events.{aggregate_type}".parse().unwrap();
-    session.begin(refusals);
+    session.begin(streaks);
     session.send(&template, batch, 0).await;
 }
 
@@ -130,7 +130,7 @@ async fn a_refused_row_blocks_its_key_once_the_rows_before_it_are_acknowledged()
     let mut session = primed().await;
     session.producer.refuses = vec![1];
     let mut batch = batch_of(vec![Row(2), Row(3), Row(4)]);
-    publish(&mut session, &Refusals::new(), &mut batch).await;
+    publish(&mut session, &Streaks::new(), &mut batch).await;
     assert_eq!(batch.fate(0), Fate::Acknowledged);
     assert_eq!(blocked(&batch), [3]);
     assert_eq!(batch.fate(2), Fate::Open, "it waits for the refused row");
@@ -141,8 +141,8 @@ async fn a_refused_row_after_one_in_flight_blocks_nothing_when_the_session_fails
     let mut session = primed().await;
     session.producer.refuses = vec![1];
     let mut batch = batch_of(vec![Row(2), Row(3)]);
-    send(&mut session, &Refusals::new(), &mut batch).await;
-    session.close(Failure::unknown("the connection broke"));
+    send(&mut session, &Streaks::new(), &mut batch).await;
+    session.close(KafkaFailure::unknown("the connection broke"));
     assert_eq!(blocked(&batch), [0i64; 0], "a block would hide row 2");
     let lane = Row(2).lane();
     assert_eq!(batch.coverage(&[lane])[0].first_open, Some(2), "both are claimed again");
@@ -159,7 +159,7 @@ async fn fates_of(
     let mut batch = Batch::new(OnRejected::DeadLetter).holding_after(2);
     batch.rows_mut().extend(rows);
     batch.appended(ReadEnd::Complete);
-    publish(session, &Refusals::new(), &mut batch).await;
+    publish(session, &Streaks::new(), &mut batch).await;
     assert!(session.is_quiet() && session.failure.is_none());
     let held = session.held(&batch);
     assert!(held.iter().all(|held| held.why.reason == REJECTS_EVERYTHING.word), "{:?}", held[0].why);
@@ -198,15 +198,15 @@ async fn invalid_rows_hold_nothing_if_they_block_their_keys() {
     let mut session = primed().await;
     session.producer.refuses = vec![0, 1, 2];
     let mut batch = batch_of(vec![Row(2), Row(3), Row(4)]).holding_after(1);
-    publish(&mut session, &Refusals::new(), &mut batch).await;
+    publish(&mut session, &Streaks::new(), &mut batch).await;
     assert_eq!((blocked(&batch), session.held(&batch).len()), (vec![2], 0));
 }
 
 /// Topic `events.order` has refused a large row because of its size.
-fn large_rows_refused() -> Refusals {
-    let refusals = Refusals::new();
-    refusals.refused("events.order", Uuid::from_u128(1), Some(LARGE));
-    refusals
+fn large_rows_refused() -> Streaks {
+    let streaks = Streaks::new();
+    streaks.refused("events.order", Uuid::from_u128(1), Some(LARGE));
+    streaks
 }
 
 #[tokio::test]
@@ -246,12 +246,12 @@ fn partitions_used(session: &Session<FakeProducer>) -> Option<usize> {
 
 #[tokio::test(start_paused = true)]
 async fn sessions_switch_to_another_number_of_partitions_together_between_two_batches() {
-    let (counts, refusals) = (Rc::<Counts>::default(), Refusals::new());
+    let (counts, streaks) = (Rc::<Counts>::default(), Streaks::new());
     let mut sessions = [1, 2].map(|_| Session::new(FakeProducer::default(), Rc::clone(&counts)));
     for session in &mut sessions {
-        publish(session, &refusals, &mut batch_of(vec![Row(1)])).await;
+        publish(session, &streaks, &mut batch_of(vec![Row(1)])).await;
         session.producer.partitions.set(Some(3));
-        publish(session, &refusals, &mut batch_of(vec![Row(2)])).await;
+        publish(session, &streaks, &mut batch_of(vec![Row(2)])).await;
         assert_eq!(partitions_used(session), Some(1), "it was looked up just now");
     }
     let [first, second] = &mut sessions;
@@ -259,10 +259,10 @@ async fn sessions_switch_to_another_number_of_partitions_together_between_two_ba
     // The second one looks it up later than the first one, by itself.
     second.topics[0].looked_up_at = Some(Instant::now());
     tokio::time::advance(LOOK_UP_EVERY / 2).await;
-    publish(first, &refusals, &mut batch_of(vec![Row(3)])).await;
+    publish(first, &streaks, &mut batch_of(vec![Row(3)])).await;
     assert_eq!(partitions_used(first), Some(3));
     assert_eq!(partitions_used(second), Some(1), "its last batch");
-    publish(second, &refusals, &mut batch_of(vec![Row(3)])).await;
+    publish(second, &streaks, &mut batch_of(vec![Row(3)])).await;
     assert_eq!(partitions_used(second), Some(3), "the change that the first one has found");
     assert_eq!(counts.changes(), 1);
 }
@@ -272,7 +272,7 @@ async fn partitions_stay_primed_when_a_topic_is_looked_up_again() {
     let mut session = primed().await;
     tokio::time::advance(LOOK_UP_EVERY).await;
     let mut batch = batch_of(vec![Row(2), Row(3)]);
-    send(&mut session, &Refusals::new(), &mut batch).await;
+    send(&mut session, &Streaks::new(), &mut batch).await;
     assert_eq!(session.producer.in_flight.borrow().len(), 2, "no row waits for the first one");
     session.producer.answers.set(true);
     session.finish(&mut batch).await;

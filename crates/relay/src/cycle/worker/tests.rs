@@ -34,7 +34,7 @@ impl Outbox for OneRow {
     type Event = Row;
     type Claim<'a> = OneClaim;
 
-    async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<OneClaim, Fault> {
+    async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<OneClaim, PostgresFault> {
         self.0.claims.set(self.0.claims.get() + 1);
         sleep(Duration::from_millis(1)).await;
         Ok(OneClaim { world: Rc::clone(&self.0), lanes: lanes.to_vec() })
@@ -50,34 +50,34 @@ impl Claim for OneClaim {
     fn server(&self) -> ServerId {
         ServerId { connection: 1, started_us: 1, backend: 1 }
     }
-    async fn read(&mut self, _: &ReadRequest) -> Result<(), Fault> {
+    async fn read(&mut self, _: &ReadRequest) -> Result<(), PostgresFault> {
         Ok(())
     }
-    async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, Fault> {
+    async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, PostgresFault> {
         rows.push(Row(1));
         Ok(Slice { hold_version: 0, epoch: Epoch::from(0), end: ReadEnd::Complete })
     }
-    async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, Fault> {
-        Ok(Head { hold_version: 0, epoch: Epoch::from(0), row: None, refusal: None })
+    async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, PostgresFault> {
+        Ok(Head { hold_version: 0, epoch: Epoch::from(0), row: None, error: None })
     }
-    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<SearchResult, Fault> {
+    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<SearchResult, PostgresFault> {
         unreachable!("flows are off")
     }
-    async fn record_sent(&mut self, _: &[&Row]) -> Result<bool, Fault> {
+    async fn record_sent(&mut self, _: &[&Row]) -> Result<bool, PostgresFault> {
         unreachable!("flows are off")
     }
-    async fn keep_alive(&mut self) -> Result<(), Fault> {
-        let lost = || Fault {
+    async fn keep_alive(&mut self) -> Result<(), PostgresFault> {
+        let lost = || PostgresFault {
             kind: FaultKind::Unavailable,
             doing: "testing",
             message: "the connection broke".to_owned(),
         };
         if self.world.loses_claims.get() { Err(lost()) } else { Ok(()) }
     }
-    async fn settle(self, _: &Settlement<'_, Row>) -> Result<Settled, Fault> {
+    async fn settle(self, _: &Settlement<'_, Row>) -> Result<Settled, PostgresFault> {
         Ok(Settled::All)
     }
-    async fn release(self) -> Result<(), Fault> {
+    async fn release(self) -> Result<(), PostgresFault> {
         Ok(())
     }
 }
@@ -169,7 +169,7 @@ async fn rows_that_cannot_be_judged_are_claimed_again_with_backoff() {
     let world = Rc::new(World::default());
     let relay = relay();
     relay.kafka.publisher.opens.set(Some(Ok(())));
-    relay.memory.refusals.refused("events.order", uuid::Uuid::from_u128(9), Some(1));
+    relay.memory.streaks.refused("events.order", uuid::Uuid::from_u128(9), Some(1));
     work_for(Duration::from_secs(60), &relay, &world).await;
     let claims = world.claims.get();
     println!("{claims} claims within a minute");
@@ -235,7 +235,7 @@ async fn an_outage_ends_for_a_worker_that_stays_idle() {
 #[tokio::test(start_paused = true)]
 async fn rows_of_earlier_cycles_do_not_show_that_kafka_works() {
     let relay = relay();
-    let failure = || Some(Failure::unknown("overdue"));
+    let failure = || Some(KafkaFailure::unknown("overdue"));
     after_cycle(&relay, &Cycle { sent: 2, recovered: 1, failure: failure(), ..Cycle::default() }, 0);
     assert!(relay.kafka.gate.is_open(), "one row was acknowledged now");
     after_cycle(&relay, &Cycle { sent: 1, recovered: 1, failure: failure(), ..Cycle::default() }, 0);
@@ -266,8 +266,8 @@ async fn a_row_that_a_probe_has_in_flight_delays_only_its_lane() {
     assert_eq!(relay.lanes.board.take().await.unwrap(), [probed]);
 }
 
-fn fault(kind: FaultKind) -> Fault {
-    Fault { kind, doing: "testing", message: "gone".to_owned() }
+fn fault(kind: FaultKind) -> PostgresFault {
+    PostgresFault { kind, doing: "testing", message: "gone".to_owned() }
 }
 
 /// A worker may wait for Kafka during a short outage of Postgres, and notice only afterwards that its claim is lost.

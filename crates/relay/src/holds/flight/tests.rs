@@ -27,7 +27,7 @@ impl Outbox for Table {
     type Event = Row;
     type Claim<'a> = TableClaim;
 
-    async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<TableClaim, Fault> {
+    async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<TableClaim, PostgresFault> {
         Ok(TableClaim { lanes: lanes.to_vec(), unsent: self.unsent.clone(), free: self.free.clone() })
     }
 }
@@ -41,31 +41,31 @@ impl Claim for TableClaim {
     fn server(&self) -> ServerId {
         ServerId { connection: 1, started_us: 1, backend: 1 }
     }
-    async fn read(&mut self, _: &ReadRequest) -> Result<(), Fault> {
+    async fn read(&mut self, _: &ReadRequest) -> Result<(), PostgresFault> {
         Ok(())
     }
-    async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, Fault> {
+    async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, PostgresFault> {
         rows.extend(self.unsent.iter().map(|id| Row(*id)));
         Ok(Slice { hold_version: 7, epoch: Epoch::from(1), end: ReadEnd::Complete })
     }
-    async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, Fault> {
+    async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, PostgresFault> {
         unreachable!("probes read whole rows")
     }
-    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<SearchResult, Fault> {
+    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<SearchResult, PostgresFault> {
         unreachable!("probes are no flows")
     }
-    async fn record_sent(&mut self, _: &[&Row]) -> Result<bool, Fault> {
+    async fn record_sent(&mut self, _: &[&Row]) -> Result<bool, PostgresFault> {
         unreachable!("probes are no flows")
     }
-    async fn keep_alive(&mut self) -> Result<(), Fault> {
+    async fn keep_alive(&mut self) -> Result<(), PostgresFault> {
         Ok(())
     }
-    async fn settle(self, settlement: &Settlement<'_, Row>) -> Result<Settled, Fault> {
+    async fn settle(self, settlement: &Settlement<'_, Row>) -> Result<Settled, PostgresFault> {
         let sent = settlement.sent.iter().map(|row| row.id());
         let recorded: HashSet<i64> = sent.filter(|id| self.free.contains(id)).collect();
         Ok(if recorded.len() == settlement.sent.len() { Settled::All } else { Settled::Only(recorded) })
     }
-    async fn release(self) -> Result<(), Fault> {
+    async fn release(self) -> Result<(), PostgresFault> {
         Ok(())
     }
 }

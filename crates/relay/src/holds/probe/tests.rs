@@ -31,46 +31,46 @@ impl Scripted {
 }
 
 impl Holds for Scripted {
-    async fn count(&mut self) -> Result<Waiting, Fault> {
+    async fn count(&mut self) -> Result<Waiting, PostgresFault> {
         unreachable!("the test counts")
     }
-    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault> {
+    async fn pauses(&mut self) -> Result<Vec<Pause>, PostgresFault> {
         unreachable!("only the log names pauses")
     }
-    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
+    async fn held(&mut self) -> Result<Vec<(String, String)>, PostgresFault> {
         unreachable!("only the log names topics")
     }
-    async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault> {
+    async fn due(&mut self, most: usize) -> Result<Vec<Due>, PostgresFault> {
         let due = std::mem::take(&mut self.0.borrow_mut().due);
         let mut due = due.into_iter();
         let taken: Vec<String> = due.by_ref().take(most).collect();
         self.0.borrow_mut().due = due.collect();
         Ok(taken.into_iter().map(|topic| Due { topic, reason: "unknown-topic".to_owned() }).collect())
     }
-    async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, Fault> {
+    async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, PostgresFault> {
         self.0.borrow_mut().searched.push(due.len());
         if due.iter().any(|due| due.topic == "events.slow") {
             let message = "canceling statement due to statement timeout".to_owned();
-            return Err(Fault { kind: FaultKind::TimedOut, doing: "searching", message });
+            return Err(PostgresFault { kind: FaultKind::TimedOut, doing: "searching", message });
         }
         Ok(due.iter().map(|_| None).collect())
     }
-    async fn release(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn release(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         self.0.borrow_mut().released.extend(topics.iter().map(|topic| (*topic).to_owned()));
         Ok(())
     }
-    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault> {
+    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), PostgresFault> {
         self.0.borrow_mut().postponed.extend(failed.iter().map(|failed| failed.topic.to_owned()));
         Ok(())
     }
-    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         self.make_due_again(topics);
         Ok(())
     }
-    async fn renew_leases(&mut self, _: &[&str]) -> Result<(), Fault> {
+    async fn renew_leases(&mut self, _: &[&str]) -> Result<(), PostgresFault> {
         Ok(())
     }
-    async fn make_due(&mut self) -> Result<(), Fault> {
+    async fn make_due(&mut self) -> Result<(), PostgresFault> {
         Ok(())
     }
 }

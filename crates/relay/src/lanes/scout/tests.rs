@@ -23,10 +23,10 @@ struct Server {
 }
 
 impl Server {
-    fn answer<T>(&self, answer: T) -> Result<T, Fault> {
+    fn answer<T>(&self, answer: T) -> Result<T, PostgresFault> {
         self.asked.set(self.asked.get() + 1);
         if self.unavailable.get() {
-            Err(Fault { kind: FaultKind::Unavailable, doing: "testing", message: "gone".to_owned() })
+            Err(PostgresFault { kind: FaultKind::Unavailable, doing: "testing", message: "gone".to_owned() })
         } else {
             Ok(answer)
         }
@@ -34,15 +34,15 @@ impl Server {
 }
 
 impl ScoutQueries for Server {
-    async fn scan(&mut self, _: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault> {
+    async fn scan(&mut self, _: &[Lane], marks: &MarksSnapshot) -> Result<Scan, PostgresFault> {
         self.scans.set(self.scans.get() + 1);
         self.answer(Scan { server: SERVER, epoch: marks.epoch, first_unsent: Vec::new() })
     }
-    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {
         // This transaction never ends, so the scout keeps asking.
         self.answer((SERVER, vec![Writer { name: "3/1".to_owned(), xid: None }]))
     }
-    async fn look(&mut self, look: &Look) -> Result<Looked, Fault> {
+    async fn look(&mut self, look: &Look) -> Result<Looked, PostgresFault> {
         self.looks.set(self.looks.get() + 1);
         sleep(self.look_takes.get()).await;
         let new = self.inserted.borrow_mut().take_if(|(id, _)| look.above.is_some_and(|above| *id > above));

@@ -6,8 +6,8 @@ use crate::event::topic_number;
 use crate::plan::Sabotage;
 use crate::process::Process;
 use relay::event::Event;
-use relay::failure::{Failure, FailureKind, Rejection};
-use relay::publisher::{DeliveryReport, Judged, Producer, Publisher, Refusal};
+use relay::failure::{FailureKind, KafkaFailure, Rejection};
+use relay::publisher::{DeliveryReport, Judged, NotSent, Producer, Publisher};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -27,7 +27,7 @@ pub struct SimCluster {
 }
 
 impl SimCluster {
-    pub(super) async fn round_trip(&self) -> Result<(), Failure> {
+    pub(super) async fn round_trip(&self) -> Result<(), KafkaFailure> {
         self.broker.world.pass(4).await;
         if !self.broker.is_unavailable() && !self.process.has_lost_kafka() {
             return Ok(());
@@ -38,18 +38,18 @@ impl SimCluster {
 
     /// Asks the leader of a partition. A leader that lacks replicas answers, a lost leader does not. The number of a
     /// blocked partition determines which of the two applies.
-    pub(super) async fn reach(&self, place: Place) -> Result<(), Failure> {
+    pub(super) async fn reach(&self, place: Place) -> Result<(), KafkaFailure> {
         self.round_trip().await?;
         let gone = place.partition == 0 && self.broker.is_blocked(place);
         if gone || self.process.has_lost_leader(place) {
             sleep(LEADER_TIMEOUT).await;
-            return Err(Failure::unknown("the leader does not answer"));
+            return Err(KafkaFailure::unknown("the leader does not answer"));
         }
         Ok(())
     }
 
     /// The cluster's description of a topic.
-    pub(super) async fn describe(&self, topic: &str) -> Result<u32, Failure> {
+    pub(super) async fn describe(&self, topic: &str) -> Result<u32, KafkaFailure> {
         self.round_trip().await?;
         if self.broker.knows(topic_number(topic)) {
             Ok(super::broker::PARTITIONS as u32)
@@ -60,18 +60,18 @@ impl SimCluster {
 }
 
 /// A failure with this reason.
-pub(super) fn failure(kind: FailureKind, reason: &'static str) -> Failure {
-    Failure { kind, reason, error: "in the simulation".to_owned() }
+pub(super) fn failure(kind: FailureKind, reason: &'static str) -> KafkaFailure {
+    KafkaFailure { kind, reason, error: "in the simulation".to_owned() }
 }
 
-pub(super) fn missing() -> Failure {
+pub(super) fn missing() -> KafkaFailure {
     failure(FailureKind::Topic, "unknown-topic")
 }
 
 impl Publisher for SimCluster {
     type Producer = SimProducer;
 
-    async fn open(&self) -> Result<SimProducer, Failure> {
+    async fn open(&self) -> Result<SimProducer, KafkaFailure> {
         self.round_trip().await?;
         Ok(SimProducer::new(self.clone()))
     }
@@ -93,30 +93,30 @@ impl Publisher for SimCluster {
         Judged { acknowledged: first.len() + behind.acknowledged, ..behind }
     }
 
-    async fn probe(&self) -> Result<(), Failure> {
+    async fn probe(&self) -> Result<(), KafkaFailure> {
         self.round_trip().await
     }
 
-    async fn open_for_probes(&self) -> Result<SimProducer, Failure> {
+    async fn open_for_probes(&self) -> Result<SimProducer, KafkaFailure> {
         self.broker.world.pass(4).await;
         Ok(SimProducer::with_gaps(self.clone()))
     }
 }
 
-fn refused(failure: Failure) -> Judged {
+fn refused(failure: KafkaFailure) -> Judged {
     Judged { acknowledged: 0, failure: Some(failure) }
 }
 
 /// Publishes rows on a producer that has no other rows, and returns how many were acknowledged.
 async fn publish<E: Event>(producer: &mut SimProducer, topic: &str, partition: u32, rows: &[&E]) -> Judged {
-    let mut outcomes = vec![Err(Failure::unknown("no report")); rows.len()];
+    let mut outcomes = vec![Err(KafkaFailure::unknown("no report")); rows.len()];
     for (index, row) in rows.iter().enumerate() {
         match producer.send(index as u32, topic, partition, *row) {
             Ok(()) => continue,
-            Err(Refusal::Session(failure)) => outcomes[index] = Err(failure),
-            Err(Refusal::Row(rejection)) => {
+            Err(NotSent::Session(failure)) => outcomes[index] = Err(failure),
+            Err(NotSent::Row(rejection)) => {
                 let Rejection { reason, error } = rejection;
-                outcomes[index] = Err(Failure { kind: FailureKind::Row, reason, error });
+                outcomes[index] = Err(KafkaFailure { kind: FailureKind::Row, reason, error });
             }
         }
         break;

@@ -7,8 +7,8 @@ use crate::event::{SimEvent, TOPICS, topic_number};
 use crate::plan::Sabotage;
 use crate::world::{World, add};
 use relay::event::Event;
-use relay::failure::{Failure, FailureKind, Rejection};
-use relay::publisher::{self, DeliveryReport, Producer, Refusal};
+use relay::failure::{FailureKind, KafkaFailure, Rejection};
+use relay::publisher::{self, DeliveryReport, NotSent, Producer};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl SimProducer {
 
 impl Shared {
     /// Reports the outcome of a row.
-    pub fn report(&self, row: &queue::Row, outcome: Result<(), Failure>) {
+    pub fn report(&self, row: &queue::Row, outcome: Result<(), KafkaFailure>) {
         let world = &self.cluster.broker.world;
         let Some(index) = row.index else { return };
         let mut state = self.state.borrow_mut();
@@ -127,7 +127,7 @@ impl Shared {
             }
         }
         for row in purged {
-            self.report(&row, Err(Failure::unknown("purged")));
+            self.report(&row, Err(KafkaFailure::unknown("purged")));
         }
     }
 
@@ -139,7 +139,7 @@ impl Shared {
         let in_flight: Vec<queue::Row> = state.queues.iter().flatten().flat_map(Queue::in_flight).collect();
         drop(state);
         for row in in_flight {
-            self.report(&row, Err(Failure::unknown("purged in flight")));
+            self.report(&row, Err(KafkaFailure::unknown("purged in flight")));
         }
     }
 
@@ -166,14 +166,14 @@ impl Sending {
 }
 
 impl Producer for SimProducer {
-    async fn lookup(&self, topic: &str) -> Result<u32, Failure> {
+    async fn lookup(&self, topic: &str) -> Result<u32, KafkaFailure> {
         if self.world().breaks(Sabotage::TopicCreatedMidBatch) {
             return Ok(PARTITIONS as u32);
         }
         self.shared.cluster.describe(topic).await
     }
 
-    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
+    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, KafkaFailure> {
         let partitions = self.shared.cluster.describe(topic).await?;
         // Each partition has its own broker.
         Ok((0..partitions as i32)
@@ -181,12 +181,12 @@ impl Producer for SimProducer {
             .collect())
     }
 
-    async fn reach_leader(&self, topic: &str, partition: u32) -> Result<(), Failure> {
+    async fn reach_leader(&self, topic: &str, partition: u32) -> Result<(), KafkaFailure> {
         let place = Place { topic: topic_number(topic), partition: partition as u8 };
         self.shared.cluster.reach(place).await
     }
 
-    fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
+    fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), NotSent> {
         let place = Place { topic: topic_number(topic), partition: partition as u8 };
         let event = SimEvent::seen_by_relay(event, place.topic);
         let world = Rc::clone(&self.shared.cluster.broker.world);
@@ -201,11 +201,11 @@ impl Producer for SimProducer {
                 cluster.process.refused.borrow_mut().push(event);
             }
             let error = "refused before it was sent".to_owned();
-            return Err(Refusal::Row(Rejection { reason: "invalid-header", error }));
+            return Err(NotSent::Row(Rejection { reason: "invalid-header", error }));
         }
         let mut state = self.shared.state.borrow_mut();
         if state.fatal {
-            return Err(Refusal::Session(Failure::unknown("the producer is fatal")));
+            return Err(NotSent::Session(KafkaFailure::unknown("the producer is fatal")));
         }
         let early = world.breaks(Sabotage::SettledBeforeAcknowledged);
         if early {
@@ -235,7 +235,7 @@ impl Producer for SimProducer {
         self.shared.state.borrow().failed
     }
 
-    fn refusal(&self) -> Option<Failure> {
+    fn fatal_error(&self) -> Option<KafkaFailure> {
         None
     }
 
@@ -243,13 +243,13 @@ impl Producer for SimProducer {
         reports.append(&mut self.shared.state.borrow_mut().reports);
     }
 
-    async fn quiet(&mut self, any: bool) {
+    async fn wait_until_quiet(&mut self, any: bool) {
         let quiet =
             |state: &Sending| state.in_flight == 0 || state.failed || (any && !state.reports.is_empty());
         self.shared.wait(quiet).await;
     }
 
-    async fn take_back(&mut self) {
+    async fn withdraw(&mut self) {
         if self.world().breaks(Sabotage::GapsAfterRefusal) {
             return;
         }

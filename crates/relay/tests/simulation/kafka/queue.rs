@@ -6,7 +6,7 @@ use super::cluster::{failure, missing};
 use super::producer::Shared;
 use crate::event::SimEvent;
 use crate::plan::Sabotage;
-use relay::failure::{Failure, FailureKind};
+use relay::failure::{FailureKind, KafkaFailure};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
@@ -218,7 +218,7 @@ async fn process_answers(shared: &Shared, to: Place, answers: &[(u64, Answer)]) 
         let outcome = match answer {
             Answer::Stored => Ok(()),
             Answer::NoOffset if world.breaks(Sabotage::NoOffsetIsSuccess) => Ok(()),
-            Answer::NoOffset => Err(Failure::unknown("acknowledged without an offset")),
+            Answer::NoOffset => Err(KafkaFailure::unknown("acknowledged without an offset")),
             Answer::OutOfOrder if *first > shared.state.borrow_mut().queue(to).acknowledged => {
                 skipped = true;
                 continue;
@@ -297,7 +297,7 @@ fn fail_topic(shared: &Shared, to: Place) -> Progress {
 }
 
 /// A request was refused permanently. Other requests in flight may still be stored.
-fn fail(shared: &Shared, to: Place, refused: u64, failure: &Failure) -> Progress {
+fn fail(shared: &Shared, to: Place, refused: u64, failure: &KafkaFailure) -> Progress {
     let world = &shared.cluster.broker.world;
     let gaps = world.breaks(Sabotage::GapsAfterRefusal) || world.breaks(Sabotage::EnqueuedWhilePurged);
     let window: Vec<Request> = {
@@ -311,7 +311,7 @@ fn fail(shared: &Shared, to: Place, refused: u64, failure: &Failure) -> Progress
     };
     for request in window {
         let outcome =
-            if request.first == refused { failure.clone() } else { Failure::unknown("after a failure") };
+            if request.first == refused { failure.clone() } else { KafkaFailure::unknown("after a failure") };
         for row in &request.rows {
             shared.report(row, Err(outcome.clone()));
         }

@@ -11,7 +11,7 @@ use crate::promises::Damage;
 use crate::world::add;
 use reads::Snapshot;
 use relay::event::Event;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use relay::lanes::Lane;
 use relay::outbox::{
     Claim, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
@@ -24,7 +24,11 @@ impl Outbox for SimConnection {
     type Event = SimEvent;
     type Claim<'a> = SimClaim<'a>;
 
-    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&ReadRequest>) -> Result<SimClaim<'_>, Fault> {
+    async fn claim(
+        &mut self,
+        lanes: &[Lane],
+        promptly: Option<&ReadRequest>,
+    ) -> Result<SimClaim<'_>, PostgresFault> {
         let early = self
             .server
             .world
@@ -78,7 +82,7 @@ pub struct SimClaim<'a> {
 }
 
 impl SimClaim<'_> {
-    async fn statement(&mut self) -> Result<(), Fault> {
+    async fn statement(&mut self) -> Result<(), PostgresFault> {
         self.connection.send_statement(true).await?;
         if self.connection.server.receives_statement(self.transaction) {
             Ok(())
@@ -115,7 +119,7 @@ impl Claim for SimClaim<'_> {
         self.server
     }
 
-    async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault> {
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), PostgresFault> {
         self.statement().await?;
         let lanes = self.lanes.clone();
         self.asked = lanes.len();
@@ -128,7 +132,7 @@ impl Claim for SimClaim<'_> {
         rows_max: usize,
         bytes_max: usize,
         rows: &mut Vec<SimEvent>,
-    ) -> Result<Slice, Fault> {
+    ) -> Result<Slice, PostgresFault> {
         self.statement().await?;
         self.connection.in_time(self.asked).await?;
         let promises = Rc::clone(&self.connection.server.promises);
@@ -157,7 +161,7 @@ impl Claim for SimClaim<'_> {
         Ok(Slice { hold_version, epoch, end })
     }
 
-    async fn head(&mut self, read: &ReadRequest) -> Result<Head<SimEvent>, Fault> {
+    async fn head(&mut self, read: &ReadRequest) -> Result<Head<SimEvent>, PostgresFault> {
         self.statement().await?;
         let lanes = self.lanes.clone();
         let wanted = read.wanted.iter().map(|wanted| Wanted { share: 1, ..*wanted }).collect();
@@ -171,12 +175,16 @@ impl Claim for SimClaim<'_> {
             server.promises.damage(row.identity) != Damage::None
                 || server.world.breaks(Sabotage::UnreadableUnproven)
         };
-        let refusal = row.filter(damaged).map(|_| "the row is damaged".to_owned());
+        let error = row.filter(damaged).map(|_| "the row is damaged".to_owned());
         self.connection.receive_answer().await?;
-        Ok(Head { hold_version, epoch, row, refusal })
+        Ok(Head { hold_version, epoch, row, error })
     }
 
-    async fn read_on(&mut self, search: &Search, rows: &mut Vec<SimEvent>) -> Result<SearchResult, Fault> {
+    async fn read_on(
+        &mut self,
+        search: &Search,
+        rows: &mut Vec<SimEvent>,
+    ) -> Result<SearchResult, PostgresFault> {
         self.statement().await?;
         let server = Rc::clone(&self.connection.server);
         server.reads(self.transaction);
@@ -210,13 +218,13 @@ impl Claim for SimClaim<'_> {
         Ok(found)
     }
 
-    async fn record_sent(&mut self, sent: &[&SimEvent]) -> Result<bool, Fault> {
+    async fn record_sent(&mut self, sent: &[&SimEvent]) -> Result<bool, PostgresFault> {
         self.statement().await?;
         let server = Rc::clone(&self.connection.server);
         let rows = settlement::record_sent(&server, self.transaction, sent, false).await;
         let Some(rows) = rows else {
             let message = "lock timeout".to_owned();
-            return Err(Fault { kind: FaultKind::Contended, doing: "simulating", message });
+            return Err(PostgresFault { kind: FaultKind::Contended, doing: "simulating", message });
         };
         if server.world.breaks(Sabotage::FlowRecordsNewestRow) {
             let unsent = |row: &Row| row.sent_at.is_none() && self.lanes.contains(&row.event.lane());
@@ -229,12 +237,12 @@ impl Claim for SimClaim<'_> {
         Ok(rows.len() == sent.len())
     }
 
-    async fn keep_alive(&mut self) -> Result<(), Fault> {
+    async fn keep_alive(&mut self) -> Result<(), PostgresFault> {
         self.statement().await?;
         self.connection.receive_answer().await
     }
 
-    async fn settle(mut self, settlement: &Settlement<'_, SimEvent>) -> Result<Settled, Fault> {
+    async fn settle(mut self, settlement: &Settlement<'_, SimEvent>) -> Result<Settled, PostgresFault> {
         let server = Rc::clone(&self.connection.server);
         let late = server.world.breaks(Sabotage::SettledAfterTakeover);
         if let Err(fault) = self.statement().await {
@@ -251,7 +259,7 @@ impl Claim for SimClaim<'_> {
             Ok(settled) => settled,
             Err(FaultKind::Contended) => {
                 let message = "lock timeout".to_owned();
-                return Err(Fault { kind: FaultKind::Contended, doing: "simulating", message });
+                return Err(PostgresFault { kind: FaultKind::Contended, doing: "simulating", message });
             }
             Err(kind) => return Err(self.connection.refuses(kind)),
         };
@@ -267,7 +275,7 @@ impl Claim for SimClaim<'_> {
         Ok(settled)
     }
 
-    async fn release(mut self) -> Result<(), Fault> {
+    async fn release(mut self) -> Result<(), PostgresFault> {
         self.statement().await?;
         self.connection.server.roll_back(self.transaction);
         self.connection.receive_answer().await?;

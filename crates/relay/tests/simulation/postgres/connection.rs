@@ -4,7 +4,7 @@ use super::server::Server;
 use super::wrong_marks::WrongMarks;
 use crate::plan::Sabotage;
 use crate::process::Process;
-use relay::failure::{Fault, FaultKind};
+use relay::failure::{FaultKind, PostgresFault};
 use relay::outbox::ServerId;
 use std::rc::Rc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl SimConnection {
     }
 
     /// The statement travels to the server. When this returns, the statement runs.
-    pub(super) async fn send_statement(&mut self, in_transaction: bool) -> Result<(), Fault> {
+    pub(super) async fn send_statement(&mut self, in_transaction: bool) -> Result<(), PostgresFault> {
         let server = Rc::clone(&self.server);
         let world = &server.world;
         world.pass(2).await;
@@ -64,7 +64,7 @@ impl SimConnection {
     }
 
     /// The answer travels back.
-    pub(super) async fn receive_answer(&mut self) -> Result<(), Fault> {
+    pub(super) async fn receive_answer(&mut self) -> Result<(), PostgresFault> {
         let world = Rc::clone(&self.server.world);
         if world.happens(250) {
             world.pass(3).await;
@@ -75,7 +75,7 @@ impl SimConnection {
         self.travel().await
     }
 
-    async fn travel(&mut self) -> Result<(), Fault> {
+    async fn travel(&mut self) -> Result<(), PostgresFault> {
         if self.process.has_lost_postgres() {
             sleep(ANSWER_TIMEOUT).await;
             return Err(self.breaks());
@@ -89,9 +89,9 @@ impl SimConnection {
     }
 
     /// No more answers arrive over this connection.
-    pub(super) fn breaks(&mut self) -> Fault {
+    pub(super) fn breaks(&mut self) -> PostgresFault {
         self.serial = 0;
-        Fault {
+        PostgresFault {
             kind: FaultKind::Unavailable,
             doing: "simulating",
             message: "the connection broke".to_owned(),
@@ -99,19 +99,19 @@ impl SimConnection {
     }
 
     /// The server refuses a statement. The relay does not use the connection again.
-    pub(super) fn refuses(&mut self, kind: FaultKind) -> Fault {
-        Fault { kind, message: "the server refuses the statement".to_owned(), ..self.breaks() }
+    pub(super) fn refuses(&mut self, kind: FaultKind) -> PostgresFault {
+        PostgresFault { kind, message: "the server refuses the statement".to_owned(), ..self.breaks() }
     }
 
     /// A statement over this number of lanes ends in time, or exceeds the statement timeout.
-    pub(super) async fn in_time(&mut self, lanes: usize) -> Result<(), Fault> {
+    pub(super) async fn in_time(&mut self, lanes: usize) -> Result<(), PostgresFault> {
         let most = self.server.world.plan.lanes_in_time;
         if most == 0 || lanes <= most {
             return Ok(());
         }
         sleep(STATEMENT_TIMEOUT).await;
         let message = "the statement timed out".to_owned();
-        Err(Fault { kind: FaultKind::TimedOut, doing: "simulating", message })
+        Err(PostgresFault { kind: FaultKind::TimedOut, doing: "simulating", message })
     }
 
     /// The server that answered.

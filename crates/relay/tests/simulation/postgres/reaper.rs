@@ -4,11 +4,11 @@ use super::connection::SimConnection;
 use super::server::OpenTransaction;
 use super::tables::Change;
 use crate::plan::Sabotage;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::reaper::{Pace, Reap, Reaped};
 
 impl Reap for SimConnection {
-    async fn reap_once(&mut self, _: Pace) -> Result<Reaped, Fault> {
+    async fn reap_once(&mut self, _: Pace) -> Result<Reaped, PostgresFault> {
         self.send_statement(false).await?;
         let world = std::rc::Rc::clone(&self.server.world);
         let Some(retention) = world.plan.retention else { return Ok(Reaped { rows: 0, more: false }) };

@@ -5,7 +5,7 @@ use super::tables::{Change, Scope};
 use crate::event::{TOPICS, topic_number};
 use crate::plan::Sabotage;
 use relay::event::Event;
-use relay::failure::Fault;
+use relay::failure::PostgresFault;
 use relay::holds::{Counts, Pause};
 use relay::holds::{Due, ExampleRow, Failed, Holds, LEASE, Waiting};
 use relay::lanes::Lane;
@@ -18,7 +18,7 @@ use relay::reason::REJECTS_EVERYTHING;
 use std::time::Duration;
 
 impl ScoutQueries for SimConnection {
-    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, Fault> {
+    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, PostgresFault> {
         self.send_statement(false).await?;
         self.in_time(lanes.len()).await?;
         let server = &self.server;
@@ -41,7 +41,7 @@ impl ScoutQueries for SimConnection {
         Ok(Scan { server, epoch, first_unsent })
     }
 
-    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), Fault> {
+    async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {
         self.send_statement(false).await?;
         let world = &self.server.world;
         if world.breaks(Sabotage::MarkRaisedByFence) {
@@ -57,7 +57,7 @@ impl ScoutQueries for SimConnection {
         Ok((id, writers))
     }
 
-    async fn look(&mut self, look: &Look) -> Result<Looked, Fault> {
+    async fn look(&mut self, look: &Look) -> Result<Looked, PostgresFault> {
         self.send_statement(false).await?;
         let server = &self.server;
         let is_new = |id: i64| look.above.is_none_or(|above| id > above) || look.gaps.contains(&id);
@@ -83,7 +83,7 @@ impl SimConnection {
 }
 
 impl Holds for SimConnection {
-    async fn count(&mut self) -> Result<Waiting, Fault> {
+    async fn count(&mut self) -> Result<Waiting, PostgresFault> {
         self.send_statement(false).await?;
         let (topics, keys) = self.server.holds();
         let hold_version = self.server.hold_version();
@@ -99,16 +99,16 @@ impl Holds for SimConnection {
     }
 
     /// Only displayed to operators.
-    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault> {
+    async fn pauses(&mut self) -> Result<Vec<Pause>, PostgresFault> {
         Ok(Vec::new())
     }
 
     /// Only displayed to operators.
-    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
+    async fn held(&mut self) -> Result<Vec<(String, String)>, PostgresFault> {
         Ok(Vec::new())
     }
 
-    async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault> {
+    async fn due(&mut self, most: usize) -> Result<Vec<Due>, PostgresFault> {
         self.send_statement(false).await?;
         let lease = self.lease();
         let due: Vec<_> = (0..most).map_while(|_| self.server.due(lease)).collect();
@@ -120,7 +120,7 @@ impl Holds for SimConnection {
         Ok(due.collect())
     }
 
-    async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, Fault> {
+    async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, PostgresFault> {
         self.send_statement(false).await?;
         let witness = |due: &Due| {
             let row = self.server.witness(topic_number(&due.topic), due.reason == REJECTS_EVERYTHING.word)?;
@@ -131,7 +131,7 @@ impl Holds for SimConnection {
         Ok(witnesses)
     }
 
-    async fn release(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn release(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         self.send_statement(false).await?;
         let held =
             |topic: &&str| Some(topic_number(topic)).filter(|topic| self.server.held(Some(*topic)).is_some());
@@ -142,12 +142,12 @@ impl Holds for SimConnection {
         self.receive_answer().await
     }
 
-    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault> {
+    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), PostgresFault> {
         let topics: Vec<&str> = failed.iter().map(|failed| failed.topic).collect();
         self.retry_soon(&topics).await
     }
 
-    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         self.send_statement(false).await?;
         for topic in topics {
             let time = self.server.world.up_to(3_000);
@@ -156,7 +156,7 @@ impl Holds for SimConnection {
         self.receive_answer().await
     }
 
-    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         self.send_statement(false).await?;
         for topic in topics {
             self.server.renew_lease(topic_number(topic), self.lease());
@@ -165,7 +165,7 @@ impl Holds for SimConnection {
     }
 
     /// Probes are postponed by a few seconds at most.
-    async fn make_due(&mut self) -> Result<(), Fault> {
+    async fn make_due(&mut self) -> Result<(), PostgresFault> {
         Ok(())
     }
 }

@@ -42,13 +42,13 @@ impl Event for OfType {
 
 /// Publishes one row of each of this many types, in batches of 100, and returns how many were acknowledged.
 async fn publish_types(session: &mut Session<FakeProducer>, template: &str, types: i64) -> usize {
-    let (template, refusals) = (template.parse::<TopicRules>().unwrap(), Refusals::new());
+    let (template, streaks) = (template.parse::<TopicRules>().unwrap(), Streaks::new());
     let mut acknowledged = 0;
     for first in (0..types).step_by(100) {
         let mut batch = Batch::default();
         batch.rows_mut().extend((first..first + 100).map(|id| OfType(id, format!("type-{id}"))));
         batch.appended(ReadEnd::Complete);
-        session.begin(&refusals);
+        session.begin(&streaks);
         session.send(&template, &mut batch, 0).await;
         session.producer.answers.set(true);
         session.finish(&mut batch).await;
@@ -59,7 +59,7 @@ async fn publish_types(session: &mut Session<FakeProducer>, template: &str, type
             assert_eq!(topic, template.template.topic(&row.1, "Changed"));
         }
     }
-    session.begin(&refusals);
+    session.begin(&streaks);
     acknowledged
 }
 
@@ -85,10 +85,10 @@ async fn a_session_with_10_000_types_of_one_topic_remembers_a_bounded_number() {
 async fn a_missing_topic_is_forgotten_after_its_batch() {
     let mut session = primed().await;
     let mut batch = batch_of(vec![Row(2), Row(201), Row(101)]);
-    publish(&mut session, &Refusals::new(), &mut batch).await;
+    publish(&mut session, &Streaks::new(), &mut batch).await;
     assert_eq!((batch.sent().count(), session.topics.len()), (2, 3));
     let mut batch = batch_of(vec![Row(3), Row(102)]);
-    publish(&mut session, &Refusals::new(), &mut batch).await;
+    publish(&mut session, &Streaks::new(), &mut batch).await;
     assert_eq!((batch.sent().count(), session.topics.len()), (2, 2));
     let topics = [0, 1].map(|index| session.topic(session.destination(index).unwrap()).to_owned());
     assert_eq!(topics, ["events.order", "events.silent"]);
@@ -103,7 +103,7 @@ async fn thousands_of_missing_topics_are_compared_with_one_list() {
     let mut batch = Batch::default();
     batch.rows_mut().extend((0..TYPES).map(|id| OfType(id, format!("type-{id}"))));
     batch.appended(ReadEnd::Complete);
-    session.begin(&Refusals::new());
+    session.begin(&Streaks::new());
     session.send(&"events.{aggregate_type}".parse().unwrap(), &mut batch, 0).await;
     assert_eq!((listed.get(), looked_up.get()), (1, 1), "lists and look-ups");
     let held = session.held(&batch);
