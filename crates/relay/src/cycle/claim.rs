@@ -1,7 +1,7 @@
 //! The first stage: claims lanes and plans the read. Also keeps the claim alive while the cycle waits for Kafka.
 
 use crate::cycle::reports::Overdue;
-use crate::lanes::board::CLAIM_LANES_MAX;
+use crate::lanes::board::{Board, CLAIM_LANES_MAX};
 use crate::outbox::{RowSelection, Wanted};
 use crate::{
     Batch, Claim, Lane, MarksSnapshot, Outbox, PostgresFault, ReadRequest, Relay, SeenIds, fail_point,
@@ -100,11 +100,11 @@ pub(super) async fn claim<'o, O: Outbox, P>(
 
 /// How many rows to read of each lane: equal shares for a backlog. A claim of all lanes expects few rows, so any lane may
 /// use the whole limit.
-fn shares<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> Vec<usize> {
+fn shares(board: &Board, lanes: &[Lane], rows_max: usize) -> Vec<usize> {
     if lanes.len() > CLAIM_LANES_MAX {
         return vec![rows_max; lanes.len()];
     }
-    relay.lanes.board.shares(lanes, rows_max)
+    board.shares(lanes, rows_max)
 }
 
 /// How many rows to read at once if no backlog is known. All of them are read, even beyond `batch_bytes`, so this limits
@@ -120,7 +120,7 @@ impl PlannedRead {
         let marks = relay.lanes.marks.borrow().snapshot(lanes);
         let refused = relay.memory.shares_if_refused(lanes);
         let rows_max = refused.as_ref().map_or(rows_max, |shares| shares.iter().sum::<usize>().min(rows_max));
-        let shares = refused.unwrap_or_else(|| shares(relay, lanes, rows_max));
+        let shares = refused.unwrap_or_else(|| shares(&relay.lanes.board, lanes, rows_max));
         let wanted = lanes.iter().zip(&marks.lows).zip(shares);
         let read = ReadRequest {
             rows: RowSelection::Pending,

@@ -7,7 +7,9 @@
 use crate::cycle::session::Destination;
 use crate::publisher::Judged;
 use crate::reason::{OTHER_RECORD_REFUSED, RECORD_TOO_LARGE, REJECTS_EVERYTHING};
-use crate::{Batch, Event, FailureKind, Fate, KafkaFailure, Producer, Publisher, Rejection, Relay, Session};
+use crate::{
+    Batch, Event, FailureKind, Fate, KafkaFailure, Memory, Producer, Publisher, Rejection, Relay, Session,
+};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -81,7 +83,7 @@ async fn judge_destination<E: Event, P: Publisher>(
     loop {
         rest.retain(|&index| !batch.is_blocked(index));
         let Some(&first) = rest.first() else { return Next::Destination };
-        let group = &rest[..width.min(rows_before_large(relay, &topic, batch, &rest)).max(1)];
+        let group = &rest[..width.min(rows_before_large(&relay.memory, &topic, batch, &rest)).max(1)];
         let rows: Vec<&E> = group.iter().map(|&index| &batch.rows()[index]).collect();
         let Judged { acknowledged, failure } =
             relay.kafka.publisher.judge(&topic, destination.partition, &rows).await;
@@ -122,8 +124,8 @@ async fn judge_destination<E: Event, P: Publisher>(
 
 /// How many rows precede the first one that is as large as a refused row. That one is judged alone at once, because halving
 /// would take more steps to find it.
-fn rows_before_large<E: Event, P>(relay: &Relay<P>, topic: &str, batch: &Batch<E>, rest: &[usize]) -> usize {
-    let is_large = |index: usize| relay.memory.streaks.sizes.covers(topic, batch.rows()[index].size());
+fn rows_before_large<E: Event>(memory: &Memory, topic: &str, batch: &Batch<E>, rest: &[usize]) -> usize {
+    let is_large = |index: usize| memory.streaks.sizes.covers(topic, batch.rows()[index].size());
     rest.iter().take_while(|&&index| !is_large(index)).count()
 }
 

@@ -25,8 +25,8 @@ pub mod worker;
 use crate::cycle::claim::{Claimed, Flow};
 use crate::reason::SILENT_CONNECTION;
 use crate::{
-    Batch, Claim, Coverage, Event, FailureKind, KafkaFailure, Lane, MarksSnapshot, Outbox, PostgresFault,
-    Publisher, Relay, Session, Settled, Settlement, fail_point,
+    Batch, Claim, Coverage, Event, FailureKind, KafkaFailure, Lane, MarksSnapshot, Memory, Outbox,
+    PostgresFault, Publisher, Relay, Session, Settled, Settlement, fail_point,
 };
 use std::time::Duration;
 use tokio::time::timeout_at;
@@ -86,7 +86,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     let mut batch = Batch::new(on_rejected).holding_after(limits.rejections_before_hold);
     session.begin(&relay.memory.streaks);
     publish::publish(relay, session, &mut claimed, &mut batch).await;
-    publish::accepted(relay, session, &batch);
+    publish::accepted(&relay.memory, session, &batch);
     let unjudged = judge_suspects(relay, session, &mut claimed, &mut batch).await;
     // Process reports that arrived while other rows were judged.
     session.absorb(&mut batch);
@@ -108,7 +108,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
             Ok(Cycle { publishing, failure, unjudged, flow, ..confirmed })
         }
         Err(fault) => {
-            keep_acknowledged(relay, &owned, &batch);
+            keep_acknowledged(&relay.memory, &owned, &batch);
             Err(fault)
         }
     }
@@ -215,11 +215,11 @@ fn confirm<E: Event, P: Publisher>(
 }
 
 /// Adds the acknowledged rows of a batch that was not settled to the acknowledged set.
-fn keep_acknowledged<E: Event, P>(relay: &Relay<P>, owned: &[Lane], batch: &Batch<E>) {
-    let mut acknowledged = relay.memory.acknowledged.borrow_mut();
+fn keep_acknowledged<E: Event>(memory: &Memory, owned: &[Lane], batch: &Batch<E>) {
+    let mut acknowledged = memory.acknowledged.borrow_mut();
     // Rows that the claim covered but did not read were settled by another relay.
     let unsettled: Vec<&E> = batch.rows().iter().filter(|row| acknowledged.contains(*row)).collect();
-    let seen = relay.memory.holds_seen(batch.hold_version);
+    let seen = memory.holds_seen(batch.hold_version);
     acknowledged.forget(&batch.coverage(owned), batch.rows(), seen);
     acknowledged.keep(unsettled.into_iter().chain(batch.sent()), seen.hold_version);
 }

@@ -27,8 +27,7 @@ const ASIDE: Duration = Duration::from_secs(5);
 /// How long a lane is set aside if its first row turned out to be readable.
 const READABLE_ASIDE: Duration = Duration::from_secs(1);
 
-const ADVICE: &str = "The events of this lane wait; those of all other lanes are published. Check the server log \
-for damaged \
+const ADVICE: &str = "The events of this lane wait; those of all other lanes are published. Check the server log for damaged \
      data, and restore or delete the row as described in docs/runbook.md under OutboxRelayKeysBlocked";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use crate::cycle::narrow::read_head;
 use crate::cycle::reports::{collect_reports, flows_on, not_acknowledged, wait_for_reports};
 use crate::cycle::session::Tally;
 use crate::{
-    Batch, Claim, Epoch, Event, FaultKind, Marks, PostgresFault, Publisher, ReadEnd, Relay, Search,
-    SearchResult, SeenIds, Session, fail_point,
+    Batch, Claim, Epoch, Event, FaultKind, Marks, Memory, PostgresFault, Producer, Publisher, ReadEnd, Relay,
+    Search, SearchResult, SeenIds, Session, fail_point,
 };
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -95,7 +95,7 @@ async fn read<C: Claim, P>(
     let limits = relay.settings.limits();
     batch.set_shares(planned.read.wanted.iter().map(|wanted| wanted.share));
     let failed = |fault: &PostgresFault| {
-        relay.lanes.narrowing.read_failed(&planned.lanes, planned.read.rows_max, fault)
+        relay.lanes.narrowing.read_failed(&planned.lanes, planned.read.rows_max, fault);
     };
     if !planned.sent {
         claim.read(&planned.read).await.inspect_err(failed)?;
@@ -151,16 +151,9 @@ fn probed_just_now() -> PostgresFault {
 
 /// Records which topics accepted rows. This comes before refused rows are judged, because rows that were sent before a refused one
 /// show nothing about those after it.
-pub(super) fn accepted<E: Event, P: Publisher>(
-    relay: &Relay<P>,
-    session: &Session<P::Producer>,
-    batch: &Batch<E>,
-) {
-    if relay.memory.streaks.is_empty() {
-        return;
-    }
-    for (topic, _) in session.tally(batch) {
-        relay.memory.streaks.accepted(topic, 0);
+pub(super) fn accepted<E: Event, P: Producer>(memory: &Memory, session: &Session<P>, batch: &Batch<E>) {
+    if !memory.streaks.is_empty() {
+        session.tally(batch).for_each(|(topic, _)| memory.streaks.accepted(topic, 0));
     }
 }
 
@@ -177,7 +170,7 @@ pub(super) fn reported<E: Event, P: Publisher>(
         acknowledged = true;
     }
     if acknowledged {
-        relay.health.kafka_acknowledged();
+        relay.health.acknowledged_at.set(Some(Instant::now()));
     }
     relay.settings.published(relay.stats.notes.throttle().is_some(), session.publishing());
     let first_sent = session.publishing().filter(|_| acknowledged).map(|lasted| Instant::now() - lasted);
@@ -323,7 +316,7 @@ async fn step<C: Claim, P: Publisher>(
     let found = claimed.claim.read_on(&request, &mut rows).await.inspect_err(|fault| {
         relay.lanes.narrowing.read_failed(&claimed.planned.lanes, request.rows_max, fault);
     })?;
-    let same = note(relay, generation, &found, &request, &rows);
+    let same = note(&mut relay.lanes.marks.borrow_mut(), generation, &found, &request, &rows);
     if !same || relay.memory.probes_any_of(&rows) {
         return Ok(Step::Last);
     }
@@ -344,14 +337,13 @@ async fn step<C: Claim, P: Publisher>(
 
 /// Passes what a read found to the marks. Returns whether the flow may continue: the generation, the holds and the epoch
 /// have not changed.
-fn note<E: Event, P>(
-    relay: &Relay<P>,
+fn note<E: Event>(
+    marks: &mut Marks,
     generation: u64,
     found: &SearchResult,
     request: &Search,
     rows: &[E],
 ) -> bool {
-    let mut marks = relay.lanes.marks.borrow_mut();
     marks.note_epoch(generation, found.epoch);
     marks.note_ids(generation, rows.iter().map(Event::id));
     marks.note_seen(generation, &found.ids);

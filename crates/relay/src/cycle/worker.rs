@@ -172,7 +172,7 @@ impl<P: Publisher> Worker<'_, P> {
         match self.cycle(outbox, session, &lanes).await {
             Ok(cycle) => {
                 if cycle.unanswered() {
-                    relay.health.kafka_unanswered(begun);
+                    relay.health.unanswered_since.set(Some(begun));
                 }
                 self.settled(&lanes, &cycle, begun.elapsed())
             }
@@ -203,7 +203,7 @@ impl<P: Publisher> Worker<'_, P> {
     fn settled(&mut self, lanes: &[Lane], cycle: &Cycle, took: Duration) -> bool {
         let (relay, number) = (self.relay, self.number);
         relay.health.postgres_worked(number);
-        relay.health.settled();
+        relay.health.settled_at.set(Some(Instant::now()));
         if cycle.rows > 0 {
             relay.lanes.board.arrived_at.set(Some(Instant::now()));
         }

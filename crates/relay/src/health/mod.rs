@@ -29,11 +29,11 @@ pub struct Health {
     /// The database's clock in microseconds since 1970, and when it was read.
     clock: Cell<Option<(i64, Instant)>>,
     /// When a worker last settled a batch.
-    settled_at: Cell<Option<Instant>>,
+    pub(crate) settled_at: Cell<Option<Instant>>,
     /// The end of the last batch with acknowledged rows.
-    acknowledged_at: Cell<Option<Instant>>,
+    pub(crate) acknowledged_at: Cell<Option<Instant>>,
     /// The start of the last cycle in which Kafka did not answer a session.
-    unanswered_since: Cell<Option<Instant>>,
+    pub(crate) unanswered_since: Cell<Option<Instant>>,
 }
 
 impl Health {
@@ -74,9 +74,9 @@ impl Health {
     /// Records for this task whether a settlement could mark all of its rows as sent.
     pub(crate) fn marked_rows(&self, task: usize, all: bool) {
         if all {
-            self.locks.worked(task)
+            self.locks.worked(task);
         } else {
-            self.locks_failed(task, &"sent rows cannot be marked as sent")
+            self.locks_failed(task, &"sent rows cannot be marked as sent");
         }
     }
 
@@ -90,29 +90,14 @@ impl Health {
         );
     }
 
-    /// Records that a worker has settled a batch.
-    pub(crate) fn settled(&self) {
-        self.settled_at.set(Some(Instant::now()));
-    }
-
     /// Whether a worker has settled a batch since then.
     pub(crate) fn has_settled_since(&self, begun: Instant) -> bool {
         self.settled_at.get().is_some_and(|at| at > begun)
     }
 
-    /// Records that a batch with acknowledged rows has ended.
-    pub(crate) fn kafka_acknowledged(&self) {
-        self.acknowledged_at.set(Some(Instant::now()));
-    }
-
     /// Whether a batch with acknowledged rows has ended since then.
     pub(crate) fn acknowledged_since(&self, begun: Instant) -> bool {
         self.acknowledged_at.get().is_some_and(|at| at > begun)
-    }
-
-    /// Records that Kafka did not answer a session in a cycle that began at this time.
-    pub(crate) fn kafka_unanswered(&self, begun: Instant) {
-        self.unanswered_since.set(Some(begun));
     }
 
     /// Whether the connections of a session may have died together with those of another one, because Kafka last answered

@@ -4,7 +4,7 @@
 use crate::health::availability::PROBER;
 use crate::holds::{Due, ExampleRow};
 use crate::lanes::marks::{Excepted, LOWEST};
-use crate::memory::UNKNOWN_HOLDS;
+use crate::memory::{Memory, UNKNOWN_HOLDS};
 use crate::outbox::{RowSelection, Wanted};
 use crate::reason::{LEADER_MOVING, REJECTS_EVERYTHING};
 use crate::{
@@ -89,8 +89,8 @@ impl<P: Producer, E: Event> Flight<P, E> {
     }
 
     /// Stops waiting. Rows in flight may still be stored.
-    pub(crate) fn abandon<Q>(self, relay: &Relay<Q>) {
-        self.probes.iter().for_each(|probe| relay.memory.end_probing(&probe.row));
+    pub(crate) fn abandon(self, memory: &Memory) {
+        self.probes.iter().for_each(|probe| memory.end_probing(&probe.row));
         self.producer.abandon();
     }
 
@@ -100,12 +100,12 @@ impl<P: Producer, E: Event> Flight<P, E> {
         &mut self,
         relay: &Relay<Q>,
         outbox: &mut O,
-        candidates: Vec<Candidate>,
+        mut waiting: Vec<Candidate>,
         found: &mut ProbeResults,
         lane_rests: &mut [Option<Instant>; LANES],
     ) -> Result<(), PostgresFault> {
-        let mut waiting = candidates;
-        let mut turns = Turns::new(relay, waiting.iter().map(|candidate| candidate.example.lane));
+        let mut turns =
+            Turns::new(&relay.lanes.board, waiting.iter().map(|candidate| candidate.example.lane));
         while let Some(free) = turns.next().await {
             let claim = outbox.claim(&free, None).await?;
             let owned = claim.lanes().to_vec();
@@ -114,9 +114,8 @@ impl<P: Producer, E: Event> Flight<P, E> {
                 turns.pause().await;
                 continue;
             }
-            let is_ours = |candidate: &Candidate| owned.contains(&candidate.example.lane);
-            let (ours, others): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ours);
-            waiting = others;
+            let is_ours = |candidate: &mut Candidate| owned.contains(&candidate.example.lane);
+            let ours = waiting.extract_if(.., is_ours).collect();
             let done = self.publish_locked(relay, claim, ours, found, lane_rests).await;
             turns.done(&owned);
             done?;
@@ -220,10 +219,10 @@ impl<P: Producer, E: Event> Flight<P, E> {
     }
 
     /// Handles the failures that have been reported.
-    pub(crate) fn take_failed<Q>(&mut self, relay: &Relay<Q>, found: &mut ProbeResults) {
+    pub(crate) fn take_failed(&mut self, memory: &Memory, found: &mut ProbeResults) {
         self.absorb();
         for probe in self.probes.extract_if(.., |probe| matches!(probe.outcome, Some(Err(_)))) {
-            relay.memory.end_probing(&probe.row);
+            memory.end_probing(&probe.row);
             if let Some(Err(failure)) = probe.outcome {
                 classify(probe.due, failure, found);
             }
@@ -231,12 +230,12 @@ impl<P: Producer, E: Event> Flight<P, E> {
     }
 
     /// Removes the rows whose acks arrived late and adds them to the acknowledged set. Returns them with their topics.
-    pub(crate) fn take_acknowledged<Q>(&mut self, relay: &Relay<Q>) -> Vec<(String, E)> {
+    pub(crate) fn take_acknowledged(&mut self, memory: &Memory) -> Vec<(String, E)> {
         self.absorb();
         let mut acknowledged = Vec::new();
         for probe in self.probes.extract_if(.., |probe| probe.is_acknowledged()) {
-            relay.memory.acknowledged.borrow_mut().keep(std::iter::once(&probe.row), UNKNOWN_HOLDS);
-            relay.memory.end_probing(&probe.row);
+            memory.acknowledged.borrow_mut().keep(std::iter::once(&probe.row), UNKNOWN_HOLDS);
+            memory.end_probing(&probe.row);
             acknowledged.push((probe.due.topic, probe.row));
         }
         acknowledged
@@ -257,11 +256,10 @@ fn classify(due: Due, failure: KafkaFailure, found: &mut ProbeResults) {
 pub(crate) async fn settle_late<Q, O: Outbox>(
     relay: &Relay<Q>,
     outbox: &mut O,
-    acknowledged: Vec<(String, O::Event)>,
+    mut waiting: Vec<(String, O::Event)>,
     found: &mut ProbeResults,
 ) -> Result<(), PostgresFault> {
-    let mut waiting = acknowledged;
-    let mut turns = Turns::new(relay, waiting.iter().map(|(_, row)| row.lane()));
+    let mut turns = Turns::new(&relay.lanes.board, waiting.iter().map(|(_, row)| row.lane()));
     while let Some(free) = turns.next().await {
         let mut claim = outbox.claim(&free, None).await?;
         let owned = claim.lanes().to_vec();
@@ -270,9 +268,7 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
             turns.pause().await;
             continue;
         }
-        let (ours, others): (Vec<_>, Vec<_>) =
-            waiting.into_iter().partition(|(_, row)| owned.contains(&row.lane()));
-        waiting = others;
+        let ours: Vec<_> = waiting.extract_if(.., |(_, row)| owned.contains(&row.lane())).collect();
         let named = ours.iter().map(|(_, row)| (row.lane(), row.id()));
         let (rows, end) = read(relay, &mut claim, RowSelection::Named, named).await?;
         let is_known = |row: &&O::Event| relay.memory.acknowledged.borrow().contains(*row);
@@ -490,8 +486,7 @@ pub(crate) struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    pub(crate) fn new<Q>(relay: &'a Relay<Q>, lanes: impl Iterator<Item = Lane>) -> Turns<'a> {
-        let board = &relay.lanes.board;
+    pub(crate) fn new(board: &'a Board, lanes: impl Iterator<Item = Lane>) -> Turns<'a> {
         let taken: BTreeSet<Lane> = lanes.collect();
         let reserve = |lane: Lane| board.reserve(lane).map(move |()| lane).boxed_local();
         let reserving = taken.iter().copied().map(reserve).collect();

@@ -101,7 +101,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     pub(crate) fn give_up(&mut self) {
         for flight in self.late.drain(..) {
             self.unfinished.extend(flight.topics().map(str::to_owned));
-            flight.abandon(self.relay);
+            flight.abandon(&self.relay.memory);
         }
         if let Some(producer) = self.producer.take() {
             producer.abandon();
@@ -360,10 +360,10 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         found: &mut ProbeResults,
     ) -> Result<(), PostgresFault> {
         let relay = self.relay;
-        flight.take_failed(relay, found);
+        flight.take_failed(&relay.memory, found);
         if flight.is_done() {
             if flight.has_failed() {
-                flight.abandon(relay);
+                flight.abandon(&relay.memory);
             } else {
                 self.producer = Some(flight.into_producer());
             }
@@ -384,7 +384,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let mut found = ProbeResults::default();
         let (mut settled, mut renewed) = (Ok(()), Ok(()));
         while let Some(mut flight) = flights.pop() {
-            let acknowledged = flight.take_acknowledged(relay);
+            let acknowledged = flight.take_acknowledged(&relay.memory);
             self.unfinished.extend(acknowledged.iter().map(|(topic, _)| topic.clone()));
             if !acknowledged.is_empty() {
                 // The brokers are slow but available, so no lane has to rest.
@@ -393,12 +393,12 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             if !acknowledged.is_empty() && settled.is_ok() {
                 settled = settle_late(relay, &mut self.outbox, acknowledged, &mut found).await;
             }
-            flight.take_failed(relay, &mut found);
+            flight.take_failed(&relay.memory, &mut found);
             if flight.is_done() {
-                flight.abandon(relay);
+                flight.abandon(&relay.memory);
             } else if flight.silent_for() >= within {
                 found.fails.extend(flight.topics().map(|topic| (topic.to_owned(), no_answer(within))));
-                flight.abandon(relay);
+                flight.abandon(&relay.memory);
             } else {
                 if flight.renewal_is_due(RENEW_LEASES_EVERY) {
                     let topics: Vec<String> = flight.topics().map(str::to_owned).collect();

@@ -219,7 +219,7 @@ async fn an_outage_ends_for_a_worker_that_stays_idle() {
     let settling = async {
         loop {
             sleep(Duration::from_secs(1)).await;
-            relay.health.settled();
+            relay.health.settled_at.set(Some(Instant::now()));
         }
     };
     tokio::select! {

@@ -116,10 +116,10 @@ async fn each_report_restarts_the_time_that_a_producer_may_be_silent() {
     }
     advance(Duration::from_secs(7)).await;
     assert_eq!(flight.silent_for(), Duration::from_secs(7));
-    assert!(flight.take_acknowledged(&relay).is_empty(), "the report is on its way");
-    assert_eq!(flight.take_acknowledged(&relay).len(), 1);
+    assert!(flight.take_acknowledged(&relay.memory).is_empty(), "the report is on its way");
+    assert_eq!(flight.take_acknowledged(&relay.memory).len(), 1);
     advance(Duration::from_secs(5)).await;
-    assert!(flight.take_acknowledged(&relay).is_empty() && !flight.is_done());
+    assert!(flight.take_acknowledged(&relay.memory).is_empty() && !flight.is_done());
     assert_eq!(flight.silent_for(), Duration::from_secs(5));
 }
 
