@@ -48,7 +48,6 @@ pub struct Batch<E> {
     pub(crate) recovered: usize,
     /// The set of holds in the read's snapshot; [`UNKNOWN_HOLDS`] if no read has succeeded.
     pub(crate) hold_version: i64,
-    /// The epoch in the read's snapshot.
     pub(crate) epoch: Epoch,
     /// The maximum number of rows to read from each lane of the claim. No limit for lanes without an entry.
     shares: Vec<usize>,
@@ -117,7 +116,6 @@ impl<E: Event> Batch<E> {
         self.appended(self.end)
     }
 
-    /// Records the set of holds and the epoch of the read's snapshot.
     pub(crate) fn read_under(&mut self, hold_version: i64, epoch: Epoch) {
         self.hold_version = hold_version;
         self.epoch = epoch;
@@ -181,7 +179,6 @@ impl<E: Event> Batch<E> {
         !self.blocked_keys.is_empty() && first().is_some_and(|first| *first < index)
     }
 
-    /// Whether some row is to be judged or rejected.
     pub(crate) fn has_refused(&self) -> bool {
         !self.rejections.is_empty() || self.has_suspects()
     }
@@ -200,12 +197,10 @@ impl<E: Event> Batch<E> {
         waits.map_or(self.rows.len(), |rows| from + rows)
     }
 
-    /// How many of these rows are undecided.
     pub(crate) fn undecided(&self, range: Range<usize>) -> usize {
         self.fates[range].iter().filter(|fate| fate.is_undecided()).count()
     }
 
-    /// The acknowledged ones of these rows.
     pub(crate) fn sent_in(&self, range: Range<usize>) -> impl Iterator<Item = &E> {
         self.rows[range.clone()]
             .iter()
@@ -300,7 +295,6 @@ impl Coverage {
     }
 }
 
-/// The result for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Not sent, or its outcome is unknown.

@@ -12,10 +12,8 @@ use crate::reason::UNKNOWN;
 use std::fmt;
 use std::time::Duration;
 
-/// Why Kafka did not acknowledge something.
 #[derive(Clone, Debug)]
 pub struct KafkaFailure {
-    /// Decides what happens.
     pub kind: FailureKind,
     /// A word to filter by, such as `unknown-topic`.
     pub reason: &'static str,
@@ -67,18 +65,15 @@ impl From<KafkaFailure> for Rejection {
     }
 }
 
-/// A rejection is the failure of a row.
 impl From<Rejection> for KafkaFailure {
     fn from(Rejection { reason, error }: Rejection) -> KafkaFailure {
         KafkaFailure { kind: FailureKind::Row, reason, error }
     }
 }
 
-/// A failure of the outbox's database.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} failed: {message}")]
 pub struct PostgresFault {
-    /// Decides what happens.
     pub kind: FaultKind,
     pub doing: &'static str,
     /// The error of the server or the connection, without DETAIL, which would show the row.
@@ -130,12 +125,10 @@ impl Backoff {
         bound.mul_f64(self.random.f64())
     }
 
-    /// Starts again with short waits after a success.
     pub(crate) fn reset(&mut self) {
         self.attempts = 0;
     }
 
-    /// How many waits there were since the last success.
     pub(crate) fn attempts(&self) -> u32 {
         self.attempts
     }

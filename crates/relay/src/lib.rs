@@ -78,7 +78,6 @@ pub struct Kafka<P> {
     pub gate: Gate,
 }
 
-/// Which lanes have work, and how to read them.
 pub struct Lanes {
     pub board: Board,
     pub marks: Rc<RefCell<Marks>>,
@@ -131,7 +130,6 @@ choice! {
     }
 }
 
-/// The limits of a batch and its waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub batch_rows: usize,
@@ -152,7 +150,6 @@ pub struct Limits {
     pub poll_interval: Duration,
     /// The same while events arrive, unless `poll_interval` is shorter.
     pub look_every: Duration,
-    /// What happens to a rejected row.
     pub on_rejected: OnRejected,
     /// After a topic has refused this many consecutive rows, each sent alone, the next refused row holds the topic.
     pub rejections_before_hold: u32,

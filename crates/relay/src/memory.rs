@@ -33,7 +33,6 @@ const UNPROVEN_ROWS_MAX: usize = 100;
 #[derive(Default)]
 pub struct Memory {
     pub(crate) holds: KnownHolds,
-    /// Rows that are acknowledged but not settled.
     pub acknowledged: RefCell<Acknowledged>,
     pub streaks: Streaks,
     /// Whether PostgreSQL refused the latest settlement.
@@ -94,7 +93,6 @@ impl Memory {
         self.probing.borrow_mut().insert((row.id(), row.event_id()), row.lane());
     }
 
-    /// Records that no probe has this row in flight any more.
     pub(crate) fn end_probing<E: Event>(&self, row: &E) {
         self.probing.borrow_mut().remove(&(row.id(), row.event_id()));
     }
@@ -148,7 +146,6 @@ pub struct Acknowledged {
 #[derive(Clone, Copy)]
 struct Entry {
     event_id: Uuid,
-    /// The set of holds under which its row was read.
     hold_version: i64,
     /// A claim did not read the row, so its topic may be held. The row is read again when the hold ends.
     hidden: bool,
@@ -188,7 +185,6 @@ impl Acknowledged {
         }
     }
 
-    /// Whether Kafka has acknowledged this row.
     pub fn contains<E: Event>(&self, row: &E) -> bool {
         let entry = || self.lanes[row.lane().index()].get(&row.id());
         self.len > 0 && entry().is_some_and(|entry| entry.event_id == row.event_id())
@@ -348,7 +344,6 @@ impl Streaks {
 pub(crate) struct RefusedSizes(Rc<RefCell<HashMap<String, usize>>>);
 
 impl RefusedSizes {
-    /// Records that a row of this size was refused alone.
     pub(crate) fn refused(&self, topic: &str, size: usize) {
         let mut sizes = self.0.borrow_mut();
         let smallest = sizes.entry(topic.to_owned()).or_insert(size);

@@ -4,7 +4,6 @@ use crate::lanes::marks::Excepted;
 use crate::{Event, Lane, PostgresFault, Rejection};
 use std::collections::HashSet;
 
-/// One worker's access to the outbox.
 pub trait Outbox {
     type Event: Event;
     /// A claim. It is a transaction and cannot outlive it.
@@ -115,19 +114,15 @@ pub struct ReadRequest {
     pub epoch: Epoch,
     /// If one of these transactions has ended, the read begins at their floor, if that is lower.
     pub excepted: Excepted,
-    /// The maximum number of rows to read.
     pub rows_max: usize,
 }
 
-/// What to read from one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub lane: Lane,
     /// Only rows with a greater id are read.
     pub low: i64,
-    /// The maximum number of rows.
     pub share: usize,
-    /// The row that the request names.
     pub row: Option<i64>,
 }
 
@@ -155,7 +150,6 @@ pub struct Search {
     pub epoch: Epoch,
     /// Transactions whose ids are not in `gaps`. If one of them has ended, the read returns no rows and another `hold_version`.
     pub excepted: Vec<i64>,
-    /// The maximum number of rows to find.
     pub rows_max: usize,
     /// The read ends after this many bytes.
     pub bytes_max: usize,
@@ -191,11 +185,9 @@ pub struct Slice {
     /// The set of holds. The number changes with every change of the set.
     pub hold_version: i64,
     pub epoch: Epoch,
-    /// Whether there is more.
     pub end: ReadEnd,
 }
 
-/// The state of a read after a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadEnd {
     More,
@@ -222,7 +214,6 @@ impl<E> Settlement<'_, E> {
     }
 }
 
-/// A row that can never become a record.
 pub struct RejectedRow<'a, E> {
     pub row: &'a E,
     pub topic: &'a str,

@@ -19,7 +19,6 @@ use tokio::time::Instant;
 pub(crate) const LOOK_UP_EVERY: Duration = Duration::from_secs(30);
 /// Brokers may disagree for this long about a change.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
-/// The maximum number of topics that are remembered.
 const TOPICS_KEPT: usize = 10_000;
 
 /// The number of partitions of each topic, as a session of this process found it last.
@@ -27,9 +26,7 @@ const TOPICS_KEPT: usize = 10_000;
 pub struct Counts {
     stats: Arc<Stats>,
     known: RefCell<HashMap<String, Known>>,
-    /// How many times a number has changed.
     changes: Cell<u64>,
-    /// A moment when every relay looks topics up.
     all_at: Cell<Option<Instant>>,
 }
 

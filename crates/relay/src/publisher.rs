@@ -11,7 +11,6 @@ pub(crate) const LISTED_FROM: usize = 64;
 
 /// The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
 pub trait Publisher {
-    /// One idempotent producer.
     type Producer: Producer;
 
     /// Opens an idempotent producer that is connected and has its producer ID. This takes some round trips, or seconds if
@@ -82,7 +81,6 @@ pub trait Producer {
     /// Waits until nothing is in flight, even after a failure. Cancel-safe.
     async fn drained(&mut self);
 
-    /// Ends the sending, see [`stop`].
     async fn stop(&mut self, within: Duration) {
         stop(self, within).await;
     }
@@ -115,7 +113,6 @@ pub struct Judged {
     pub failure: Option<KafkaFailure>,
 }
 
-/// The result for a row.
 #[derive(Clone, Debug)]
 pub struct DeliveryReport {
     pub index: u32,

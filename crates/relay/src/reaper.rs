@@ -18,11 +18,9 @@ pub struct Pace {
     pub inbox_retention: Duration,
     /// How long finished idempotent requests are kept.
     pub idempotency_retention: Duration,
-    /// The maximum number of rows per transaction.
     pub batch_rows: usize,
 }
 
-/// The reaper's access to the outbox.
 pub trait Reap {
     async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, PostgresFault>;
 }

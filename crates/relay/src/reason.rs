@@ -10,7 +10,6 @@ use crate::{FailureKind, KafkaFailure, Rejection};
 pub struct Reason {
     /// The word that logs, `status`, holds and dead letters show.
     pub word: &'static str,
-    /// Decides what happens.
     pub kind: FailureKind,
     pub means: &'static str,
     /// What an operator can do: an imperative, or a sentence that begins with `NO_ACTION`. Without a full stop.

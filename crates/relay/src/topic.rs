@@ -12,14 +12,12 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// How the topic of an event is determined.
 #[derive(Clone, Debug)]
 pub struct TopicRules {
     /// For events that name no topic.
     pub template: TopicTemplate,
     /// Whether the outbox has the column `topic`. Its value, if it is not NULL, wins over the template.
     pub column: bool,
-    /// The topics that an event may name in the column.
     pub allow: Option<TopicAllow>,
 }
 
@@ -29,7 +27,6 @@ impl TopicRules {
         TopicRules { column, ..self }
     }
 
-    /// Whether every event goes to the same topic.
     pub fn is_constant(&self) -> bool {
         !self.column && self.template.is_constant()
     }
@@ -39,7 +36,6 @@ impl TopicRules {
         !self.column && self.template.is_by_aggregate_type()
     }
 
-    /// Whether an event can have this topic.
     pub fn matches(&self, topic: &str) -> bool {
         self.template.matches(topic) || (self.column && self.allows(topic))
     }
@@ -50,7 +46,6 @@ impl TopicRules {
         template.into_iter().chain(self.allow.iter().flat_map(TopicAllow::names))
     }
 
-    /// Whether an event may name this topic.
     pub fn allows(&self, topic: &str) -> bool {
         self.allow.as_ref().is_some_and(|allow| allow.contains(topic))
     }
@@ -137,7 +132,6 @@ pub(crate) fn dependency<'a, E: Event>(
     buffer
 }
 
-/// Checks the topic that an event names.
 fn check_named(rules: &TopicRules, topic: &[u8], name: &str) -> Result<(), Rejection> {
     check_utf8("topic", topic)?;
     check_topic(name).map_err(|error| INVALID_TOPIC_NAME.rejection(error.to_string()))?;
@@ -150,7 +144,6 @@ fn check_named(rules: &TopicRules, topic: &[u8], name: &str) -> Result<(), Rejec
     }))
 }
 
-/// Checks the topic that the template gives to an event.
 fn check_rendered<E: Event>(rules: &TopicRules, event: &E, name: &str) -> Result<(), Rejection> {
     check_utf8("aggregate_type", event.aggregate_type())?;
     if rules.template.has_event_type() {
@@ -174,22 +167,17 @@ enum Pattern {
     Prefix(String),
 }
 
-/// Why a list is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TopicAllowError {
-    /// There is no name between two commas.
     #[error("a name is empty")]
     Empty,
-    /// A prefix without characters would allow every topic.
     #[error("a prefix needs at least one character before the *")]
     EmptyPrefix,
-    /// A name or a prefix that no topic can have.
     #[error("{name:?}: {error}")]
     Invalid { name: String, error: TopicError },
 }
 
 impl TopicAllow {
-    /// Whether an event may name this topic.
     pub fn contains(&self, topic: &str) -> bool {
         self.0.iter().any(|pattern| match pattern {
             Pattern::Name(name) => name == topic,
@@ -197,7 +185,6 @@ impl TopicAllow {
         })
     }
 
-    /// The names that are not prefixes.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|pattern| match pattern {
             Pattern::Name(name) => Some(name.as_str()),

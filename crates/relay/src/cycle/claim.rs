@@ -39,7 +39,6 @@ pub(super) struct Flow {
     pub(super) overdue: Option<Overdue>,
     /// The number of rows that were acknowledged during the flow, or in an earlier cycle.
     pub(super) acknowledged: usize,
-    /// The last read found rows.
     pub(super) finds_rows: bool,
     /// Rows were still arriving when the flow ended.
     pub(super) is_arriving: bool,

@@ -40,9 +40,7 @@ pub(crate) struct Cycle {
     pub sent: usize,
     /// Those of them that Kafka had acknowledged in an earlier cycle.
     pub recovered: usize,
-    /// The time from the first row sent to the last report.
     pub publishing: Option<Duration>,
-    /// The failure that closed the session.
     pub failure: Option<KafkaFailure>,
     /// Why some suspects could not be judged.
     pub unjudged: Option<KafkaFailure>,
@@ -164,7 +162,6 @@ async fn settle<C: Claim, P: Publisher>(
     Ok(if flow.missed { Settled::Fewer } else { settled })
 }
 
-/// Counts and logs what a settlement has recorded.
 fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
     for rejected in &settlement.rejected {
         relay.stats.dead_letters.inc();

@@ -53,7 +53,6 @@ pub(crate) struct Narrowing {
     outage: Availability,
 }
 
-/// How far lanes were narrowed down before a cycle.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Before {
     steps: Vec<Step>,

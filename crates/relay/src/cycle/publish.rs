@@ -84,7 +84,6 @@ async fn read_and_send<C: Claim, P: Publisher>(
     Ok(())
 }
 
-/// Reads the claim slice by slice, up to the limits of a batch.
 async fn read<C: Claim, P>(
     relay: &Relay<P>,
     claim: &mut C,

@@ -25,7 +25,6 @@ const OVERDUE_AFTER: Duration = Duration::from_millis(100);
 pub(super) struct Overdue {
     /// How many rows of the batch these are. Later rows were sent while the flow waited for these.
     rows: usize,
-    /// How many of them are undecided.
     undecided: usize,
     pub(super) begun: Instant,
     /// When the last of their reports arrived.

@@ -45,7 +45,6 @@ const HELD_NAME_MAX: usize = 299;
 /// The maximum number of topics, and of routes, that a session remembers between two batches.
 const TOPICS_KEPT: usize = 4_096;
 
-/// One idempotent producer and the state of its topics.
 pub struct Session<P> {
     pub(crate) producer: P,
     topics: Vec<Topic>,
@@ -70,11 +69,9 @@ pub struct Session<P> {
     publishing_since: Option<Instant>,
     pub(crate) reported_at: Option<Instant>,
     opened_at: Instant,
-    /// Why the session is closed, if it is.
     pub(crate) failure: Option<KafkaFailure>,
 }
 
-/// A topic and a partition of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Destination {
     topic: u32,
@@ -108,7 +105,6 @@ enum Priming {
 }
 
 impl<P: Producer> Session<P> {
-    /// A session that knows no topics yet.
     pub fn new(producer: P, counts: Rc<Counts>) -> Session<P> {
         Session {
             changes_seen: counts.changes(),
@@ -335,7 +331,6 @@ impl<P: Producer> Session<P> {
         self.deferred.retain(|index| !is_held(*index));
     }
 
-    /// Where a row of the current batch goes, if known.
     pub(crate) fn destination(&self, index: usize) -> Option<Destination> {
         self.destinations.get(index).copied().flatten()
     }
@@ -571,7 +566,6 @@ impl<P: Producer> Session<P> {
             || batch.has_refused()
     }
 
-    /// The acknowledged rows of the current batch by topic.
     pub(crate) fn tally<E: Event>(&self, batch: &Batch<E>) -> impl Iterator<Item = (&str, Tally)> {
         let mut tallies = vec![Tally::default(); self.topics.len()];
         for (index, destination) in self.destinations.iter().enumerate() {

@@ -174,7 +174,6 @@ impl Gate {
         self.changed.notify_waiters();
     }
 
-    /// Opens the gate because Kafka answers.
     pub fn open(&self) {
         self.reason.replace(None);
         self.is_open.set(true);
@@ -190,7 +189,6 @@ impl Gate {
         self.failed_at.get().map(|at| at.elapsed())
     }
 
-    /// Reports that Kafka is unavailable.
     pub(crate) fn failed(&self, failure: &KafkaFailure) {
         self.stats.kafka.fails(failure);
         let advice =

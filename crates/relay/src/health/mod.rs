@@ -28,7 +28,6 @@ pub struct Health {
     pub(crate) rejections: Rejections,
     /// The database's clock in microseconds since 1970, and when it was read.
     clock: Cell<Option<(i64, Instant)>>,
-    /// When a worker last settled a batch.
     pub(crate) settled_at: Cell<Option<Instant>>,
     /// The end of the last batch with acknowledged rows.
     pub(crate) acknowledged_at: Cell<Option<Instant>>,
@@ -90,12 +89,10 @@ impl Health {
         );
     }
 
-    /// Whether a worker has settled a batch since then.
     pub(crate) fn has_settled_since(&self, begun: Instant) -> bool {
         self.settled_at.get().is_some_and(|at| at > begun)
     }
 
-    /// Whether a batch with acknowledged rows has ended since then.
     pub(crate) fn acknowledged_since(&self, begun: Instant) -> bool {
         self.acknowledged_at.get().is_some_and(|at| at > begun)
     }
@@ -106,7 +103,6 @@ impl Health {
         self.unanswered_since.get().is_some_and(|since| answered_at < since)
     }
 
-    /// Records the database's clock, in microseconds since 1970.
     pub fn note_clock(&self, clock_us: i64) {
         self.clock.set(Some((clock_us, Instant::now())));
     }

@@ -68,11 +68,8 @@ metrics! {
         pub postgres_faults: Counter,
         pub reaper_batches: Counter,
         pub reaper_faults: Counter,
-        /// The Kafka client's own metrics.
         pub client: ClientStats,
-        /// Whether Kafka answers.
         pub kafka: Readiness,
-        /// Whether Postgres answers.
         pub postgres: Readiness,
         /// Whether the schema is that of this version, as far as known.
         pub schema: Readiness = Readiness { fault: Mutex::default(), ..Readiness::default() },
@@ -88,7 +85,6 @@ metrics! {
         pub table_bytes: PerLabel<Gauge>,
         pub vacuum_held_back: Gauge,
         pub transaction_id_age: Gauge,
-        /// The steps of the scout and the workers.
         pub progress: Progress = Progress::new(),
         started: Instant = Instant::now(),
         scout_beat_ms: AtomicI64,
@@ -174,13 +170,11 @@ impl Stats {
         self.rejected.get_or_create(&by_reason(reason)).inc();
     }
 
-    /// Records that the scout has made progress.
     pub fn beat(&self) {
         self.scout_beat_ms.store(self.age_ms(), Ordering::Relaxed);
         self.progress.scouted();
     }
 
-    /// How long ago the scout last made progress.
     pub fn since_beat(&self) -> Duration {
         self.since(&self.scout_beat_ms)
     }
@@ -285,7 +279,6 @@ impl Readiness {
 /// The label value for all values that are not named.
 pub(crate) const OTHER: &str = "other";
 
-/// One label and its named values.
 pub struct Named {
     label: &'static str,
     most: usize,
@@ -342,7 +335,6 @@ impl Notes {
         throttled.filter(|(at, _)| at.elapsed() < THROTTLED_FOR).map(|(_, delay)| delay)
     }
 
-    /// "ready", and the notes on the same line.
     pub(crate) fn ready(&self) -> String {
         let mut text = "ready".to_owned();
         if let Some(delay) = self.throttle() {

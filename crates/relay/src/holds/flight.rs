@@ -37,7 +37,6 @@ pub(crate) struct Flight<P, E> {
 
 /// A row whose outcome was not handled yet.
 struct Probe<E> {
-    /// The index in the producer's report.
     index: u32,
     due: Due,
     row: E,
@@ -60,12 +59,10 @@ impl<P: Producer, E: Event> Flight<P, E> {
         self.probes.is_empty()
     }
 
-    /// Whether the producer accepts no further rows.
     pub(crate) fn has_failed(&self) -> bool {
         self.producer.has_failed()
     }
 
-    /// How long ago the last report arrived.
     pub(crate) fn silent_for(&self) -> Duration {
         self.silent_since.elapsed()
     }
@@ -79,7 +76,6 @@ impl<P: Producer, E: Event> Flight<P, E> {
         is_due
     }
 
-    /// The topics without an outcome.
     pub(crate) fn topics(&self) -> impl Iterator<Item = &str> {
         self.probes.iter().map(|probe| probe.due.topic.as_str())
     }
@@ -218,7 +214,6 @@ impl<P: Producer, E: Event> Flight<P, E> {
         }
     }
 
-    /// Handles the failures that have been reported.
     pub(crate) fn take_failed(&mut self, memory: &Memory, found: &mut ProbeResults) {
         self.absorb();
         for probe in self.probes.extract_if(.., |probe| matches!(probe.outcome, Some(Err(_)))) {
@@ -371,7 +366,6 @@ impl ProbeResults {
 /// The maximum number of concurrent requests to the brokers; each has a thread.
 const REQUESTS_MAX: usize = 16;
 
-/// A topic with the row to probe it with.
 pub(crate) struct Candidate {
     pub(crate) due: Due,
     pub(crate) example: ExampleRow,

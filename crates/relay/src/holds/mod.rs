@@ -17,7 +17,6 @@ use tokio::time::Instant;
 
 /// The holds. They are rows in the database, so all relays agree on them.
 pub trait Holds {
-    /// Counts held topics, blocked keys and pauses.
     async fn count(&mut self) -> Result<Waiting, PostgresFault>;
     /// A sample of the pauses, for the log.
     async fn pauses(&mut self) -> Result<Vec<Pause>, PostgresFault>;
@@ -40,7 +39,6 @@ pub trait Holds {
 /// How long a due topic belongs to the relay that probes it. If that relay dies, another one probes it afterwards.
 pub const LEASE: Duration = Duration::from_secs(10);
 
-/// A topic whose probe has failed.
 #[derive(Clone, Debug)]
 pub struct Failed<'a> {
     pub topic: &'a str,
@@ -49,7 +47,6 @@ pub struct Failed<'a> {
     pub error: &'a str,
 }
 
-/// Counts of what keeps events waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
     pub topics: i64,
@@ -65,7 +62,6 @@ impl Waiting {
     }
 }
 
-/// A held topic that is due for a probe.
 #[derive(Clone, Debug)]
 pub struct Due {
     pub topic: String,

@@ -25,9 +25,7 @@ pub struct Board {
     pub(crate) progress: Cell<bool>,
     /// Rows may wait in a lane that is not on the board, so the scout has to scan.
     pub(crate) doubt: Cell<bool>,
-    /// Another relay had locked lanes.
     pub(crate) lost: Cell<bool>,
-    /// When rows last arrived.
     pub(crate) arrived_at: Cell<Option<Instant>>,
     /// Whether work arrived so soon after the work before that more will probably follow.
     pub(crate) arrives_often: Cell<bool>,
@@ -70,7 +68,6 @@ impl LaneState {
     }
 }
 
-/// A lane that a worker returns and that has more work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MoreWork {
     pub lane: Lane,
@@ -353,7 +350,6 @@ impl BoardState {
         if front { self.ready.push_front(lane) } else { self.ready.push_back(lane) }
     }
 
-    /// The share of one of these workers.
     fn share(&mut self, workers: usize) -> Vec<Lane> {
         let share = self.ready.len().div_ceil(workers).min(CLAIM_LANES_MAX);
         let mut lanes: Vec<Lane> = self.ready.drain(..share).collect();

@@ -70,7 +70,6 @@ pub struct MarksSnapshot {
     resets: Vec<u32>,
     /// One per lane, in the order of the request.
     pub lows: Vec<i64>,
-    /// The epoch for which `lows` is valid.
     pub epoch: Epoch,
     /// The transactions whose rows may be below `lows`, but only once they have ended.
     pub excepted: Excepted,
@@ -141,7 +140,6 @@ impl Marks {
         self.servers = servers;
     }
 
-    /// The marks and the fence for a read that is about to be sent.
     pub fn snapshot(&self, lanes: &[Lane]) -> MarksSnapshot {
         MarksSnapshot {
             generation: self.generation,
@@ -266,7 +264,6 @@ impl Marks {
         if below.is_empty() { Swept::Clean } else { Swept::Reset }
     }
 
-    /// Whether the marks are valid for this epoch.
     pub(crate) fn are_for(&self, epoch: Epoch) -> bool {
         self.epoch == epoch
     }
@@ -304,7 +301,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The maximum number of excepted transactions. Each read checks all of them. If there are more, the fence waits.
 const EXCEPTED_MAX: usize = 100;
 
-/// A transaction that holds the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writer {
     pub name: String,
@@ -315,7 +311,6 @@ pub struct Writer {
 /// The excepted transactions when a read is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excepted {
-    /// Their transaction ids.
     pub xids: Vec<i64>,
     /// Their rows have greater ids.
     pub floor: i64,
@@ -343,7 +338,6 @@ struct Exception {
 pub struct Fence {
     /// No transaction except the excepted ones can commit new rows up to this id.
     pub(crate) passed: i64,
-    /// The excepted transactions, by transaction id.
     excepted: BTreeMap<i64, Exception>,
     /// How many times excepted transactions have ended.
     ended: u64,
@@ -449,7 +443,6 @@ fn is_prepared(holder: &str) -> bool {
 /// The maximum number of gaps that a flow searches. Each is one index lookup per read.
 pub(crate) const GAPS_MAX: usize = 1_000;
 
-/// Seen ids of one generation of the marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenIds {
     /// For ids up to this one, it is unknown which were seen.
@@ -474,7 +467,6 @@ impl SeenIds {
         id <= self.highest && !self.gaps.contains(&id) && id >= self.unknown_to
     }
 
-    /// Notes that a read returned these ids.
     pub fn add(&mut self, ids: impl IntoIterator<Item = i64>) {
         let mut ids: Vec<i64> = ids.into_iter().collect();
         let Some(last) = ids.iter().max().copied() else { return };

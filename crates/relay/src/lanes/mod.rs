@@ -19,7 +19,6 @@ pub const LANES: usize = 64;
 pub struct Lane(u8);
 
 impl Lane {
-    /// The lane with this number, if it exists.
     pub fn new(number: i64) -> Option<Lane> {
         u8::try_from(number).ok().filter(|&n| usize::from(n) < LANES).map(Lane)
     }
@@ -28,7 +27,6 @@ impl Lane {
         (0..LANES as u8).map(Lane)
     }
 
-    /// The index into an array of [`LANES`] entries.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }

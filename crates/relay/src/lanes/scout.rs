@@ -43,7 +43,6 @@ const SWEEPS_ADVICE: &str = "Events are still published, but rows that were rese
 /// A few lanes at a time, so that a sweep delays nothing else. All lanes take about 16 s.
 const SWEEP_LANES: usize = 8;
 
-/// The scout's access to the outbox.
 pub trait ScoutQueries {
     /// The first unsent row above the mark of each of these lanes, if there is one.
     async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, PostgresFault>;
@@ -60,19 +59,15 @@ pub trait ScoutQueries {
 #[derive(Clone, Debug)]
 pub struct Scan {
     pub server: ServerId,
-    /// The epoch in the snapshot of the scan.
     pub epoch: Epoch,
     /// Lanes with work, and the id of the first unsent row of each.
     pub first_unsent: Vec<(Lane, i64)>,
 }
 
-/// The result of a look.
 #[derive(Clone, Debug)]
 pub struct Looked {
     pub server: ServerId,
-    /// The set of holds in the snapshot of the look.
     pub hold_version: i64,
-    /// The epoch in the snapshot of the look.
     pub epoch: Epoch,
     /// The ids of the rows, with their lanes if they are unsent.
     pub rows: Vec<(i64, Option<Lane>)>,
@@ -94,11 +89,9 @@ pub struct Scout<P, L> {
     sweeping: Width,
     scan_order: ScanOrder,
     lookout: Lookout,
-    /// How long the last look took.
     looked_for: Duration,
     /// A relay that drains only scans.
     drains: bool,
-    /// Failures of sweeps.
     sweeps: Availability,
 }
 
@@ -218,7 +211,6 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         }
     }
 
-    /// Looks for new rows, and puts their lanes on the board.
     async fn look(&mut self, look: &Look) -> Result<Work, PostgresFault> {
         if self.relay.lanes.board.all_taken() {
             return Ok(Work::Unknown);

@@ -39,7 +39,6 @@ impl Width {
         lanes > 1
     }
 
-    /// Records how long a statement over this many lanes took.
     pub(crate) fn worked(&self, lanes: usize, took: Duration) {
         if self.now.get() == self.most {
             return;
@@ -89,7 +88,6 @@ impl ScanOrder {
         narrower
     }
 
-    /// Records how long a scan of these lanes took.
     pub(crate) fn note_duration(&self, lanes: &[Lane], took: Duration) {
         self.width.worked(lanes.len(), took);
     }
