@@ -7,6 +7,15 @@ use std::path::Path;
 
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
+const FILE_LINES_MIN: usize = 60;
+
+/// Files of the daemon that are shorter, each with the reason.
+const SHORT: &[(&str, &str)] = &[
+    ("crates/relay/src/event.rs", "the port of a row, which three crates implement"),
+    ("crates/relay/src/fail_point.rs", "only for tests"),
+    ("crates/settings/src/certificates.rs", "a table that both adapters use"),
+    ("src/doctor.rs", "the list of the codes, which are defined next to their checks"),
+];
 
 /// The folders whose files and functions are measured.
 const MEASURED: &[&str] = &[
@@ -94,6 +103,37 @@ fn long_files(sources: &[Source]) -> Vec<String> {
         (lines > FILE_LINES_MAX).then(|| format!("{}: {lines} lines, at most {FILE_LINES_MAX}", source.path))
     };
     sources.iter().filter_map(long).collect()
+}
+
+/// Tests aside. The roots of crates and folders may be short.
+fn short_files(sources: &[Source]) -> Vec<String> {
+    let mut found = Vec::new();
+    for source in sources {
+        let name = source.path.rsplit('/').next().unwrap_or_default();
+        let is_root = ["lib.rs", "main.rs", "mod.rs"].contains(&name);
+        let is_known = is_root || SHORT.iter().any(|(path, _)| *path == source.path);
+        let is_test = source.path.contains("/tests/") || ["tests.rs", "fixture.rs"].contains(&name);
+        let lines = source.text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).count();
+        if lines < FILE_LINES_MIN && !is_known && !is_test {
+            found.push(format!("{}: {lines} lines, at least {FILE_LINES_MIN}", source.path));
+        }
+    }
+    found
+}
+
+/// Files that only declare modules and import.
+fn lists_of_modules(sources: &[Source]) -> Vec<String> {
+    let declares = |line: &str| {
+        let line = line.trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
+        let line = line.trim_start_matches("pub ");
+        line.is_empty() || ["mod ", "use ", "#"].iter().any(|word| line.starts_with(word))
+    };
+    let lists = sources.iter().filter(|source| {
+        source.path.ends_with("/mod.rs")
+            && source.code().all(|(_, line)| declares(line))
+            && !source.path.contains("/tests/")
+    });
+    lists.map(|source| format!("{} only lists modules", source.path)).collect()
 }
 
 /// Relies on rustfmt: a function ends at the first closing brace with the indentation of its first line.
@@ -194,6 +234,13 @@ fn files_and_functions_are_short() {
 }
 
 #[test]
+fn files_of_the_daemon_are_one_thing() {
+    let sources = sources(DAEMON);
+    assert_none(&short_files(&sources), "merge them with what they belong to");
+    assert_none(&lists_of_modules(&sources), "declare the modules in the file above");
+}
+
+#[test]
 fn only_postgres_contains_sql() {
     assert_none(&sql_elsewhere(&sources(DAEMON)), "move the statement to crates/postgres");
 }
@@ -214,6 +261,12 @@ fn each_rule_finds_violations() {
     assert_eq!(found, ["src/a.rs: fn g has 72 lines, at most 70"]);
     let file = Source::new("src/a.rs", &"//\n".repeat(FILE_LINES_MAX + 1));
     assert_eq!(long_files(&[file]), ["src/a.rs: 801 lines, at most 800"]);
+
+    let short = |path: &str| short_files(&[Source::new(path, "fn f() {}\n")]);
+    assert_eq!(short("src/a.rs"), ["src/a.rs: 1 lines, at least 60"]);
+    assert_eq!([short("src/a/mod.rs"), short("src/a/tests.rs"), short("src/doctor.rs")].concat(), [""; 0]);
+    let lists = |text: &str| lists_of_modules(&[Source::new("src/a/mod.rs", text)]).len();
+    assert_eq!((lists("//! A.\n\npub(crate) mod b;\nuse b::B;\n"), lists("mod b;\nfn f() {}\n")), (1, 0));
 
     let text = "const A: &str = \"\nSELECT 1\";\nlet b = (x, \"UPDATE t SET a = 1\");\nlet c = \"SELECT the rows\";\nlet d = \"Update\";\n";
     let numbers = |path: &str| sql_elsewhere(&[Source::new(path, text)]).len();

@@ -1,5 +1,5 @@
-//! All use of Kafka: [`cluster`] opens producers, [`producer`] sends
-//! [records](record) and takes the reports of the brokers, and [`errors`] maps errors to reasons.
+//! All use of Kafka: [`cluster`] opens producers, [`producer`] sends [records](record) and takes the reports of the brokers, and
+//! [`errors`] maps errors to reasons.
 
 #![warn(unreachable_pub)]
 #![allow(rustdoc::private_intra_doc_links)] // the documentation is for people who work on the code
@@ -13,7 +13,13 @@ mod login;
 #[cfg(feature = "aws")]
 mod msk;
 mod oauth;
-pub mod operate;
+/// The Kafka side of the operator's commands: `doctor`, `init`, `replay` and `verify`.
+pub mod operate {
+    pub mod copy;
+    pub mod doctor;
+    pub mod reader;
+    pub mod topics;
+}
 pub mod options;
 pub mod producer;
 pub mod properties;
