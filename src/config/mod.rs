@@ -354,25 +354,17 @@ impl Admin {
 }
 
 /// An address, or `None` for "off".
-pub(super) fn listen_address(
-    text: &str,
-    setting: &Setting,
-    reader: &Reader,
-) -> Result<Option<SocketAddr>, Problem> {
+fn listen_address(text: &str, setting: &Setting, reader: &Reader) -> Result<Option<SocketAddr>, Problem> {
     if ["", "off"].contains(&text) { Ok(None) } else { Value::from_text(text, setting, reader) }
 }
 
 /// The allowed topics, or `None` for an empty text.
-pub(super) fn topic_allow(
-    text: &str,
-    setting: &Setting,
-    reader: &Reader,
-) -> Result<Option<TopicAllow>, Problem> {
+fn topic_allow(text: &str, setting: &Setting, reader: &Reader) -> Result<Option<TopicAllow>, Problem> {
     if text.is_empty() { Ok(None) } else { Value::from_text(text, setting, reader) }
 }
 
 /// A word alone must be a level: `EnvFilter` would accept a mistyped level as the name of a module, and log nothing.
-pub(super) fn log_filter(text: &str, setting: &Setting, _: &Reader) -> Result<String, Problem> {
+fn log_filter(text: &str, setting: &Setting, _: &Reader) -> Result<String, Problem> {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     for directive in text.split(',').map(str::trim) {
         let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);

@@ -93,31 +93,21 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         let why = format!("nothing was sent{since}, and {late}{}", of(status));
         return with_command(OutboxState::NotRelaying, why, "outbox-relay doctor");
     }
+    let blocked = counted(status.blocked_keys.unsigned_abs(), "key");
     if let Some(held) = status.held.first() {
         let topics = counted(status.held_topics.unsigned_abs(), "topic");
-        let keys = if status.blocked_keys > 0 {
-            format!(" and {} blocked", counted(status.blocked_keys.unsigned_abs(), "key"))
-        } else {
-            String::new()
-        };
-        let why = format!(
-            "{topics} held ({}: {}){keys}, but other events continue; see below",
-            held.topic, held.reason
-        );
+        let keys = if status.blocked_keys > 0 { format!(" and {blocked} blocked") } else { String::new() };
+        let held = format!("{topics} held ({}: {}){keys}", held.topic, held.reason);
+        let why = format!("{held}, but other events continue; see below");
         return with_command(OutboxState::Behind, why, "outbox-relay doctor");
     }
     if status.blocked_keys > 0 {
-        let why = format!(
-            "{} blocked, but other keys continue",
-            counted(status.blocked_keys.unsigned_abs(), "key")
-        );
+        let why = format!("{blocked} blocked, but other keys continue");
         return with_command(OutboxState::Behind, why, "outbox-relay blocked-keys list");
     }
     if !status.paused.is_empty() {
-        let why = format!(
-            "{} active, but other events continue; see below",
-            counted(status.paused.len() as u64, "pause")
-        );
+        let pauses = counted(status.paused.len() as u64, "pause");
+        let why = format!("{pauses} active, but other events continue; see below");
         return with_command(OutboxState::Behind, why, "outbox-relay dead-letters history");
     }
     if let Some(why) = wave(status) {

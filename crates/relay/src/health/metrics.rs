@@ -95,7 +95,7 @@ impl Metric {
     }
 }
 
-/// A metric with labels. The macro gives it their names, so whoever counts gives only their values.
+/// A metric with labels. The macro sets their names, so callers pass only their values.
 #[derive(Debug)]
 pub struct PerLabel<M> {
     names: &'static [&'static str],
