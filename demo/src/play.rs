@@ -13,7 +13,6 @@ use outbox_relay::admin::{Listening, Observed};
 use outbox_relay::cli::exit::Failed;
 use outbox_relay::cli::run::Signals;
 use outbox_relay::config::Config;
-use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::supervisor::{self, End, Ready, StartError, Until};
 use std::convert::Infallible;
