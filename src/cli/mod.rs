@@ -6,7 +6,7 @@ pub(crate) mod check_config;
 pub mod completions;
 pub(crate) mod confirm;
 pub(crate) mod dead_letters;
-pub(crate) mod doctor;
+pub mod doctor;
 pub mod exit;
 pub(crate) mod init;
 pub mod log;

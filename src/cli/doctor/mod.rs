@@ -8,7 +8,6 @@ use super::status::local_relay;
 use super::terminal::output;
 use super::{ConfigFile, block_on};
 use crate::config::Config;
-use crate::doctor::{OTHER_CLUSTER, RELAY_NOTE, SYSTEM_HIDDEN};
 use clap::Args;
 use kafka::cluster::KafkaCluster;
 use postgres::connection::connect::Database;
@@ -16,7 +15,37 @@ use postgres::connection::transaction::ShortTransaction;
 use postgres::schema::identity::{self, Identity};
 use relay::failure::Failure;
 use report::Report;
-use settings::doctor::{Finding, TopicInUse};
+use settings::doctor::{Code, Finding, TopicInUse};
+
+settings::codes! {
+    OTHER_CLUSTER = Error, "other-cluster",
+        "the outbox belongs to another PostgreSQL or Kafka cluster: this is a copy, or the outbox has moved; the relay stops \
+         and publishes nothing";
+    SYSTEM_HIDDEN = Note, "system-identifier-hidden",
+        "the server does not show its system identifier, so a relay of a copy of the database is not stopped";
+    RELAY_NOTE = Note, "relay-note",
+        "the relay on this host is ready, and reports a change that consumers may notice";
+}
+
+/// Every code, in the order of `docs/doctor.md`.
+pub fn all() -> impl Iterator<Item = &'static Code> {
+    use postgres::diagnose::doctor::{connection, events, privileges, table};
+    let groups = [
+        table::CODES,
+        privileges::CODES,
+        connection::CODES,
+        kafka::operate::doctor::CODES,
+        events::CODES,
+        CODES,
+        settings::doctor::CODES,
+    ];
+    groups.into_iter().flatten().copied()
+}
+
+/// The code with this word.
+pub fn code(word: &str) -> Option<&'static Code> {
+    all().find(|code| code.word == word)
+}
 
 /// Diagnose the database, topics and events.
 #[derive(Debug, Args)]
@@ -141,4 +170,21 @@ async fn local_note(config: &Config) -> Option<Finding> {
     let remedy = "nothing, if the change was planned. docs/record-format.md (Changing the number of partitions) has the \
                   procedure that keeps the order of each key";
     Some(RELAY_NOTE.found(format!("relay at {}", here.address), note, remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_code_has_a_unique_word_and_a_meaning() {
+        let mut words = HashSet::new();
+        for code in all() {
+            assert!(words.insert(code.word), "{} twice", code.word);
+            assert!(code.word.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{}", code.word);
+            assert!(!code.means.is_empty() && !code.means.ends_with('.'), "{}", code.word);
+            assert_eq!(super::code(code.word), Some(code));
+        }
+    }
 }

@@ -74,12 +74,7 @@ impl fmt::Display for Report {
             writeln!(f, "         fix:   {}", shown(&finding.remedy))?;
         }
         if self.findings.is_empty() {
-            return writeln!(
-                f,
-                "{}: no problems found ({} checks)",
-                self.table,
-                crate::doctor::all().count()
-            );
+            return writeln!(f, "{}: no problems found ({} checks)", self.table, super::all().count());
         }
         writeln!(
             f,

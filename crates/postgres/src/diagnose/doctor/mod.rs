@@ -10,7 +10,7 @@ use crate::connection::transaction::{Params, ShortTransaction};
 use crate::options::{OnSent, Postgres};
 use crate::schema::check::SchemaFaultKind;
 use crate::sql::Script;
-use crate::table::TableName;
+use crate::table::{Column, TableName};
 use relay::failure::{Fault, FaultKind};
 use relay::topic::TopicRules;
 use settings::doctor::{CHECK_SKIPPED, Finding, TopicInUse};
@@ -57,6 +57,19 @@ struct Check {
     params: fn(&Context<'_>) -> Vec<Value>,
     /// Returns findings with their remedies.
     judge: fn(&Context<'_>, &[Row]) -> Vec<Finding>,
+}
+
+impl Check {
+    /// A check that always applies.
+    const fn new(
+        what: &'static str,
+        doing: &'static str,
+        query: &'static str,
+        params: fn(&Context<'_>) -> Vec<Value>,
+        judge: fn(&Context<'_>, &[Row]) -> Vec<Finding>,
+    ) -> Check {
+        Check { what, doing, needs: |_| true, query, params, judge }
+    }
 }
 
 /// A parameter of a query.
@@ -164,6 +177,10 @@ async fn role(transaction: &ShortTransaction) -> Result<Role, Fault> {
     Ok(Role { name: row.get(0), database: row.get(1), is_superuser: row.get(2) })
 }
 
+fn no_params(_: &Context<'_>) -> Vec<Value> {
+    Vec::new()
+}
+
 impl Value {
     fn parameter(&self) -> (&(dyn ToSql + Sync), Type) {
         match self {
@@ -192,5 +209,10 @@ impl Context<'_> {
     /// The outbox for SQL text, as a parameter.
     fn quoted(&self) -> Value {
         Value::Text(self.table.quoted())
+    }
+
+    /// The name of the column, as a parameter.
+    fn sent_at(&self) -> Value {
+        Value::Text(self.table.columns().name(Column::SentAt).to_owned())
     }
 }
