@@ -5,6 +5,19 @@
 #![warn(unreachable_pub)]
 #![allow(rustdoc::private_intra_doc_links)] // the documentation is for people who work on the code
 
+/// Reads a struct from a row that has its fields in this order.
+macro_rules! from_row {
+    ($type:ident: $($field:ident),+) => {
+        impl From<&tokio_postgres::Row> for $type {
+            fn from(row: &tokio_postgres::Row) -> $type {
+                let mut columns = 0_usize..;
+                $(let $field = row.get(columns.next().unwrap_or_default());)+
+                $type { $($field),+ }
+            }
+        }
+    };
+}
+
 pub mod columns;
 pub mod options;
 pub mod payload;

@@ -13,71 +13,41 @@ pub struct Privilege {
     pub(crate) on: &'static str,
     /// SELECT, INSERT, UPDATE or DELETE; EXECUTE for a function.
     pub(crate) kind: &'static str,
-    /// The columns that it is limited to; empty for the whole table.
-    pub(crate) columns: &'static [&'static str],
+    /// The columns that it is limited to, separated by commas; empty for the whole table.
+    pub(crate) columns: &'static str,
 }
 
 pub(crate) const fn privilege(kind: &'static str, on: &'static str) -> Privilege {
-    Privilege { on, kind, columns: &[] }
+    Privilege { on, kind, columns: "" }
 }
 
-pub(crate) const fn on_columns(
-    kind: &'static str,
-    on: &'static str,
-    columns: &'static [&'static str],
-) -> Privilege {
+pub(crate) const fn on_columns(kind: &'static str, on: &'static str, columns: &'static str) -> Privilege {
     Privilege { on, kind, columns }
 }
 
 /// Every column without content of the event. The types determine its topic.
-const ROW_COLUMNS: &[&str] =
-    &["id", "event_id", "aggregate_type", "aggregate_id", "event_type", "created_at", "sent_at"];
-const DEAD_LETTER_COLUMNS: &[&str] = &[
-    "id",
-    "outbox_id",
-    "event_id",
-    "aggregate_type",
-    "aggregate_id",
-    "event_type",
-    "created_at",
-    "topic",
-    "reason",
-    "error",
-    "rejected_at",
-    "requeued_at",
-];
+const ROW_COLUMNS: &str = "id, event_id, aggregate_type, aggregate_id, event_type, created_at, sent_at";
+const DEAD_LETTER_COLUMNS: &str = "id, outbox_id, event_id, aggregate_type, aggregate_id, event_type, created_at, topic, reason, error, \
+    rejected_at, requeued_at";
 
 /// The columns that applications set; the others have defaults.
-const EVENT_COLUMNS: &[&str] =
-    &["event_id", "aggregate_type", "aggregate_id", "event_type", "payload", "headers"];
-const REQUEUED_COLUMNS: &[&str] =
-    &["event_id", "aggregate_type", "aggregate_id", "event_type", "payload", "headers", "created_at"];
+const EVENT_COLUMNS: &str = "event_id, aggregate_type, aggregate_id, event_type, payload, headers";
+const REQUEUED_COLUMNS: &str =
+    "event_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at";
 
 const ADD_DEAD_LETTER: Privilege = on_columns(
     "INSERT",
     "{dead_letter}",
-    &[
-        "outbox_id",
-        "event_id",
-        "aggregate_type",
-        "aggregate_id",
-        "event_type",
-        "payload",
-        "headers",
-        "created_at",
-        "topic",
-        "row_topic",
-        "reason",
-        "error",
-    ],
+    "outbox_id, event_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at, topic, \
+     row_topic, reason, error",
 );
 /// `SELECT ... FOR UPDATE` needs it too.
-const MARK_SENT: Privilege = on_columns("UPDATE", "{outbox}", &["sent_at"]);
+const MARK_SENT: Privilege = on_columns("UPDATE", "{outbox}", "sent_at");
 /// Triggers record all other acts.
 const RECORD_ACT: Privilege = privilege("EXECUTE", "{record_act}");
 /// For `SELECT ... FOR UPDATE`; no role changes the row.
-const LOCK_REAPER: Privilege = on_columns("UPDATE", "{reaper}", &["singleton"]);
-const READ_SENT_AT: Privilege = on_columns("SELECT", "{outbox}", &["id", "event_id", "sent_at"]);
+const LOCK_REAPER: Privilege = on_columns("UPDATE", "{reaper}", "singleton");
+const READ_SENT_AT: Privilege = on_columns("SELECT", "{outbox}", "id, event_id, sent_at");
 
 /// For the checks at start, in every command.
 pub(crate) const CHECK_PRIVILEGES: &[Privilege] = &[
@@ -93,18 +63,18 @@ pub(crate) const RELAY_PRIVILEGES: &[Privilege] = &[
     MARK_SENT,
     privilege("DELETE", "{outbox}"),
     privilege("SELECT", "{lane}"),
-    on_columns("UPDATE", "{lane}", &["lane"]), // for SELECT ... FOR UPDATE; the relay changes no lane
+    on_columns("UPDATE", "{lane}", "lane"), // for SELECT ... FOR UPDATE; the relay changes no lane
     on_columns("SELECT", "{dead_letter}", DEAD_LETTER_COLUMNS),
     ADD_DEAD_LETTER,
     privilege("SELECT", "{hold}"),
-    on_columns("INSERT", "{hold}", &["topic", "aggregate_id", "reason", "error", "probe_at"]),
-    on_columns("UPDATE", "{hold}", &["reason", "error", "probes", "probe_at"]),
+    on_columns("INSERT", "{hold}", "topic, aggregate_id, reason, error, probe_at"),
+    on_columns("UPDATE", "{hold}", "reason, error, probes, probe_at"),
     privilege("DELETE", "{hold}"),
     privilege("SELECT", "{blocked_key}"),
     on_columns(
         "INSERT",
         "{blocked_key}",
-        &["aggregate_type", "aggregate_id", "outbox_id", "event_id", "topic", "reason", "error"],
+        "aggregate_type, aggregate_id, outbox_id, event_id, topic, reason, error",
     ),
     privilege("SELECT", "{pause}"),
     privilege("SELECT", "{hold_version}"), // the trigger function updates it with the privileges of its owner
@@ -115,22 +85,13 @@ pub(crate) const RELAY_PRIVILEGES: &[Privilege] = &[
 
 /// The columns that a relay replaces when it records its settings and its clusters. All except the first have defaults or are
 /// NULL.
-pub(crate) const SETTING_COLUMNS: &[&str] = &[
-    "topic_template",
-    "recorded_at",
-    "role",
-    "application",
-    "address",
-    "system_identifier",
-    "kafka_cluster_id",
-    "identified_at",
-    "identified_by",
-];
+pub(crate) const SETTING_COLUMNS: &str = "topic_template, recorded_at, role, application, address, system_identifier, kafka_cluster_id, \
+    identified_at, identified_by";
 
 /// For recording the topic template and the clusters. The relay also starts without them, so the checks at start do not require them.
 pub(crate) const RECORD_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{setting}"),
-    on_columns("INSERT", "{setting}", &["topic_template"]),
+    on_columns("INSERT", "{setting}", "topic_template"),
     on_columns("UPDATE", "{setting}", SETTING_COLUMNS),
 ];
 
@@ -149,7 +110,7 @@ pub const LETTER_PRIVILEGES: &[Privilege] = &[privilege("SELECT", "{dead_letter}
 /// For `dead-letters requeue`.
 pub const REQUEUE_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{dead_letter}"),
-    on_columns("UPDATE", "{dead_letter}", &["requeued_at"]),
+    on_columns("UPDATE", "{dead_letter}", "requeued_at"),
     on_columns("INSERT", "{outbox}", REQUEUED_COLUMNS),
 ];
 
@@ -160,7 +121,7 @@ pub const DISCARD_PRIVILEGES: &[Privilege] =
 /// For `pause`. Without role and time, so that no role can pause as another one.
 pub const PAUSE_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{pause}"),
-    on_columns("INSERT", "{pause}", &["topic", "aggregate_type", "aggregate_id", "reason"]),
+    on_columns("INSERT", "{pause}", "topic, aggregate_type, aggregate_id, reason"),
 ];
 
 /// For `resume`.
@@ -182,13 +143,13 @@ pub const UNBLOCK_PRIVILEGES: &[Privilege] = &[
     privilege("DELETE", "{outbox}"),
     privilege("SELECT", "{blocked_key}"),
     privilege("DELETE", "{blocked_key}"),
-    on_columns("SELECT", "{dead_letter}", &["id", "outbox_id"]),
+    on_columns("SELECT", "{dead_letter}", "id, outbox_id"),
     ADD_DEAD_LETTER,
 ];
 
 /// For `reap`.
 pub const REAP_PRIVILEGES: &[Privilege] = &[
-    on_columns("SELECT", "{outbox}", &["ctid", "id", "sent_at"]),
+    on_columns("SELECT", "{outbox}", "ctid, id, sent_at"),
     MARK_SENT,
     privilege("DELETE", "{outbox}"),
     privilege("SELECT", "{reaper}"),
@@ -198,7 +159,7 @@ pub const REAP_PRIVILEGES: &[Privilege] = &[
 /// For `verify`, which only reads.
 pub const VERIFY_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{outbox}"),
-    on_columns("SELECT", "{dead_letter}", &["id", "event_id"]),
+    on_columns("SELECT", "{dead_letter}", "id, event_id"),
     privilege("SELECT", "{act}"),
 ];
 
@@ -214,11 +175,7 @@ pub const REPLAY_PRIVILEGES: &[Privilege] = &[
 /// For `confirm`.
 pub const CONFIRM_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{setting}"),
-    on_columns(
-        "UPDATE",
-        "{setting}",
-        &["system_identifier", "kafka_cluster_id", "identified_at", "identified_by"],
-    ),
+    on_columns("UPDATE", "{setting}", "system_identifier, kafka_cluster_id, identified_at, identified_by"),
 ];
 
 /// For the runbook, which has operators delete a hold in psql.
@@ -229,7 +186,7 @@ const RUNBOOK_PRIVILEGES: &[Privilege] = &[privilege("DELETE", "{hold}")];
 /// clock of the lag.
 const WRITER_PRIVILEGES: &[Privilege] = &[
     on_columns("INSERT", "{outbox}", EVENT_COLUMNS),
-    on_columns("SELECT", "{outbox}", &["id", "event_id"]),
+    on_columns("SELECT", "{outbox}", "id, event_id"),
     privilege("EXECUTE", "{enqueue}"),
     privilege("EXECUTE", "{template}"),
 ];
@@ -251,7 +208,7 @@ const INBOX: ModulePrivileges = ModulePrivileges {
     table: "{processed_message}",
     services: "{inbox_service}",
     reap: &[
-        on_columns("SELECT", "{processed_message}", &["processed_at"]),
+        on_columns("SELECT", "{processed_message}", "processed_at"),
         privilege("EXECUTE", "{inbox_reap}"),
     ],
     operator: &[privilege("SELECT", "{processed_message}"), privilege("SELECT", "{inbox_service}")],
@@ -262,11 +219,7 @@ const IDEMPOTENCY: ModulePrivileges = ModulePrivileges {
     table: "{idempotency_key}",
     services: "{idempotency_service}",
     reap: &[
-        on_columns(
-            "SELECT",
-            "{idempotency_key}",
-            &["created_at", "finished_at", "recovery_point", "locked_until"],
-        ),
+        on_columns("SELECT", "{idempotency_key}", "created_at, finished_at, recovery_point, locked_until"),
         privilege("EXECUTE", "{idempotency_reap}"),
         privilege("EXECUTE", "{idempotency_unfinished}"),
     ],
@@ -274,19 +227,8 @@ const IDEMPOTENCY: ModulePrivileges = ModulePrivileges {
         on_columns(
             "SELECT",
             "{idempotency_key}",
-            &[
-                "scope",
-                "key",
-                "owner",
-                "created_at",
-                "locked_at",
-                "locked_until",
-                "attempts",
-                "retry_at",
-                "recovery_point",
-                "finished_at",
-                "status",
-            ],
+            "scope, key, owner, created_at, locked_at, locked_until, attempts, retry_at, recovery_point, \
+             finished_at, status",
         ),
         privilege("SELECT", "{idempotency_service}"),
     ],
@@ -304,7 +246,7 @@ const IDEMPOTENCY: ModulePrivileges = ModulePrivileges {
 const ONCE: ModulePrivileges = ModulePrivileges {
     table: "{once_key}",
     services: "{once_service}",
-    reap: &[on_columns("SELECT", "{once_key}", &["expires_at"]), privilege("EXECUTE", "{once_reap}")],
+    reap: &[on_columns("SELECT", "{once_key}", "expires_at"), privilege("EXECUTE", "{once_reap}")],
     operator: &[privilege("SELECT", "{once_key}"), privilege("SELECT", "{once_service}")],
     call: &[privilege("EXECUTE", "{once_claim}")],
 };
@@ -326,27 +268,25 @@ impl Privilege {
     /// The GRANT statement for `role`, a name without quotes.
     pub(crate) fn grant(&self, table: &TableName, role: &str) -> String {
         let kind = if self.kind == "EXECUTE" { "FUNCTION " } else { "" };
-        let privilege = match self.columns {
-            [] => self.kind.to_owned(),
-            columns => {
-                let columns: Vec<String> = columns.iter().map(|name| self.column_sql(table, name)).collect();
-                format!("{} ({})", self.kind, columns.join(", "))
-            }
+        let columns = self.names().map(|name| match self.of_outbox(name) {
+            Some(column) => table.column(column),
+            None => name.to_owned(),
+        });
+        let privilege = match columns.collect::<Vec<_>>().join(", ") {
+            columns if columns.is_empty() => self.kind.to_owned(),
+            columns => format!("{} ({columns})", self.kind),
         };
         format!("GRANT {privilege} ON {kind}{} TO {};", table.render(self.on), quote_identifier(role))
     }
 
     /// The names of the columns in the system catalogs.
     pub(crate) fn column_names<'a>(&self, table: &'a TableName) -> Vec<&'a str> {
-        let name = |name: &&'static str| match self.of_outbox(name) {
-            Some(column) => table.columns().name(column),
-            None => *name,
-        };
-        self.columns.iter().map(name).collect()
+        let name = |name| self.of_outbox(name).map_or(name, |column| table.columns().name(column));
+        self.names().map(name).collect()
     }
 
-    fn column_sql(&self, table: &TableName, name: &str) -> String {
-        self.of_outbox(name).map_or_else(|| name.to_owned(), |column| table.column(column))
+    fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.columns.split(", ").filter(|name| !name.is_empty())
     }
 
     /// The column of the outbox with this standard name. The columns of other tables are not renamed.
@@ -356,11 +296,10 @@ impl Privilege {
 
     /// Whether `other` includes this one.
     fn is_part_of(&self, other: &Privilege) -> bool {
-        let columns = |column| other.columns.is_empty() || other.columns.contains(column);
+        let is_in_other = |name| other.names().any(|other| other == name);
         self.on == other.on
             && self.kind == other.kind
-            && (other.columns.is_empty() || !self.columns.is_empty())
-            && self.columns.iter().all(columns)
+            && (other.columns.is_empty() || !self.columns.is_empty() && self.names().all(is_in_other))
     }
 }
 
@@ -378,9 +317,10 @@ pub(crate) fn union(lists: &[&[Privilege]]) -> Vec<Privilege> {
 
 /// The subset of these privileges that the optional column `topic` needs too, if it exists.
 pub(crate) fn for_topic_column(privileges: &[Privilege]) -> Vec<Privilege> {
-    let has_types =
-        |privilege: &&Privilege| privilege.on == "{outbox}" && privilege.columns.contains(&"aggregate_type");
-    let for_topic = |privilege: &Privilege| Privilege { columns: &["topic"], ..*privilege };
+    let has_types = |privilege: &&Privilege| {
+        privilege.on == "{outbox}" && privilege.names().any(|name| name == "aggregate_type")
+    };
+    let for_topic = |privilege: &Privilege| Privilege { columns: "topic", ..*privilege };
     privileges.iter().filter(has_types).map(for_topic).collect()
 }
 
@@ -499,7 +439,7 @@ mod tests {
             let whole = of_keys && privilege.columns.is_empty() && privilege.kind == "SELECT";
             assert!(!whole, "{privilege:?}");
             for secret in ["request", "body", "headers", "phases", "fingerprint", "token"] {
-                assert!(!privilege.columns.contains(&secret), "{privilege:?}");
+                assert!(!privilege.columns.contains(secret), "{privilege:?}");
             }
         }
     }

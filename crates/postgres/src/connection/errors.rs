@@ -1,4 +1,4 @@
-//! Errors of PostgreSQL: turns them into [`Fault`]s with a remedy, and keeps only what may be printed. The table of SQLSTATEs is
+//! Errors of PostgreSQL: turns them into [`PostgresFault`]s with a remedy, and keeps only what may be printed. The table of SQLSTATEs is
 //! [`sqlstates`].
 
 use crate::connection::sqlstates;

@@ -68,11 +68,7 @@ pub struct Versions {
     pub migration: Option<String>,
 }
 
-impl From<&Row> for Versions {
-    fn from(row: &Row) -> Versions {
-        Versions { server: row.get(0), migration: row.get(1) }
-    }
-}
+from_row!(Versions: server, migration);
 
 /// The first unsent rows of each lane, by the reason why they wait.
 #[derive(Clone, Debug, Default)]
@@ -134,18 +130,7 @@ pub struct HeldTopic {
     pub probes: i32,
 }
 
-impl From<&Row> for HeldTopic {
-    fn from(row: &Row) -> HeldTopic {
-        HeldTopic {
-            topic: row.get(0),
-            reason: row.get(1),
-            error: row.get(2),
-            since: row.get(3),
-            next_probe: row.get(4),
-            probes: row.get(5),
-        }
-    }
-}
+from_row!(HeldTopic: topic, reason, error, since, next_probe, probes);
 
 /// Dead letters that were rejected for one reason and not requeued.
 #[derive(Clone, Debug)]
@@ -156,11 +141,7 @@ pub struct RejectedEvents {
     pub recent: i64,
 }
 
-impl From<&Row> for RejectedEvents {
-    fn from(row: &Row) -> RejectedEvents {
-        RejectedEvents { reason: row.get(0), rows: row.get(1), recent: row.get(2) }
-    }
-}
+from_row!(RejectedEvents: reason, rows, recent);
 
 /// A blocked key.
 #[derive(Clone, Debug)]
@@ -174,17 +155,7 @@ pub struct KeyBlock {
     pub since: SystemTime,
 }
 
-impl From<&Row> for KeyBlock {
-    fn from(row: &Row) -> KeyBlock {
-        KeyBlock {
-            topic: row.get(0),
-            key: row.get(1),
-            outbox_id: row.get(2),
-            reason: row.get(3),
-            since: row.get(4),
-        }
-    }
-}
+from_row!(KeyBlock: topic, key, outbox_id, reason, since);
 
 /// What a relay's connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -307,11 +278,7 @@ pub struct Counters {
     pub at: f64,
 }
 
-impl From<&Row> for Counters {
-    fn from(row: &Row) -> Counters {
-        Counters { inserted: row.get(0), updated: row.get(1), deleted: row.get(2), at: row.get(3) }
-    }
-}
+from_row!(Counters: inserted, updated, deleted, at);
 
 /// A transaction or slot that keeps vacuum from removing dead rows.
 #[derive(Clone, Debug)]
@@ -362,17 +329,7 @@ pub struct Size {
     pub vacuumed_at: Option<SystemTime>,
 }
 
-impl From<&Row> for Size {
-    fn from(row: &Row) -> Size {
-        Size {
-            table_bytes: row.get(0),
-            index_bytes: row.get(1),
-            rows: row.get(2),
-            dead_rows: row.get(3),
-            vacuumed_at: row.get(4),
-        }
-    }
-}
+from_row!(Size: table_bytes, index_bytes, rows, dead_rows, vacuumed_at);
 
 const VERSIONS: &str = "
 SELECT current_setting('server_version'),

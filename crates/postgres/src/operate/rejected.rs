@@ -163,24 +163,8 @@ pub struct DeadLetter {
     pub payload_bytes: Option<i32>,
 }
 
-impl From<&Row> for DeadLetter {
-    fn from(row: &Row) -> DeadLetter {
-        DeadLetter {
-            id: row.get(0),
-            outbox_id: row.get(1),
-            event_id: row.get(2),
-            aggregate_type: row.get(3),
-            aggregate_id: row.get(4),
-            event_type: row.get(5),
-            topic: row.get(6),
-            reason: row.get(7),
-            error: row.get(8),
-            rejected_at: row.get(9),
-            requeued_at: row.get(10),
-            payload_bytes: row.get(11),
-        }
-    }
-}
+from_row!(DeadLetter: id, outbox_id, event_id, aggregate_type, aggregate_id, event_type, topic, reason, error, rejected_at,
+    requeued_at, payload_bytes);
 
 /// A dead letter with its payload and headers.
 #[derive(Clone, Debug)]
@@ -220,21 +204,7 @@ pub struct BlockedKey {
     pub unsent: bool,
 }
 
-impl From<&Row> for BlockedKey {
-    fn from(row: &Row) -> BlockedKey {
-        BlockedKey {
-            outbox_id: row.get(0),
-            event_id: row.get(1),
-            aggregate_type: row.get(2),
-            aggregate_id: row.get(3),
-            topic: row.get(4),
-            reason: row.get(5),
-            error: row.get(6),
-            blocked_at: row.get(7),
-            unsent: row.get(8),
-        }
-    }
-}
+from_row!(BlockedKey: outbox_id, event_id, aggregate_type, aggregate_id, topic, reason, error, blocked_at, unsent);
 
 /// The dead letters of one outbox.
 pub struct PostgresDeadLetters {
@@ -503,26 +473,8 @@ pub struct Act {
     pub reason: Option<String>,
 }
 
-impl From<&Row> for Act {
-    fn from(row: &Row) -> Act {
-        Act {
-            id: row.get(0),
-            at: row.get(1),
-            login: row.get(2),
-            role: row.get(3),
-            application: row.get(4),
-            address: row.get(5),
-            act: row.get(6),
-            dead_letter_id: row.get(7),
-            outbox_id: row.get(8),
-            event_id: row.get(9),
-            pause_id: row.get(10),
-            aggregate_type: row.get(11),
-            topic: row.get(12),
-            reason: row.get(13),
-        }
-    }
-}
+from_row!(Act: id, at, login, role, application, address, act, dead_letter_id, outbox_id, event_id, pause_id, aggregate_type,
+    topic, reason);
 
 /// The history of one outbox.
 pub struct PostgresActs {

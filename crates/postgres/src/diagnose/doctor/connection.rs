@@ -1,6 +1,6 @@
 //! The connection of the relay: clocks, encryption, poolers, timeouts.
 
-use super::{Check, Context};
+use super::{Check, Context, no_params};
 use crate::connection::pooler;
 use crate::options::{Connection, TlsMode};
 use crate::sql::sql;
@@ -61,13 +61,11 @@ fn epoch() -> f64 {
 /// Checks that the connection is encrypted and that the server is verified. Behind a pooler, this is about the pooler's
 /// connection.
 pub(super) const TLS: Check = Check {
-    what: "TLS",
-    doing: "checking TLS",
     needs: |context| unverified(context).is_some(),
-    query: "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()",
-    params: |_| Vec::new(),
-    judge: encryption,
+    ..Check::new("TLS", "checking TLS", ENCRYPTED, no_params, encryption)
 };
+
+const ENCRYPTED: &str = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
 
 /// The mode of a connection to a remote server that is not verified.
 fn unverified(context: &Context<'_>) -> Option<TlsMode> {
@@ -94,6 +92,7 @@ fn encryption(context: &Context<'_>, rows: &[Row]) -> Vec<Finding> {
     vec![finding]
 }
 
+/// Finds a pooler in transaction mode, and whether it keeps prepared statements.
 pub(super) async fn pooler(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     // A second connection may not be available. If the server is unavailable, the next check reports that.
     let refused = |fault: PostgresFault| PostgresFault { kind: FaultKind::Refused, ..fault };
@@ -122,22 +121,14 @@ pub(super) async fn pooler(context: &Context<'_>) -> Result<Vec<Finding>, Postgr
 /// Finds timeouts of the role, the database or the server that interrupt the relay, and a Unix socket, to which
 /// `tcp_user_timeout` does not apply. Behind a pooler, the latter is about the pooler's connection.
 pub(super) const TIMEOUTS: [Check; 2] = [
-    Check {
-        what: "timeouts",
-        doing: "reading the address of the client",
-        needs: |_| true,
-        query: "SELECT inet_client_addr() IS NULL",
-        params: |_| Vec::new(),
-        judge: over_socket,
-    },
-    Check {
-        what: "timeouts",
-        doing: "reading timeouts",
-        needs: |_| true,
-        query: sql!("doctor/timeouts"),
-        params: |_| Vec::new(),
-        judge: timeouts,
-    },
+    Check::new(
+        "timeouts",
+        "reading the address of the client",
+        "SELECT inet_client_addr() IS NULL",
+        no_params,
+        over_socket,
+    ),
+    Check::new("timeouts", "reading timeouts", sql!("doctor/timeouts"), no_params, timeouts),
 ];
 
 /// While the server sends rows to a frozen relay, only `tcp_user_timeout` frees its lanes. Smaller slices would not help,

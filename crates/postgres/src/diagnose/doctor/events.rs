@@ -198,12 +198,13 @@ fn about(
 
 /// Compares the recorded topic template with the configuration.
 pub(super) async fn topic_template(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
+    let columns: Vec<&str> = SETTING_COLUMNS.split(", ").collect();
     let (schema, relation) = (context.table.schema(), context.table.name_of("{setting}"));
     let rows = context
         .rows(
             "reading the privileges on the recorded settings",
             sql!("doctor/recording_privileges"),
-            &[(&schema, Type::TEXT), (&relation, Type::TEXT), (&SETTING_COLUMNS, Type::TEXT_ARRAY)],
+            &[(&schema, Type::TEXT), (&relation, Type::TEXT), (&columns, Type::TEXT_ARRAY)],
         )
         .await?;
     let Some(row) = rows.first() else {

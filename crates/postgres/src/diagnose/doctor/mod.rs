@@ -5,6 +5,7 @@ pub mod events;
 pub mod privileges;
 pub mod table;
 
+use crate::columns::Column;
 use crate::connection::exec::{Params, ShortTransaction};
 use crate::connection::pool::Database;
 use crate::options::{OnSent, Postgres};
@@ -57,6 +58,19 @@ struct Check {
     params: fn(&Context<'_>) -> Vec<Value>,
     /// Returns findings with their remedies.
     judge: fn(&Context<'_>, &[Row]) -> Vec<Finding>,
+}
+
+impl Check {
+    /// A check that always applies.
+    const fn new(
+        what: &'static str,
+        doing: &'static str,
+        query: &'static str,
+        params: fn(&Context<'_>) -> Vec<Value>,
+        judge: fn(&Context<'_>, &[Row]) -> Vec<Finding>,
+    ) -> Check {
+        Check { what, doing, needs: |_| true, query, params, judge }
+    }
 }
 
 /// A parameter of a query.
@@ -168,6 +182,10 @@ async fn role(transaction: &ShortTransaction) -> Result<Role, PostgresFault> {
     Ok(Role { name: row.get(0), database: row.get(1), is_superuser: row.get(2) })
 }
 
+fn no_params(_: &Context<'_>) -> Vec<Value> {
+    Vec::new()
+}
+
 impl Value {
     fn parameter(&self) -> (&(dyn ToSql + Sync), Type) {
         match self {
@@ -196,5 +214,10 @@ impl Context<'_> {
     /// The outbox for SQL text, as a parameter.
     fn quoted(&self) -> Value {
         Value::Text(self.table.quoted())
+    }
+
+    /// The name of the column, as a parameter.
+    fn sent_at(&self) -> Value {
+        Value::Text(self.table.columns().name(Column::SentAt).to_owned())
     }
 }

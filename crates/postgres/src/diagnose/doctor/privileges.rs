@@ -1,6 +1,6 @@
 //! Privileges that the role does not need, and those of other roles on the outbox.
 
-use super::{Check, Context, Value};
+use super::{Check, Context, Value, no_params};
 use crate::access::grants::relay_grants;
 use crate::columns::Column;
 use crate::sql::sql;
@@ -49,46 +49,35 @@ const OWN: [&str; 11] = [
 ];
 
 pub(super) const CHECKS: [Check; 5] = [
-    check(
-        sql!("doctor/schema_creators"),
-        |_| true,
-        |context| vec![schema(context), outbox(context)],
-        creators,
-    ),
+    check(sql!("doctor/schema_creators"), |context| vec![schema(context), outbox(context)], creators),
     check(
         sql!("doctor/unneeded_privileges"),
-        |_| true,
         |context| vec![schema(context), Value::Texts(names(context, &OWN)), records(context)],
         unneeded,
     ),
-    check(sql!("doctor/role_attributes"), |_| true, |_| Vec::new(), attributes),
-    check(
-        sql!("doctor/role_on_outbox"),
-        is_limited,
-        |context| {
-            vec![context.quoted(), Value::Text(context.table.columns().name(Column::SentAt).to_owned())]
-        },
-        on_outbox,
-    ),
-    check(
-        sql!("doctor/other_tables"),
-        is_limited,
-        |context| {
-            let mut own = names(context, &OWN);
-            own.extend(MODULE_NAMES.map(str::to_owned));
-            vec![schema(context), Value::Texts(own), Value::Number(OTHERS_NAMED as i64 + 1)]
-        },
-        others,
-    ),
+    check(sql!("doctor/role_attributes"), no_params, attributes),
+    Check {
+        needs: is_limited,
+        ..check(sql!("doctor/role_on_outbox"), |context| vec![context.quoted(), context.sent_at()], on_outbox)
+    },
+    Check {
+        needs: is_limited,
+        ..check(
+            sql!("doctor/other_tables"),
+            |context| {
+                vec![schema(context), Value::Texts(own(context)), Value::Number(OTHERS_NAMED as i64 + 1)]
+            },
+            others,
+        )
+    },
 ];
 
 const fn check(
     query: &'static str,
-    needs: fn(&Context<'_>) -> bool,
     params: fn(&Context<'_>) -> Vec<Value>,
     judge: fn(&Context<'_>, &[Row]) -> Vec<Finding>,
 ) -> Check {
-    Check { what: "rights", doing: "reading the role's privileges", needs, query, params, judge }
+    Check::new("rights", "reading the role's privileges", query, params, judge)
 }
 
 /// The other findings of a superuser would follow from that one.
@@ -106,6 +95,13 @@ fn outbox(context: &Context<'_>) -> Value {
 
 fn records(context: &Context<'_>) -> Value {
     Value::Texts(names(context, &["{act}", "{migration}"]))
+}
+
+/// The tables of the outbox, and the names of the modules.
+fn own(context: &Context<'_>) -> Vec<String> {
+    let mut own = names(context, &OWN);
+    own.extend(MODULE_NAMES.map(str::to_owned));
+    own
 }
 
 fn names(context: &Context<'_>, relations: &[&str]) -> Vec<String> {

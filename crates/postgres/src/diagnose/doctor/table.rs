@@ -161,50 +161,39 @@ fn code(kind: SchemaFaultKind) -> &'static Code {
 
 /// The checks of the outbox, which exists.
 pub(super) const CHECKS: [Check; 5] = [
-    Check {
-        what: "indexes",
-        doing: "reading the indexes",
-        needs: |_| true,
-        query: sql!("doctor/indexes"),
-        params: |context| vec![context.quoted(), Value::Text(context.table.pending_index_name())],
-        judge: indexes,
-    },
-    Check {
-        what: "triggers",
-        doing: "reading the triggers",
-        needs: |_| true,
-        query: sql!("doctor/triggers"),
-        params: outbox_and_sent_at,
-        judge: triggers,
-    },
-    Check {
-        what: "constraints",
-        doing: "reading the constraints",
-        needs: |_| true,
-        query: sql!("doctor/constraints"),
-        params: outbox_and_sent_at,
-        judge: constraints,
-    },
-    Check {
-        what: "autovacuum",
-        doing: "checking vacuum",
-        needs: |_| true,
-        query: sql!("doctor/autovacuum"),
-        params: |context| vec![context.quoted()],
-        judge: autovacuum,
-    },
-    Check {
-        what: "what holds vacuum back",
-        doing: "checking vacuum",
-        needs: |_| true,
-        query: sql!("status/vacuum_holders"),
-        params: |_| vec![Value::Number(HOLDERS_SHOWN)],
-        judge: holders,
-    },
+    Check::new(
+        "indexes",
+        "reading the indexes",
+        sql!("doctor/indexes"),
+        |context| vec![context.quoted(), Value::Text(context.table.pending_index_name())],
+        indexes,
+    ),
+    Check::new("triggers", "reading the triggers", sql!("doctor/triggers"), outbox_and_sent_at, triggers),
+    Check::new(
+        "constraints",
+        "reading the constraints",
+        sql!("doctor/constraints"),
+        outbox_and_sent_at,
+        constraints,
+    ),
+    Check::new(
+        "autovacuum",
+        "checking vacuum",
+        sql!("doctor/autovacuum"),
+        |context| vec![context.quoted()],
+        autovacuum,
+    ),
+    Check::new(
+        "what holds vacuum back",
+        "checking vacuum",
+        sql!("status/vacuum_holders"),
+        |_| vec![Value::Number(HOLDERS_SHOWN)],
+        holders,
+    ),
 ];
 
 fn outbox_and_sent_at(context: &Context<'_>) -> Vec<Value> {
-    vec![context.quoted(), Value::Text(context.table.columns().name(Column::SentAt).to_owned())]
+    vec![context.quoted(), context.sent_at()]
 }
 
 /// Finds unused and invalid indexes. The checks at start verify the pending index. If it is broken, an invalid index may be the
