@@ -9,9 +9,6 @@
 //! The errors of the AWS crates quote responses, which can contain secrets. So only known causes are shown: a server that did
 //! not answer, an error code of STS, a file that cannot be read, and settings that are invalid.
 
-#[cfg(test)]
-mod tests;
-
 use crate::oauth::{connector, unanswered};
 use crate::options::Aws;
 use crate::tokens::{self, Issued, Problem, TokenError, TokenSource};
@@ -392,3 +389,6 @@ fn base64url(bytes: &[u8]) -> String {
     let encoded = openssl::base64::encode_block(bytes);
     encoded.trim_end_matches('=').replace('+', "-").replace('/', "_")
 }
+
+#[cfg(test)]
+mod tests;
