@@ -80,3 +80,23 @@
 \set versions `cat sql/part/versions.sql`
 \set versions_and_open `cat sql/part/versions_and_open.sql`
 \set versions_if_open `cat sql/part/versions_if_open.sql`
+
+-- The commands of operators, `status` and `doctor`: every event is selected, and nothing waits.
+\set at rejected_at
+\set selected true
+\set in_range true
+\set is_dead_letter true
+\set newest_first true
+\set sent_only true
+\set counts false
+\set changes_headers false
+\set headers headers
+\set stringify $9
+\set drop $10
+\set set $11
+\set payload_length 'octet_length(o.payload::text)'
+\set payload_of_bytes 'convert_from(payload, ''UTF8'')::json'
+\set record_bytes_max 1000000
+\set held false
+\set blocked false
+\set paused false
