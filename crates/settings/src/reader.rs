@@ -3,7 +3,7 @@
 
 use crate::file::{Entries, nearest};
 use crate::findings::{Findings, Place, Problem};
-use crate::secret::{Lookup, Secret, SecretSource};
+use crate::secret::{HIDDEN, Lookup, Secret, SecretSource};
 use crate::setting::{Catalogue, Fallback, Kind, Setting};
 use crate::size::ByteSize;
 use humantime::format_duration;
@@ -391,6 +391,30 @@ impl Value for SocketAddr {
 
     fn shown(&self) -> Option<String> {
         Some(self.to_string())
+    }
+}
+
+impl Value for Secret {
+    fn from_text(text: &str, _: &Setting, _: &Reader) -> Result<Secret, Problem> {
+        Ok(Secret::new(text))
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(HIDDEN.to_owned())
+    }
+}
+
+impl Value for SecretSource {
+    fn from_text(text: &str, _: &Setting, _: &Reader) -> Result<SecretSource, Problem> {
+        Ok(SecretSource::Inline(Secret::new(text)))
+    }
+
+    fn shown(&self) -> Option<String> {
+        let hidden = match self {
+            SecretSource::Inline(_) => HIDDEN,
+            SecretSource::File(_) => "hidden, from a file",
+        };
+        Some(hidden.to_owned())
     }
 }
 

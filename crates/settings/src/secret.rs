@@ -6,11 +6,6 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use crate::findings::Problem;
-use crate::reader::Reader;
-use crate::reader::Value;
-use crate::setting::Setting;
-
 /// How a secret is shown.
 pub const HIDDEN: &str = "hidden";
 
@@ -59,30 +54,6 @@ impl SecretSource {
                 Ok(Secret::new(text.trim_end_matches(['\r', '\n'])))
             }
         }
-    }
-}
-
-impl Value for Secret {
-    fn from_text(text: &str, _: &Setting, _: &Reader) -> Result<Secret, Problem> {
-        Ok(Secret::new(text))
-    }
-
-    fn shown(&self) -> Option<String> {
-        Some(HIDDEN.to_owned())
-    }
-}
-
-impl Value for SecretSource {
-    fn from_text(text: &str, _: &Setting, _: &Reader) -> Result<SecretSource, Problem> {
-        Ok(SecretSource::Inline(Secret::new(text)))
-    }
-
-    fn shown(&self) -> Option<String> {
-        let hidden = match self {
-            SecretSource::Inline(_) => HIDDEN,
-            SecretSource::File(_) => "hidden, from a file",
-        };
-        Some(hidden.to_owned())
     }
 }
 

@@ -3,7 +3,7 @@
 //! The printed GRANT statements and the checks at start use the same lists, so they cannot differ.
 
 use crate::columns::Column;
-use crate::schema::migrate::Module;
+use crate::schema::series::Module;
 use crate::table::{TableName, quote_identifier};
 
 /// A privilege on a relation of the outbox.

@@ -5,7 +5,7 @@ use crate::access::grants::{
 };
 use crate::connection::errors::ServerError;
 use crate::connection::exec::{FIXED_SEARCH_PATH, open};
-use crate::schema::migrate::Module;
+use crate::schema::series::Module;
 use crate::sql::sql;
 use crate::table::{TableName, fill, quote_identifier, quote_literal};
 use postgres_protocol::password::scram_sha_256;
