@@ -1,7 +1,7 @@
 //! The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
 
 use super::client::{self, Address, Comparison, client_config, limit_silence, number};
-use super::errors::explained;
+use super::handshake;
 use super::limits::TopicLimits;
 use super::producer::{KafkaProducer, METADATA_TIMEOUT, PolledProducer, cause};
 use super::reports::{Context, CriticalLogs, Reports};
@@ -316,7 +316,13 @@ impl KafkaCluster {
                 reports.last_error().unwrap_or_else(|| format!("no response for {METADATA_TIMEOUT:?}"))
             ))
         });
-        KafkaFailure { error: explained(&failure.error), ..failure }
+        let config = match client_config(&self.settings.borrow()) {
+            Ok(config) => config,
+            Err(failure) => return failure,
+        };
+        let error = failure.error.clone();
+        let explained = tokio::task::spawn_blocking(move || handshake::explained(&error, &config)).await;
+        KafkaFailure { error: explained.unwrap_or_else(|_| failure.error.clone()), ..failure }
     }
 }
 

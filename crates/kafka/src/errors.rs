@@ -8,7 +8,6 @@ use rdkafka::error::RDKafkaErrorCode::{self as Code, *};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use relay::failure::KafkaFailure;
 use relay::reason::*;
-use settings::certificates;
 
 /// The error codes of each reason that has any.
 pub const CODES: &[(&Reason, &[Code])] = &[
@@ -194,24 +193,6 @@ pub fn failure(what: &str, error: &KafkaError) -> KafkaFailure {
     error.rdkafka_error_code().map_or(&UNKNOWN, reason).failure(format!("{what} failed: {text}"))
 }
 
-/// What librdkafka adds if it notices in the handshake that the broker has closed the connection, but not if it does a moment
-/// later.
-const PLAINTEXT: &str = "connecting to a PLAINTEXT broker listener?";
-
-/// Adds the probable cause to an error about a handshake, and a remedy if it is about a certificate. Returns other errors
-/// unchanged.
-pub(crate) fn explained(error: &str) -> String {
-    let closed = error.contains("Disconnected") && error.contains("SSL_HANDSHAKE");
-    let text = match closed && !error.contains(PLAINTEXT) {
-        true => format!("{error}: {PLAINTEXT}"),
-        false => error.to_owned(),
-    };
-    match certificates::remedy(&text) {
-        Some(remedy) => format!("{text}. Fix: {remedy}"),
-        None => text,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,21 +247,5 @@ mod tests {
         assert_eq!(*reason(End), UNKNOWN);
         let without_code = failure("testing", &KafkaError::Canceled);
         assert_eq!((without_code.kind, without_code.reason), (FailureKind::Unknown, "unknown"));
-    }
-
-    #[test]
-    fn a_connection_that_is_closed_during_the_handshake_may_lead_to_a_listener_without_tls() {
-        let error = "ssl://127.0.0.1:1/bootstrap: Disconnected: SSL connection closed by peer (after 25ms in state SSL_HANDSHAKE)";
-        assert_eq!(explained(error), format!("{error}: {PLAINTEXT}"));
-        let complete = format!(
-            "ssl://127.0.0.1:1/bootstrap: SSL handshake failed: Disconnected: {PLAINTEXT} (after 5ms in state SSL_HANDSHAKE)"
-        );
-        assert_eq!(explained(&complete), complete);
-    }
-
-    #[test]
-    fn an_error_that_is_not_about_a_certificate_is_unchanged() {
-        let error = "ssl://127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused";
-        assert_eq!(explained(error), error);
     }
 }

@@ -7,6 +7,7 @@
 pub mod client;
 pub mod cluster;
 pub mod errors;
+mod handshake;
 pub mod headers;
 mod limits;
 mod login;

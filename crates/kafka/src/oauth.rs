@@ -155,11 +155,16 @@ pub(super) fn connector(
 }
 
 /// Trusts only the certificate authorities in a file. An error never contains the content of the file.
-fn authorities(path: &Path) -> io::Result<X509Store> {
+pub(crate) fn authorities(path: &Path) -> io::Result<X509Store> {
+    trusting(&std::fs::read(path)?)
+}
+
+/// Like [`authorities`], but reads the certificates from a string.
+pub(crate) fn trusting(pem: &[u8]) -> io::Result<X509Store> {
     let none = || io::Error::new(io::ErrorKind::InvalidData, "it contains no PEM certificate");
-    let found = X509::stack_from_pem(&std::fs::read(path)?).ok();
+    let certificates = X509::stack_from_pem(pem).ok().filter(|found| !found.is_empty()).ok_or_else(none)?;
     let mut store = X509StoreBuilder::new()?;
-    for certificate in found.filter(|found| !found.is_empty()).ok_or_else(none)? {
+    for certificate in certificates {
         store.add_cert(certificate)?;
     }
     Ok(store.build())
@@ -249,9 +254,7 @@ mod tests {
 
     #[test]
     fn a_file_without_a_certificate_is_an_error() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(&file, "-----BEGIN NOTHING-----").unwrap();
-        assert!(authorities(file.path()).is_err());
+        assert!(trusting(b"-----BEGIN NOTHING-----").is_err());
         assert!(authorities(Path::new("/absent/ca.pem")).is_err());
     }
 }

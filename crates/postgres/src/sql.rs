@@ -244,6 +244,10 @@ mod tests {
             }
             let text = fs::read_to_string(&path).unwrap();
             assert!(purpose(&text).ends_with('.'), "{} does not begin with its purpose", path.display());
+            // The engine knows quotes, but neither comments nor other ways to quote.
+            for unknown in ["--", "/*", "$$", "E'"] {
+                assert!(!body(&text).contains(unknown), "{}: {unknown}", path.display());
+            }
             let named = RefCell::new(BTreeSet::new());
             replace(body(&text), &|name| {
                 named.borrow_mut().insert(name.to_owned());

@@ -22,6 +22,11 @@ pub trait Outbox {
         lanes: &[Lane],
         promptly: Option<&ReadRequest>,
     ) -> Result<Self::Claim<'_>, PostgresFault>;
+
+    /// Whether a read is fetched slice by slice. Otherwise all of its rows are transferred, whatever their size.
+    fn reads_in_slices(&self) -> bool {
+        true
+    }
 }
 
 /// Lanes locked by an open transaction, with their unsent rows. Dropping it rolls back and frees the lanes.

@@ -15,7 +15,7 @@ fn without_values(line: &str) -> String {
     };
     let labels = rest.rsplit_once('}').map_or(rest, |(labels, _)| labels).split("\",");
     let shown = |label: &str| match label.split_once('=') {
-        Some((name, bound)) if name == "le" => format!("le={}\"", bound.trim_end_matches('"')),
+        Some(("le", bound)) => format!("le={}\"", bound.trim_end_matches('"')),
         Some((name, _)) => name.to_owned(),
         None => label.to_owned(),
     };

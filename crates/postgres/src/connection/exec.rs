@@ -181,12 +181,15 @@ impl ShortTransaction {
         };
         let query = async {
             // Prepare first, or COMMIT would be sent before the statement.
-            let transaction = OpenTransaction::new(connection);
+            let transaction = (place == Place::Only).then(|| OpenTransaction::new(connection));
             let statement = match ready(connection, self.database.prepares(), sql).await {
                 Ok(statement) => statement,
-                Err(error) => return transaction.end("ROLLBACK").await.and(Err(error)),
+                Err(error) => match transaction {
+                    Some(transaction) => return transaction.end("ROLLBACK").await.and(Err(error)),
+                    None => return Err(error),
+                },
             };
-            transaction.has_ended();
+            transaction.into_iter().for_each(OpenTransaction::has_ended);
             let (rows, ended) = join!(statement.query(connection, params), end);
             rows.and_then(|rows| ended.map(|()| rows))
         };

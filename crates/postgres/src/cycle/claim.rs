@@ -152,6 +152,10 @@ impl Outbox for PostgresOutbox {
             in_order: true,
         })
     }
+
+    fn reads_in_slices(&self) -> bool {
+        self.database.prepares()
+    }
 }
 
 pub struct PostgresClaim<'a> {

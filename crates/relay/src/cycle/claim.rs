@@ -69,7 +69,12 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     let claim_first = relay.lanes.board.has_more(lanes)
         || relay.lanes.board.were_locked_by_others(lanes)
         || relay.lanes.narrowing.claims_first(lanes);
-    let rows_max = if claim_first { relay.settings.limits().batch_rows } else { prompt_rows(relay) };
+    let limits = relay.settings.limits();
+    let rows_max = match claim_first {
+        true if outbox.reads_in_slices() => limits.batch_rows,
+        true => relay.memory.rows_in(limits.batch_bytes).min(limits.batch_rows),
+        false => prompt_rows(relay),
+    };
     let rows_max = relay.lanes.narrowing.rows_max(lanes, relay.memory.rows_max(rows_max));
     let early = (!claim_first).then(|| PlannedRead::new(relay, lanes, rows_max));
     let claim = outbox.claim(lanes, early.as_ref().map(|planned| &planned.read)).await?;
