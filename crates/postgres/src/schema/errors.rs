@@ -46,7 +46,7 @@ pub enum SchemaFaultKind {
     Grant,
 }
 
-/// Why [`check`] failed.
+/// Why [`check`](super::check::check) failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     #[error("the database cannot be used:{}", list(.0))]
