@@ -69,12 +69,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     let claim_first = relay.lanes.board.has_more(lanes)
         || relay.lanes.board.were_locked_by_others(lanes)
         || relay.lanes.narrowing.claims_first(lanes);
-    let limits = relay.settings.limits();
-    let rows_max = match claim_first {
-        true if outbox.reads_in_slices() => limits.batch_rows,
-        true => relay.memory.rows_in(limits.batch_bytes).min(limits.batch_rows),
-        false => prompt_rows(relay),
-    };
+    let rows_max = rows_at_once(relay, claim_first && outbox.reads_in_slices(), claim_first);
     let rows_max = relay.lanes.narrowing.rows_max(lanes, relay.memory.rows_max(rows_max));
     let early = (!claim_first).then(|| PlannedRead::new(relay, lanes, rows_max));
     let claim = outbox.claim(lanes, early.as_ref().map(|planned| &planned.read)).await?;
@@ -111,11 +106,16 @@ fn shares(board: &Board, lanes: &[Lane], rows_max: usize) -> Vec<usize> {
     board.shares(lanes, rows_max)
 }
 
-/// How many rows to read at once if no backlog is known. All of them are read, even beyond `batch_bytes`, so this limits
-/// what a burst of unexpectedly large rows costs.
-fn prompt_rows<P>(relay: &Relay<P>) -> usize {
+/// How many rows a read asks for. A read that is fetched slice by slice ends at `batch_bytes` by itself. Any other transfers all of
+/// its rows, so it asks for as many as are likely to fit. If no backlog is known, a burst of unexpectedly large rows costs at most
+/// [`SLICE_ROWS_MAX`] rows.
+fn rows_at_once<P>(relay: &Relay<P>, in_slices: bool, claim_first: bool) -> usize {
     let limits = relay.settings.limits();
-    relay.memory.rows_in(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
+    if in_slices {
+        return limits.batch_rows;
+    }
+    let fitting = relay.memory.rows_in(limits.batch_bytes).min(limits.batch_rows);
+    if claim_first { fitting } else { fitting.min(SLICE_ROWS_MAX) }
 }
 
 impl PlannedRead {
@@ -179,5 +179,24 @@ impl<C: Claim> Claimed<C> {
                 return done;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cycle::tests::relay_with;
+    use crate::fixture::FakeCluster;
+
+    #[test]
+    fn a_read_that_is_not_fetched_in_slices_asks_for_the_rows_of_batch_bytes() {
+        // 10 rows or 1,000 bytes.
+        let relay = relay_with(FakeCluster::default());
+        relay.memory.note_failed_slice(250);
+        assert_eq!(rows_at_once(&relay, true, true), 10, "slices end at batch_bytes");
+        assert_eq!(rows_at_once(&relay, false, true), 4);
+        assert_eq!(rows_at_once(&relay, false, false), 4);
+        relay.memory.note_failed_slice(1);
+        assert_eq!(rows_at_once(&relay, false, true), 10, "batch_rows still applies");
     }
 }
