@@ -5,8 +5,6 @@
 
 pub mod catalogue;
 mod reload;
-#[cfg(test)]
-mod tests;
 mod written;
 
 use ::settings::choice;
@@ -384,3 +382,6 @@ fn log_filter(text: &str, setting: &Setting, _: &Reader) -> Result<String, Probl
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
