@@ -1,4 +1,5 @@
 -- The conditions of the filters of `dead-letters` and `blocked-keys`, on a row s. Filters that are not set are constant for the planner.
+--
 -- :id and :at are the column of the id and the time of the rejection.
 -- $1: the topic, or NULL
 -- $2: the key, or NULL

@@ -1,4 +1,5 @@
 -- The headers of a dead letter after a change. Headers that are not a JSON object stay as they are.
+--
 -- :stringify: the parameter that replaces values that are not strings by their JSON text, and drops null
 -- :drop: the parameter with the names of headers to drop
 -- :set: the parameter with the headers to set, as a JSON object

@@ -1,4 +1,5 @@
 -- The conditions of the options of `verify` and `replay`, on a row o of the outbox itself.
+--
 -- :sent_only also excludes unsent rows.
 -- $1: from this time on, or NULL
 -- $2: before this time, or NULL
