@@ -45,8 +45,9 @@ fn page_lists_the_event_codes_of_the_source() {
     let section = page.split("\n## Event codes\n").nth(1).unwrap().split("\n## ").next().unwrap();
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
     let documented: BTreeSet<&str> = rows.map(|row| row.split('`').next().unwrap()).collect();
-    let source = source(&root.join("src")) + &source(&root.join("crates"));
-    // The codes of outages are the second argument.
+    let crates = source(&root.join("crates"));
+    let all = source(&root.join("src")) + &crates;
+    // The codes of outages are the second argument. Commands print fields whose names look like codes of events.
     let places = [
         ("code = \"", 0),
         ("\n            (\"event_", 0),
@@ -55,6 +56,7 @@ fn page_lists_the_event_codes_of_the_source() {
     ];
     let mut used = BTreeSet::new();
     for (before, at) in places {
+        let source = if before.ends_with('_') { &crates } else { &all };
         let codes = source.split(before).skip(1).map(|text| text.split('"').nth(at).unwrap());
         used.extend(
             codes.map(|code| if before.ends_with('_') { format!("event_{code}") } else { code.to_owned() }),
