@@ -37,7 +37,7 @@
 //! # }
 //! ```
 //!
-//! `client/examples/orders_api.rs` is a complete program with axum.
+//! `idempotency/examples/orders_api.rs` is a complete program with axum.
 //!
 //! # Who opens the transaction, and when the response is stored
 //!

@@ -1,6 +1,6 @@
 -- Reads rows by ID, to settle a late acknowledgement or to find an unreadable row.
 --
--- Whatever they wait for: to settle what Kafka has acknowledged, and to find out whether the server can read a row whole.
+-- It reads a row even if it is held, blocked or paused.
 --
 -- $1: the lanes
 -- $2: the low-water mark of each lane

@@ -40,7 +40,7 @@ pub(crate) fn raw(bytes: &[u8]) -> Result<Reader, Failed> {
     }
 }
 
-/// Prints a whole result, for which it does not matter whether somebody reads it.
+/// Prints a whole result. It is not an error if nobody reads it.
 pub(crate) fn text(text: impl AsRef<[u8]>) -> Result<(), Failed> {
     print(text.as_ref()).map(|_| ())
 }
