@@ -49,7 +49,7 @@ page: ## check the status page in a headless Chromium, and keep screenshots in t
 	@scripts/page
 
 simulate: ## run the simulator with many schedules (SCHEDULES=100000 SEED=1)
-	@SCHEDULES=$(or $(SCHEDULES),100000) SEED=$(or $(SEED),1) cargo test --release --test simulation schedules::whatever_fails -- --nocapture
+	@SCHEDULES=$(or $(SCHEDULES),100000) SEED=$(or $(SEED),1) cargo test --release --package outbox-relay-core --test simulation schedules::whatever_fails -- --nocapture
 
 chaos: ## run random faults on three relays, judged by an independent checker (MINUTES=10, SEED=n, RATE=2000)
 	@$(if $(MINUTES),MINUTES=$(MINUTES)) $(if $(SEED),SEED=$(SEED)) $(if $(RATE),RATE=$(RATE)) scripts/chaos

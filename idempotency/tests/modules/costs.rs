@@ -1,5 +1,5 @@
 //! Measures what a call costs in time, write-ahead log and space. It asserts nothing, so it is ignored by default:
-//! `cargo test -p pg-outbox --all-features --test modules costs -- --ignored --nocapture`
+//! `cargo test -p pg-idempotency --all-features --test modules costs -- --ignored --nocapture`
 
 use std::time::{Duration, Instant};
 

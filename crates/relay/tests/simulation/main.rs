@@ -1,7 +1,7 @@
 //! The simulator. It runs the relay's own code, unchanged, in a seeded world with a modeled PostgreSQL and Kafka, on a
 //! paused clock. A failure prints the seed and the history. The same seed repeats it exactly.
 //!
-//! `SEED=… SCHEDULES=… cargo test --test simulation` runs different or more schedules.
+//! `SEED=… SCHEDULES=… cargo test --package outbox-relay-core --test simulation` runs different or more schedules.
 
 #![allow(clippy::unwrap_used)]
 
