@@ -3,7 +3,8 @@
 
 use crate::options::{Kafka, OAUTHBEARER};
 use crate::producer::METADATA_TIMEOUT;
-use crate::tokens::Tokens;
+use crate::reports::lock;
+use crate::tokens::{Tokens, issued};
 use futures_util::future::{LocalBoxFuture, join_all, select_ok};
 use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
@@ -15,7 +16,7 @@ use relay::failure::KafkaFailure;
 use relay::reason::{ADVERTISED_ADDRESS, CONFIGURATION};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
@@ -210,8 +211,8 @@ struct List {
 }
 
 impl List {
-    fn brokers(&self) -> std::sync::MutexGuard<'_, Vec<Address>> {
-        self.brokers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn brokers(&self) -> MutexGuard<'_, Vec<Address>> {
+        lock(&self.brokers)
     }
 }
 
@@ -219,7 +220,7 @@ impl ClientContext for List {
     const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
 
     fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
-        Ok(self.tokens.as_ref().ok_or("neither [kafka.oauth] nor [kafka.aws] is set")?.get()?)
+        issued(self.tokens.as_ref())
     }
 
     fn stats(&self, statistics: Statistics) {

@@ -72,7 +72,7 @@ async fn issue(settings: &Aws) -> Result<Issued, Problem> {
     let credentials = credentials(settings).await?;
     let now = SystemTime::now();
     let lifetime = lifetime(&credentials, now)?;
-    Ok(Issued { token: token::sign(&credentials, &settings.region, now)?, lifetime })
+    Ok(Issued { token: sign(&credentials, &settings.region, now)?, lifetime })
 }
 
 /// The credentials of the environment or of the assumed role.
@@ -85,7 +85,7 @@ async fn credentials(settings: &Aws) -> Result<Credentials, Problem> {
     let config = Box::pin(loader.load()).await;
     let provider =
         config.credentials_provider().ok_or_else(|| "there is no source of credentials".to_owned())?;
-    let own = provider.provide_credentials().await.map_err(|error| errors::without_credentials(&error))?;
+    let own = provider.provide_credentials().await.map_err(|error| without_credentials(&error))?;
     lifetime(&own, SystemTime::now())?;
     let Some(role) = &settings.role_arn else { return Ok(own) };
     let mut assumed = AssumeRoleProvider::builder(role).session_name(&settings.role_session_name);
@@ -93,7 +93,7 @@ async fn credentials(settings: &Aws) -> Result<Credentials, Problem> {
         assumed = assumed.external_id(id);
     }
     let assumed = Box::pin(assumed.configure(&config).build_from_provider(own)).await;
-    assumed.provide_credentials().await.map_err(|error| errors::without_role(role, &error))
+    assumed.provide_credentials().await.map_err(|error| without_role(role, &error))
 }
 
 /// How long brokers accept a token that is signed now with these credentials.
@@ -108,9 +108,9 @@ fn lifetime(credentials: &Credentials, now: SystemTime) -> Result<Duration, Prob
             "the AWS credentials contain invalid characters or are too long. Set them again".to_owned()
         );
     }
-    let Some(ends) = credentials.expiry() else { return Ok(token::VALID) };
+    let Some(ends) = credentials.expiry() else { return Ok(VALID) };
     match ends.duration_since(now) {
-        Ok(left) if left > LEAST_LEFT => Ok(left.min(token::VALID)),
+        Ok(left) if left > LEAST_LEFT => Ok(left.min(VALID)),
         _ => Err("the AWS credentials have expired. Renew them, or use a source that renews them, such as the role of \
                   the instance or container"
             .to_owned()),
@@ -197,7 +197,7 @@ impl fmt::Display for Unanswered {
     }
 }
 
-impl std::error::Error for Unanswered {}
+impl Error for Unanswered {}
 
 /// The end of messages about problems that only a look at the machine can explain.
 const FIND_OUT: &str =
@@ -359,7 +359,7 @@ fn signed(
     credentials: &Credentials,
     region: &str,
     now: SystemTime,
-) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<String, Box<dyn Error + Send + Sync>> {
     let mut settings = SigningSettings::default();
     settings.signature_location = SignatureLocation::QueryParams;
     settings.expires_in = Some(VALID);

@@ -6,7 +6,7 @@
 use crate::errors::failure;
 use crate::limits::LearnedLimits;
 use crate::statistics::Watched;
-use crate::tokens::Tokens;
+use crate::tokens::{Tokens, issued};
 use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -144,7 +144,7 @@ impl Reports {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -175,8 +175,7 @@ impl ClientContext for Context {
     const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
 
     fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
-        let tokens = self.tokens.as_ref().ok_or("neither [kafka.oauth] nor [kafka.aws] is set")?;
-        Ok(tokens.get()?)
+        issued(self.tokens.as_ref())
     }
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {

@@ -8,13 +8,14 @@
 
 use crate::oauth::Endpoint;
 use crate::options::{Aws, Kafka};
+use crate::reports::lock;
 use rdkafka::client::OAuthToken;
 use relay::failure::KafkaFailure;
 #[cfg(not(feature = "aws"))]
 use relay::reason::CONFIGURATION;
 use settings::secret::Secret;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{fmt, thread};
 use tokio::runtime;
@@ -167,7 +168,7 @@ impl Tokens {
 
 #[cfg(feature = "aws")]
 fn signer(aws: &Aws) -> Result<Box<dyn TokenSource>, KafkaFailure> {
-    Ok(Box::new(msk::Signer(aws.clone())))
+    Ok(Box::new(crate::msk::Signer(aws.clone())))
 }
 
 /// The configuration has reported this before.
@@ -176,8 +177,9 @@ fn signer(_: &Aws) -> Result<Box<dyn TokenSource>, KafkaFailure> {
     Err(CONFIGURATION.failure("[kafka.aws]: this program was built without the aws feature"))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// A token of these, for a callback of librdkafka.
+pub(crate) fn issued(tokens: Option<&Arc<Tokens>>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
+    Ok(tokens.ok_or("neither [kafka.oauth] nor [kafka.aws] is set")?.get()?)
 }
 
 /// The limit for one request.

@@ -1,4 +1,4 @@
-//! The outbox as the cycle sees it. `postgres/` and the simulator of the tests implement these traits.
+//! The outbox as the cycle sees it. The crate `postgres` and the simulator of the tests implement these traits.
 
 use crate::lanes::marks::Excepted;
 use crate::{Event, Lane, PostgresFault, Rejection};

@@ -1,4 +1,4 @@
-//! Kafka as the cycle sees it. `kafka/` and the simulator of the tests implement these traits.
+//! Kafka as the cycle sees it. The crate `kafka` and the simulator of the tests implement these traits.
 
 use crate::{Event, KafkaFailure, Rejection};
 use std::collections::HashSet;

@@ -38,7 +38,7 @@ const SHARED_HELP: &str = "chmod 600 the file or, if it belongs to root, chmod 6
                            the volume";
 
 /// The mode of a file that others than its owner can access, with libpq's exception: the group may read a file of root.
-pub fn shared_mode(path: &Path) -> Option<u32> {
+fn shared_mode(path: &Path) -> Option<u32> {
     let file = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
     let mode = file.mode() & 0o777;
     let forbidden = if file.uid() == 0 { 0o037 } else { 0o077 };

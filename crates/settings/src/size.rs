@@ -23,11 +23,6 @@ impl ByteSize {
         ByteSize(bytes)
     }
 
-    /// A size of this many MiB.
-    pub const fn mib(mib: u64) -> ByteSize {
-        ByteSize(mib << 20)
-    }
-
     /// The size in bytes.
     pub const fn as_u64(self) -> u64 {
         self.0

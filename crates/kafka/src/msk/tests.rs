@@ -3,7 +3,7 @@
 //! The environment of a process cannot be changed safely, so each case runs in a process of its own: this test binary with
 //! only the test [`runs_in_a_process_of_its_own`].
 
-use super::{Signer, token};
+use super::Signer;
 use crate::options::Aws;
 use crate::tokens::TokenSource;
 use aws_credential_types::Credentials;
@@ -139,11 +139,11 @@ fn token_is_a_signed_url_of_the_given_time() {
     let credentials = |session: Option<&str>| {
         Credentials::new(OWN.id, OWN.secret, session.map(str::to_owned), None, "a test")
     };
-    let signed = token::sign(&credentials(Some(OWN.session)), REGION, now).unwrap();
+    let signed = super::sign(&credentials(Some(OWN.session)), REGION, now).unwrap();
     let found = parameters(signed.expose());
     assert_eq!(found["X-Amz-Date"], "20251231T235959Z");
     assert_signed_with(&OWN, &found);
-    let without = parameters(token::sign(&credentials(None), REGION, now).unwrap().expose());
+    let without = parameters(super::sign(&credentials(None), REGION, now).unwrap().expose());
     assert!(!without.contains_key("X-Amz-Security-Token"), "{without:?}");
 }
 

@@ -7,7 +7,7 @@ use crate::headers::HeaderTemplate;
 use crate::options::Kafka;
 use crate::producer::METADATA_TIMEOUT;
 use crate::record;
-use crate::tokens::Tokens;
+use crate::tokens::{Tokens, issued};
 use openssl::sha::Sha256;
 use rdkafka::ClientConfig;
 use rdkafka::client::{ClientContext, OAuthToken};
@@ -383,8 +383,7 @@ impl ClientContext for Client {
     const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
 
     fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
-        let tokens = self.tokens.as_ref().ok_or("neither [kafka.oauth] nor [kafka.aws] is set")?;
-        Ok(tokens.get()?)
+        issued(self.tokens.as_ref())
     }
 
     fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {

@@ -392,7 +392,7 @@ impl PostgresStatus {
         let backlog = self
             .only(&backlog_sql(&self.table), &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)])
             .await?;
-        // A basis that no table has, so that no mark applies.
+        // An epoch that no table has, so that no mark applies.
         let marks: Params<'_> =
             &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&-1_i64, Type::INT8)];
         let oldest = self.only(&self.oldest, marks).await?;
