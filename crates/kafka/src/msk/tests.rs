@@ -51,12 +51,7 @@ fn runs_in_a_process_of_its_own() {
 /// contain a secret.
 fn request(role: Option<&str>, environment: &[(&str, String)]) -> Result<(u64, Parameters), String> {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args([
-        "--exact",
-        "kafka::tokens::msk::tests::runs_in_a_process_of_its_own",
-        "--ignored",
-        "--nocapture",
-    ]);
+    child.args(["--exact", "msk::tests::runs_in_a_process_of_its_own", "--ignored", "--nocapture"]);
     child.env_clear().envs(environment.iter().map(|(name, value)| (*name, value)));
     child.envs(role.map(|role| (TEST_ROLE, role)));
     let output = child.output().unwrap();
