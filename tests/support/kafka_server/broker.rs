@@ -152,6 +152,8 @@ fn java_with(heap: &str, classes: Option<&Path>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", &java]);
     command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", &format!("-Xmx{heap}")]);
+    // By default, the JVM prints its own warnings to stdout, where tests read the output of tools.
+    command.args(["-Xlog:disable", "-Xlog:all=warning:stderr"]);
     // Without the class archive, a start takes twice as long.
     if let Ok(classes) = std::env::var("OUTBOX_RELAY_TEST_KAFKA_CLASSES") {
         command.arg(format!("-XX:SharedArchiveFile={classes}"));
