@@ -54,7 +54,6 @@ pub mod cycle {
     pub mod claim;
     pub mod holds;
     pub mod measurements;
-    pub mod modules;
     pub(crate) mod read;
     pub mod reap;
     pub mod row;
