@@ -65,6 +65,8 @@
 \set is_read ''
 \set skips ''
 \set row_lane l.lane
+\set is_pending true
+\set is_named false
 
 -- The parts. psql expands the variables in them where they are used.
 \set are_open `cat sql/part/are_open.sql`

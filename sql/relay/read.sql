@@ -12,32 +12,6 @@
 -- $8: an ID below the rows of those transactions
 \set excepted $7
 \set floor $8
-\set is_read ''
-\set skips ''
-\set row_lane l.lane
-SELECT v.version, v.basis, r.*
-FROM :versions_and_open
-LEFT JOIN LATERAL (
-    SELECT :event
-\if :deletes
-           , p.outbox_relay_place
-\endif
-\if :has_topic
-           , CASE WHEN true THEN left(p.topic, 300) END AS outbox_relay_topic
-\endif
-    FROM unnest($1::smallint[], $2::bigint[], $6::bigint[]) AS l(lane, low, share)
-    CROSS JOIN LATERAL (
-        SELECT :measured
-\if :deletes
-               , o.ctid AS outbox_relay_place
-\endif
-\if :has_topic
-               , o.topic
-\endif
-        FROM :rows_with_topic o
-        WHERE :pending
-        ORDER BY (hashtext(o.aggregate_id) & 63), o.id
-        LIMIT l.share
-    ) p
-    LIMIT $4::bigint
-) r ON true;
+\set is_pending true
+\set is_named false
+\ir ../part/read_lanes.sql

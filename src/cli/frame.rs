@@ -262,8 +262,7 @@ impl Outbox<'_> {
     }
 
     pub(crate) fn history(&self) -> PostgresHistory {
-        let table = &self.config.outbox.table;
-        PostgresHistory::new(self.database.clone(), table, self.topics(), self.facts.payload)
+        PostgresHistory::new(self.database.clone(), self.table(), self.topics(), self.facts.payload)
     }
 
     /// What differs if the database, or the Kafka cluster with this ID, is not the one that the outbox belongs to. Nothing is

@@ -2,13 +2,10 @@
 //! process.
 
 mod arguments;
-mod blocked_keys;
 mod check_config;
 mod confirm;
-mod dead_letters;
 mod doctor;
 pub mod frame;
-mod history;
 mod init;
 pub mod log;
 mod migrate;
@@ -55,9 +52,11 @@ enum Command {
     /// Diagnose the database, topics and events.
     Doctor(doctor::Doctor),
     /// List, requeue or discard rejected events.
-    DeadLetters(dead_letters::DeadLetters),
+    #[command(subcommand, after_help = include_str!("help/dead-letters.txt").trim_ascii_end())]
+    DeadLetters(rejected::DeadLetters),
     /// List and resolve blocked keys.
-    BlockedKeys(blocked_keys::BlockedKeys),
+    #[command(subcommand, after_help = include_str!("help/blocked-keys.txt").trim_ascii_end())]
+    BlockedKeys(rejected::BlockedKeys),
     /// Pause publishing: everything, one topic, or one key.
     Pause(pauses::Pause),
     /// Resume publishing.

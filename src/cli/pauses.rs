@@ -80,11 +80,10 @@ impl Resume {
         let scope = self.selector.scope();
         let (done, left) = on_outbox(&config, RESUME_PRIVILEGES, async |outbox| {
             let pauses = pauses(outbox);
-            let done = if self.all {
-                counted(pauses.resume_all().await?, "pause") + " ended"
-            } else {
-                let ended = pauses.resume(&scope).await?;
-                format!("{} {}", scope.name(), if ended { "resumed" } else { "was not paused" })
+            let done = match pauses.resume(&scope, self.all).await? {
+                ended if self.all => counted(ended, "pause") + " ended",
+                0 => format!("{} was not paused", scope.name()),
+                _ => format!("{} resumed", scope.name()),
             };
             Ok((done, pauses.list(NAMED_MAX).await?))
         })?;

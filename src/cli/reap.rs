@@ -5,10 +5,10 @@ use super::output::{self, counted};
 use crate::config::Config;
 use clap::Args;
 use postgres::access::grants::{REAP_PRIVILEGES, reap_privileges};
-use postgres::cycle::modules::{ModulesReaper, Unfinished};
-use postgres::cycle::reap::PostgresReaper;
+use postgres::cycle::reap::{ModulesReaper, PostgresReaper, Unfinished};
 use relay::failure::PostgresFault;
 use relay::health::stats::Stats;
+use relay::reaper::Reaped;
 use settings::text::span;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Reap {
             let database = outbox.database.clone();
             let reaper =
                 PostgresReaper::new(database, table.clone(), settings.retention, settings.batch_size);
-            let rows = if self.dry_run { count(reaper).await } else { reap(reaper).await }?;
+            let rows = reap(reaper, self.dry_run).await?;
             let sent = format!(
                 "{table}: {} {}, sent more than {} ago",
                 counted(rows, "row"),
@@ -86,35 +86,26 @@ impl Reap {
     }
 }
 
-async fn count(mut reaper: PostgresReaper) -> Result<u64, Failed> {
-    let mut rows = 0;
-    loop {
-        let step = reaper.count_step().await?;
-        rows += step.rows;
-        if !step.more {
-            return Ok(rows);
-        }
-    }
-}
-
-async fn reap(mut reaper: PostgresReaper) -> Result<u64, Failed> {
+/// Deletes the old rows, or only counts them.
+async fn reap(mut reaper: PostgresReaper, only_counts: bool) -> Result<u64, Failed> {
     let mut rows = 0;
     let mut turn_by = Instant::now() + TURN_WITHIN;
     loop {
-        let step = reaper.reap_step().await?;
-        rows += step.rows;
-        if step.ours && !step.more {
-            return Ok(rows);
-        }
-        if step.ours {
-            turn_by = Instant::now() + TURN_WITHIN;
-        } else if Instant::now() < turn_by {
-            sleep(TURN_AGAIN).await;
-        } else {
-            return Err(Failed::failure(format!(
-                "A relay is deleting old rows. This command deleted {}. Try again later, or leave the rest to the relay.",
-                counted(rows, "row")
-            )));
+        match reaper.step(only_counts).await? {
+            Some(Reaped { rows: of_step, more }) => {
+                rows += of_step;
+                if !more {
+                    return Ok(rows);
+                }
+                turn_by = Instant::now() + TURN_WITHIN;
+            }
+            None if Instant::now() < turn_by => sleep(TURN_AGAIN).await,
+            None => {
+                return Err(Failed::failure(format!(
+                    "A relay is deleting old rows. This command deleted {}. Try again later, or leave the rest to the relay.",
+                    counted(rows, "row")
+                )));
+            }
         }
     }
 }

@@ -1,15 +1,27 @@
-//! Rejected events, which have two forms: a dead letter has left the outbox; with `on_rejected = "block-key"`, the event stays there
-//! and blocks its key. What `dead-letters` and `blocked-keys` share: the filters, and changes in batches with a preview.
+//! `outbox-relay dead-letters` and `blocked-keys`: rejected events, which have two forms. A dead letter has left the outbox; with
+//! `on_rejected = "block-key"`, the event stays there and blocks its key. Both are changed in batches, with a preview.
 
-use super::arguments::{ChangeOptions, duration, event_id, number};
-use super::frame::{Failed, Outbox, on_outbox};
-use super::output::{self, Entry, Object, counted};
+use super::arguments::{ChangeOptions, ListOptions, duration, event_id, number};
+use super::frame::{ConfigFile, Failed, Outbox, on_outbox};
+use super::output::{self, Entry, Object, counted, list};
 use crate::config::Config;
 use anyhow::Error;
-use clap::Args;
-use postgres::access::grants::Privilege;
-use postgres::operate::rejected::{Batch, BatchResult, Selection};
+use clap::{Args, Subcommand};
+use kafka::cluster::record_bytes_max;
+use postgres::access::grants::{
+    BLOCK_PRIVILEGES, DISCARD_PRIVILEGES, HISTORY_PRIVILEGES, LETTER_PRIVILEGES, REQUEUE_PRIVILEGES,
+    RETRY_PRIVILEGES, UNBLOCK_PRIVILEGES,
+};
+use postgres::connection::exec::ShortTransaction;
+use postgres::operate::rejected::{
+    Act, Action, Batch, Changed, Details, Form, HeaderChanges, PostgresRejected, RejectedAgain,
+    RejectedEvent, Selection, WholeDeadLetter, history,
+};
 use relay::failure::PostgresFault;
+use relay::reason::blocked_key_remedy;
+use serde_json::Value;
+use settings::text::{in_line, time};
+use std::io::IsTerminal;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -17,10 +29,75 @@ use uuid::Uuid;
 const BATCH_ROWS: u64 = 100;
 const PREVIEW_ROWS: i64 = 100;
 
+#[derive(Debug, Subcommand)]
+pub(super) enum DeadLetters {
+    /// List dead letters, newest first, without payloads.
+    #[command(after_help = include_str!("help/dead-letters-list.txt").trim_ascii_end())]
+    List(ListLetters),
+    /// Show a dead letter with its headers and payload.
+    #[command(after_help = include_str!("help/dead-letters-show.txt").trim_ascii_end())]
+    Show(Show),
+    /// Put dead letters back into the outbox.
+    #[command(after_help = include_str!("help/dead-letters-requeue.txt").trim_ascii_end())]
+    Requeue(Requeue),
+    /// Delete dead letters.
+    #[command(after_help = include_str!("help/dead-letters-discard.txt").trim_ascii_end())]
+    Discard(Discard),
+    /// List operator actions, newest first.
+    #[command(after_help = include_str!("help/dead-letters-history.txt").trim_ascii_end())]
+    History(History),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum BlockedKeys {
+    /// List blocked keys, newest first.
+    #[command(after_help = include_str!("help/blocked-keys-list.txt").trim_ascii_end())]
+    List(ListKeys),
+    /// Retry rejected events, in order.
+    #[command(after_help = include_str!("help/blocked-keys-retry.txt").trim_ascii_end())]
+    Retry(Change),
+    /// Move rejected events to the dead letters.
+    #[command(after_help = include_str!("help/blocked-keys-dead-letter.txt").trim_ascii_end())]
+    DeadLetter(Change),
+}
+
+impl DeadLetters {
+    pub(super) fn run(self) -> Result<(), Failed> {
+        match self {
+            DeadLetters::List(ListLetters { config, filters, requeued, not_requeued, options }) => {
+                let requeued = (requeued || not_requeued).then_some(requeued);
+                let selection = Selection { requeued, ..filters.selection(Form::DeadLetter) };
+                list_events(&config, selection, &options)
+            }
+            DeadLetters::Show(show) => show.run(),
+            DeadLetters::Requeue(requeue) => requeue.run(),
+            DeadLetters::Discard(Discard { config, filters, requeued, options }) => {
+                let requeued = requeued.then_some(true);
+                let selection = Selection { requeued, ..filters.selection(Form::DeadLetter) };
+                change(&config, selection, &options, &Action::Discard)
+            }
+            DeadLetters::History(history) => history.run(),
+        }
+    }
+}
+
+impl BlockedKeys {
+    pub(super) fn run(self) -> Result<(), Failed> {
+        let (Change { config, filters, options }, action) = match self {
+            BlockedKeys::List(ListKeys { config, filters, options }) => {
+                return list_events(&config, filters.selection(Form::BlockedKey), &options);
+            }
+            BlockedKeys::Retry(change) => (change, Action::Retry),
+            BlockedKeys::DeadLetter(change) => (change, Action::DeadLetter),
+        };
+        change(&config, filters.selection(Form::BlockedKey), &options, &action)
+    }
+}
+
 /// Filters, which all have to match.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Filters")]
-pub(super) struct Filters {
+struct Filters {
     /// Only events for this topic.
     #[arg(long)]
     topic: Option<String>,
@@ -45,100 +122,341 @@ pub(super) struct Filters {
 }
 
 impl Filters {
-    pub(super) fn selection(&self) -> Selection {
+    fn selection(self, form: Form) -> Selection {
         Selection {
-            topic: self.topic.clone(),
-            key: self.key.clone(),
-            reason: self.reason.clone(),
-            older_than: self.older_than.map(Selection::seconds),
-            newer_than: self.newer_than.map(Selection::seconds),
-            ids: (!self.id.is_empty()).then(|| self.id.clone()),
-            event_ids: (!self.event_id.is_empty()).then(|| self.event_id.clone()),
+            form,
+            topic: self.topic,
+            key: self.key,
+            reason: self.reason,
+            older_than: self.older_than.map(|duration| duration.as_secs_f64()),
+            newer_than: self.newer_than.map(|duration| duration.as_secs_f64()),
+            ids: Some(self.id).filter(|ids| !ids.is_empty()),
+            event_ids: Some(self.event_id).filter(|ids| !ids.is_empty()),
+            requeued: None,
         }
     }
 }
 
-/// Rejected events of one form, as far as a command selects them.
-pub(super) trait Rejected {
-    type Event: Entry;
-    /// What a change counts, as text and in JSON.
-    const COUNTED: &str;
-    const FIELD: &str;
-    /// Whether a change can also unblock keys whose event no longer exists.
-    const LIFTS: bool;
-
-    /// The oldest with an ID up to `up_to`.
-    async fn oldest(&self, up_to: i64, rows: i64) -> Result<Vec<Self::Event>, PostgresFault>;
-    async fn highest_id(&self) -> Result<i64, PostgresFault>;
-    /// The number of those that a change would process.
-    async fn count(&self, up_to: i64, most: i64) -> Result<Total, PostgresFault>;
-    /// What the operator reads if there are none.
-    fn no_match(&self) -> String;
+#[derive(Debug, Args)]
+pub(super) struct ListLetters {
+    #[command(flatten)]
+    config: ConfigFile,
+    #[command(flatten)]
+    filters: Filters,
+    /// Only dead letters that were requeued.
+    #[arg(long, help_heading = "Filters", conflicts_with = "not_requeued")]
+    requeued: bool,
+    /// Only dead letters that were not requeued.
+    #[arg(long, help_heading = "Filters")]
+    not_requeued: bool,
+    #[command(flatten)]
+    options: ListOptions,
 }
 
-/// A change of rejected events.
-pub(super) struct Action {
-    /// The name in the history.
-    pub(super) name: &'static str,
-    /// Asked before everything is changed. The name of the table follows.
-    pub(super) question: &'static str,
-    /// What happened to the events, and what would happen to them.
-    pub(super) done: &'static str,
-    pub(super) preview: &'static str,
-    pub(super) privileges: &'static [Privilege],
+#[derive(Debug, Args)]
+pub(super) struct ListKeys {
+    #[command(flatten)]
+    config: ConfigFile,
+    #[command(flatten)]
+    filters: Filters,
+    #[command(flatten)]
+    options: ListOptions,
 }
 
-/// With the highest ID, because a change does not process events that are rejected meanwhile.
-pub(super) async fn opened<R: Rejected>(rejected: R) -> Result<(R, i64), Failed> {
-    let up_to = rejected.highest_id().await?;
-    Ok((rejected, up_to))
+fn list_events(config: &ConfigFile, selection: Selection, options: &ListOptions) -> Result<(), Failed> {
+    let (privileges, none) = match selection.form {
+        Form::DeadLetter => (LETTER_PRIVILEGES, "no dead letters"),
+        Form::BlockedKey => (BLOCK_PRIVILEGES, "no blocked keys"),
+    };
+    on_outbox(&config.load_for_database()?, privileges, async |outbox| {
+        let rejected = rejected(outbox, selection);
+        list(options, none, async |before, rows| rejected.newest(before, rows).await).await
+    })
 }
 
-/// Runs the action, or previews it for a dry run, and prints the counts. `open` also returns the highest ID, and `batch`
-/// processes one batch.
-pub(super) fn change<R: Rejected>(
-    config: &Config,
-    action: &Action,
-    options: &ChangeOptions,
-    open: impl AsyncFnOnce(Outbox<'_>) -> Result<(R, i64), Failed>,
-    mut batch: impl AsyncFnMut(&R, Batch) -> Result<Option<BatchResult>, PostgresFault>,
-) -> Result<(), Failed> {
-    let table = &config.outbox.table;
-    options.confirm(&format!("{} {table}?", action.question))?;
-    let (total, no_match) = on_outbox(config, action.privileges, async |outbox| {
-        let (rejected, up_to) = open(outbox).await?;
-        let total = if options.dry_run {
-            preview(&rejected, up_to, options).await?
-        } else {
-            in_batches(options.most().unsigned_abs(), up_to, async |part| batch(&rejected, part).await)
-                .await?
+fn rejected(outbox: Outbox<'_>, selection: Selection) -> PostgresRejected {
+    let (table, topics) = (outbox.table(), outbox.topics());
+    PostgresRejected::new(outbox.database, table, outbox.facts.payload, topics, selection)
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// ID of the dead letter (first column of `list`).
+    #[arg(value_parser = number)]
+    id: i64,
+    /// Print a JSON object. Later versions may add fields, but never rename or remove them.
+    #[arg(long)]
+    json: bool,
+    /// Print only the payload.
+    #[arg(long, conflicts_with = "json")]
+    payload: bool,
+    /// Print the payload unchanged, even on a terminal.
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
+}
+
+impl Show {
+    /// The only command that prints the payload of an event.
+    fn run(self) -> Result<(), Failed> {
+        let config = self.config.load_for_database()?;
+        let whole = on_outbox(&config, LETTER_PRIVILEGES, async |outbox| {
+            Ok(rejected(outbox, Selection::default()).whole(self.id).await?)
+        })?;
+        let Some(whole) = whole else {
+            return Err(Failed::failure(format!(
+                "{} has no dead letter {}. To list all, run: outbox-relay dead-letters list",
+                config.outbox.table, self.id
+            )));
         };
-        Ok((total, rejected.no_match()))
-    })?;
-    let Total { done, lifted } = total;
-    if options.json {
-        let mut object =
-            vec![("act", action.name.into()), ("dry_run", options.dry_run.into()), (R::FIELD, done.into())];
-        object.extend(R::LIFTS.then(|| ("lifted", lifted.into())));
-        return output::text(output::json(&Object(object))? + "\n");
+        if self.json {
+            return output::text(output::json(&whole_json(&whole))? + "\n");
+        }
+        let is_raw = self.raw || self.payload && !std::io::stdout().is_terminal();
+        let print = |bytes: &[u8]| if is_raw { output::unchanged(bytes) } else { output::text(bytes) };
+        let payload = whole.payload.as_deref();
+        if self.payload {
+            return print(payload.unwrap_or_default());
+        }
+        output::text(whole_text(&whole))?;
+        payload.map_or(Ok(()), |payload| print(&[b"\n", payload, b"\n"].concat()))
     }
-    let (what, lifted_as) = match options.dry_run {
-        true => (action.preview, "would be unblocked"),
-        false => (action.done, "unblocked"),
+}
+
+fn whole_json(whole: &WholeDeadLetter) -> Object {
+    let encoded = whole.payload.as_deref().map(|bytes| match std::str::from_utf8(bytes) {
+        Ok(text) => (text.to_owned(), "utf-8"),
+        Err(_) => (bytes.iter().map(|byte| format!("{byte:02x}")).collect(), "hex"),
+    });
+    let (payload, payload_encoding) = encoded.unzip();
+    // Headers that cannot be parsed, for example because of a number that is out of range, stay text.
+    let headers = |json: &str| serde_json::from_str(json).unwrap_or_else(|_| Value::from(json));
+    let mut object = whole.event.json();
+    object.0.extend([
+        ("created_at", whole.created_at.as_str().into()),
+        ("headers", whole.headers.as_deref().map_or(Value::Null, headers)),
+        ("payload", payload.into()),
+        ("payload_encoding", payload_encoding.into()),
+    ]);
+    object
+}
+
+/// Everything before the payload.
+fn whole_text(whole: &WholeDeadLetter) -> String {
+    let event = &whole.event;
+    let Details::DeadLetter { outbox_id, event_type, requeued_at, payload_bytes } = &event.details else {
+        unreachable!("it is a dead letter");
     };
-    let gone = match lifted {
-        0 => String::new(),
-        _ => format!("; {} {lifted_as} because the event no longer exists", counted(lifted, "key")),
+    let shown = |text: &str| in_line(text, usize::MAX);
+    [
+        ("dead letter", event.id.to_string()),
+        ("event", event.event_id.to_string()),
+        ("aggregate type", shown(&event.aggregate_type)),
+        ("key", shown(&event.aggregate_id)),
+        ("event type", shown(event_type)),
+        ("created", whole.created_at.clone()),
+        ("outbox row", outbox_id.to_string()),
+        ("topic", shown(&event.topic)),
+        ("rejected", time(event.rejected_at)),
+        ("reason", shown(&event.reason)),
+        ("error", shown(&event.error)),
+        ("requeued", requeued_at.map_or("never".to_owned(), time)),
+        ("headers", shown(whole.headers.as_deref().unwrap_or("none"))),
+        ("payload", payload_bytes.map_or("none (tombstone)".to_owned(), bytes)),
+    ]
+    .map(|(name, value)| format!("{name:<15} {value}\n"))
+    .concat()
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Change {
+    #[command(flatten)]
+    config: ConfigFile,
+    #[command(flatten)]
+    filters: Filters,
+    #[command(flatten)]
+    options: ChangeOptions,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Requeue {
+    #[command(flatten)]
+    change: Change,
+    /// Include dead letters that were already requeued.
+    #[arg(long)]
+    again: bool,
+    /// Only dead letters that were not requeued. This is the default.
+    #[arg(long, conflicts_with = "again")]
+    not_requeued: bool,
+    /// Replace header values that are not strings by their JSON text, and drop null.
+    #[arg(long, help_heading = "Headers")]
+    stringify_headers: bool,
+    /// Drop the header NAME. May be repeated.
+    #[arg(long, value_name = "NAME", help_heading = "Headers")]
+    drop_header: Vec<String>,
+    /// Set the header NAME to VALUE. May be repeated.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = header, help_heading = "Headers")]
+    set_header: Vec<(String, String)>,
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, such as source=shop")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+impl Requeue {
+    fn run(self) -> Result<(), Failed> {
+        let Change { config, filters, options } = self.change;
+        let requeued = if self.again { None } else { Some(false) };
+        let selection = Selection { requeued, ..filters.selection(Form::DeadLetter) };
+        let changes = HeaderChanges::new(self.stringify_headers, &self.drop_header, &self.set_header);
+        change(&config, selection, &options, &Action::Requeue(changes))
+    }
+}
+
+/// Fails for events that would lose their topic, and warns of those that would be rejected again.
+async fn check_requeue(
+    rejected: &PostgresRejected,
+    config: &Config,
+    changes: &HeaderChanges,
+    first: Batch,
+) -> Result<(), Failed> {
+    // Without the column `topic`, an event that names its topic would be published to the topic of the template.
+    let losing = rejected.losing_their_topic(first.up_to).await?;
+    if losing > 0 {
+        return Err(Failed::failure(format!(
+            "the events of {} name their topic, but {} no longer has the column topic. Nothing was requeued. Add the column \
+             again, discard these dead letters, or select others, for example with --id",
+            counted(losing, "dead letter"),
+            config.outbox.table,
+        )));
+    }
+    let reserved = config.outbox.headers.iter().filter(|header| header.is_reserved());
+    let reserved: Vec<&str> = reserved.map(|header| header.name.as_str()).collect();
+    let bytes_max = record_bytes_max(&config.kafka);
+    let again = rejected.rejected_again(first, changes, &reserved, bytes_max).await?;
+    let fix_headers = "correct them with --stringify-headers, --drop-header or --set-header";
+    let raise = format!("raise message.max.bytes = {bytes_max} in [kafka.properties] and restart the relays");
+    let allow = "correct [outbox] topic or topic_allow and restart the relays, or insert the events again";
+    let RejectedAgain { headers, too_large, topic } = again;
+    for (count, reason, fix) in [
+        (headers, "their headers are invalid", fix_headers),
+        (too_large, "they are larger than the relay allows", &raise),
+        (topic, "the name of their topic is invalid or not allowed", allow),
+    ] {
+        if count > 0 {
+            let events = counted(count, "event");
+            eprintln!("warning: {events} will be rejected again: {reason}. Fix: {fix}.");
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Discard {
+    #[command(flatten)]
+    config: ConfigFile,
+    #[command(flatten)]
+    filters: Filters,
+    /// Only dead letters that were requeued.
+    #[arg(long, help_heading = "Filters")]
+    requeued: bool,
+    #[command(flatten)]
+    options: ChangeOptions,
+}
+
+/// Performs the action, or previews it for a dry run, and prints the counts. It does not process events that are rejected meanwhile.
+fn change(
+    config: &ConfigFile,
+    selection: Selection,
+    options: &ChangeOptions,
+    action: &Action,
+) -> Result<(), Failed> {
+    let config = config.load_for_database()?;
+    options.check(!selection.is_all())?;
+    let (question, privileges) = match action {
+        Action::Requeue(_) => ("Requeue all selected dead letters of", REQUEUE_PRIVILEGES),
+        Action::Discard => ("Discard all selected dead letters of", DISCARD_PRIVILEGES),
+        Action::Retry => ("Apply retry to all blocked keys of", RETRY_PRIVILEGES),
+        Action::DeadLetter => ("Apply dead-letter to all blocked keys of", UNBLOCK_PRIVILEGES),
     };
-    output::text(format!("{table}: {} {what}{gone}\n", counted(done, R::COUNTED)))?;
-    if total.all() == 0 {
+    let table = &config.outbox.table;
+    options.confirm(&format!("{question} {table}?"))?;
+    let no_match = no_match(&selection);
+    let changed = on_outbox(&config, privileges, async |outbox| {
+        let rejected = rejected(outbox, selection);
+        let up_to = rejected.highest_id().await?;
+        if let Action::Requeue(changes) = action {
+            let first = Batch { after: i64::MIN, up_to, rows: options.most() };
+            check_requeue(&rejected, &config, changes, first).await?;
+        }
+        if options.dry_run {
+            return preview(&rejected, up_to, options).await;
+        }
+        let batch = async |batch| rejected.act(action, batch).await;
+        in_batches(options.most().unsigned_abs(), up_to, batch).await
+    })?;
+    if options.json {
+        return output::text(output::json(&changed_json(action, options.dry_run, changed))? + "\n");
+    }
+    output::text(format!("{table}: {}\n", changed_text(action, options.dry_run, changed)))?;
+    if changed.all() == 0 {
         output::note(&no_match);
     }
     Ok(())
 }
 
+fn changed_json(action: &Action, dry_run: bool, Changed { events, lifted, .. }: Changed) -> Object {
+    let (name, field) = match action {
+        Action::Requeue(_) => ("requeue", "dead_letters"),
+        Action::Discard => ("discard", "dead_letters"),
+        Action::Retry => ("retry", "blocked_keys"),
+        Action::DeadLetter => ("dead-letter", "blocked_keys"),
+    };
+    let mut object = vec![("act", name.into()), ("dry_run", dry_run.into()), (field, events.into())];
+    object.extend((field == "blocked_keys").then(|| ("lifted", lifted.into())));
+    Object(object)
+}
+
+fn changed_text(action: &Action, dry_run: bool, Changed { events, lifted, .. }: Changed) -> String {
+    let (what, done) = match action {
+        Action::Requeue(_) => ("dead letter", "requeued"),
+        Action::Discard => ("dead letter", "discarded"),
+        Action::Retry => ("rejected event", "retried"),
+        Action::DeadLetter => ("rejected event", "moved to the dead letters"),
+    };
+    let (auxiliary, lifted_as) = match (dry_run, action) {
+        (true, _) => ("would be ", "would be unblocked"),
+        (false, Action::Retry) => ("will be ", "unblocked"),
+        (false, _) => ("", "unblocked"),
+    };
+    let gone = match lifted {
+        0 => String::new(),
+        _ => format!("; {} {lifted_as} because the event no longer exists", counted(lifted, "key")),
+    };
+    format!("{} {auxiliary}{done}{gone}", counted(events, what))
+}
+
+/// What the operator reads if nothing was changed.
+fn no_match(selection: &Selection) -> String {
+    let (what, command) = match selection.form {
+        Form::DeadLetter => ("dead letter", "dead-letters"),
+        Form::BlockedKey => ("blocked key", "blocked-keys"),
+    };
+    let skipped = match selection.requeued {
+        Some(false) => " Requeued ones are skipped unless --again is set.",
+        _ => "",
+    };
+    format!("No {what} matches.{skipped} To list all, run: outbox-relay {command} list")
+}
+
 /// Prints the first events that the action would process, and returns their number.
-async fn preview<R: Rejected>(rejected: &R, up_to: i64, options: &ChangeOptions) -> Result<Total, Failed> {
+async fn preview(
+    rejected: &PostgresRejected,
+    up_to: i64,
+    options: &ChangeOptions,
+) -> Result<Changed, Failed> {
     if !options.json {
         for event in &rejected.oldest(up_to, options.most().min(PREVIEW_ROWS)).await? {
             output::line(&event.text())?;
@@ -147,37 +465,22 @@ async fn preview<R: Rejected>(rejected: &R, up_to: i64, options: &ChangeOptions)
     Ok(rejected.count(up_to, options.most()).await?)
 }
 
-/// The result of all batches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Total {
-    /// Events processed.
-    pub(super) done: u64,
-    /// Keys that were only unblocked.
-    pub(super) lifted: u64,
-}
-
-impl Total {
-    fn all(self) -> u64 {
-        self.done + self.lifted
-    }
-}
-
 /// Repeats `batch`, each in its own transaction, until no ID up to `up_to` is left or `most` are done. If a batch fails, earlier
 /// ones stay committed, and the error contains the number of their events.
 async fn in_batches(
     most: u64,
     up_to: i64,
-    mut batch: impl AsyncFnMut(Batch) -> Result<Option<BatchResult>, PostgresFault>,
-) -> Result<Total, Failed> {
-    let (mut total, mut after) = (Total::default(), i64::MIN);
+    mut batch: impl AsyncFnMut(Batch) -> Result<Changed, PostgresFault>,
+) -> Result<Changed, Failed> {
+    let (mut total, mut after) = (Changed::default(), i64::MIN);
     while total.all() < most {
         let rows = BATCH_ROWS.min(most - total.all()) as i64;
         match batch(Batch { after, up_to, rows }).await {
-            Ok(None) => break,
-            Ok(Some(acted)) => {
-                total.done += acted.done;
-                total.lifted += acted.lifted;
-                after = acted.last;
+            Ok(Changed { last: None, .. }) => break,
+            Ok(Changed { events, lifted, last: Some(last) }) => {
+                total.events += events;
+                total.lifted += lifted;
+                after = last;
             }
             Err(fault) if total.all() == 0 => return Err(fault.into()),
             Err(fault) => return Err(Failed::from(fault).map(|error| after_some(error, total.all()))),
@@ -193,6 +496,159 @@ fn after_some(error: Error, done: u64) -> Error {
     ))
 }
 
+impl Entry for RejectedEvent {
+    fn id(&self) -> i64 {
+        self.id
+    }
+
+    /// Without headers and payload.
+    fn text(&self) -> String {
+        let RejectedEvent { id, event_id, .. } = self;
+        let rest = match &self.details {
+            Details::DeadLetter { requeued_at, payload_bytes, .. } => {
+                let payload = payload_bytes.map_or("tombstone".to_owned(), bytes);
+                let requeued = requeued_at.map(|at| format!("  requeued {}", time(at))).unwrap_or_default();
+                format!("  {payload}{requeued}")
+            }
+            Details::BlockedKey { unsent: true } => String::new(),
+            Details::BlockedKey { unsent: false } => {
+                "  event gone (marked as sent or deleted manually)".to_owned()
+            }
+        };
+        format!(
+            "{id}  {rejected}  {reason}  {topic}  key {key}  event {event_id}{rest}",
+            rejected = time(self.rejected_at),
+            reason = in_line(&self.reason, 100),
+            topic = in_line(&self.topic, 249),
+            key = in_line(&self.aggregate_id, 100),
+        )
+    }
+
+    fn json(&self) -> Object {
+        let at = time(self.rejected_at).into();
+        let mut fields: Vec<(&str, Value)> = vec![
+            ("id", self.id.into()),
+            ("event_id", self.event_id.to_string().into()),
+            ("aggregate_type", self.aggregate_type.as_str().into()),
+            ("aggregate_id", self.aggregate_id.as_str().into()),
+            ("topic", self.topic.as_str().into()),
+            ("reason", self.reason.as_str().into()),
+            ("error", self.error.as_str().into()),
+        ];
+        match &self.details {
+            Details::DeadLetter { outbox_id, event_type, requeued_at, payload_bytes } => {
+                fields.insert(4, ("event_type", event_type.as_str().into()));
+                fields.insert(1, ("outbox_id", (*outbox_id).into()));
+                fields.extend([("rejected_at", at), ("requeued_at", requeued_at.map(time).into())]);
+                fields.push(("payload_bytes", (*payload_bytes).into()));
+            }
+            Details::BlockedKey { unsent } => {
+                fields.extend([("blocked_at", at), ("event_gone", (!unsent).into())]);
+                fields.push(("remedy", blocked_key_remedy(&self.reason).into()));
+            }
+        }
+        Object(fields)
+    }
+}
+
+fn bytes(count: i32) -> String {
+    counted(count.unsigned_abs().into(), "byte")
+}
+
+#[derive(Debug, Args)]
+pub(super) struct History {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// Only actions on this event.
+    #[arg(long, value_name = "UUID", value_parser = event_id)]
+    event_id: Option<Uuid>,
+    #[command(flatten)]
+    options: ListOptions,
+}
+
+impl History {
+    fn run(self) -> Result<(), Failed> {
+        let config = self.config.load_for_database()?;
+        on_outbox(&config, HISTORY_PRIVILEGES, async |outbox| {
+            let (reading, table) = (ShortTransaction::reading(outbox.database), &config.outbox.table);
+            let page = async |before, rows| history(&reading, table, self.event_id, before, rows).await;
+            list(&self.options, "no actions", page).await
+        })
+    }
+}
+
+impl Entry for Act {
+    fn id(&self) -> i64 {
+        self.id
+    }
+
+    fn text(&self) -> String {
+        let about = match self.pause_id {
+            Some(pause) => pause_in_line(self, pause),
+            None => event_in_line(self),
+        };
+        let address = self.address.as_deref();
+        format!(
+            "{at}  {who}  {what}{about}  from {application} {address}",
+            at = time(self.at),
+            who = who(self),
+            what = in_line(&self.act, 20),
+            application = in_line(&self.application, 63),
+            address = address.map_or("over a Unix socket".to_owned(), |address| format!("at {address}")),
+        )
+    }
+
+    fn json(&self) -> Object {
+        Object(vec![
+            ("id", self.id.into()),
+            ("at", time(self.at).into()),
+            ("login", self.login.as_deref().into()),
+            ("role", self.role.as_str().into()),
+            ("application", self.application.as_str().into()),
+            ("address", self.address.as_deref().into()),
+            ("act", self.act.as_str().into()),
+            ("dead_letter_id", self.dead_letter_id.into()),
+            ("outbox_id", self.outbox_id.into()),
+            ("event_id", self.event_id.map(|id| id.to_string()).into()),
+            ("pause_id", self.pause_id.into()),
+            ("aggregate_type", self.aggregate_type.as_deref().into()),
+            ("topic", self.topic.as_deref().into()),
+            ("reason", self.reason.as_deref().into()),
+        ])
+    }
+}
+
+/// The role that logged in, and the one that it acted as.
+fn who(act: &Act) -> String {
+    let role = in_line(&act.role, 63);
+    match &act.login {
+        Some(login) if *login != act.role => format!("{} as {role}", in_line(login, 63)),
+        _ => role.clone(),
+    }
+}
+
+fn event_in_line(act: &Act) -> String {
+    let letter = act.dead_letter_id.map(|id| format!("  dead letter {id}")).unwrap_or_default();
+    format!(
+        "{letter}  outbox row {row}  event {event}  {topic}  {reason}",
+        row = act.outbox_id.unwrap_or_default(),
+        event = act.event_id.unwrap_or_default(),
+        topic = in_line(act.topic.as_deref().unwrap_or_default(), 249),
+        reason = in_line(act.reason.as_deref().unwrap_or_default(), 100),
+    )
+}
+
+fn pause_in_line(act: &Act, pause: i64) -> String {
+    let of = match (&act.topic, &act.aggregate_type) {
+        (Some(topic), _) => format!("topic {}", in_line(topic, 249)),
+        (None, Some(aggregate_type)) => format!("a key of {}", in_line(aggregate_type, 100)),
+        (None, None) => "everything".to_owned(),
+    };
+    let reason =
+        act.reason.as_deref().map(|reason| format!("  {}", in_line(reason, 200))).unwrap_or_default();
+    format!("  pause {pause}  {of}{reason}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,11 +660,10 @@ mod tests {
         let batch = async |batch: Batch| {
             batches.push(batch);
             let Batch { after, rows, .. } = batch;
-            let last = after.max(0) + rows;
-            Ok(Some(BatchResult { done: rows as u64 - 1, lifted: 1, last }))
+            Ok(Changed { events: rows as u64 - 1, lifted: 1, last: Some(after.max(0) + rows) })
         };
         let total = in_batches(250, 1_000, batch).await.unwrap();
-        assert_eq!(total, Total { done: 247, lifted: 3 });
+        assert_eq!(total, Changed { events: 247, lifted: 3, last: None });
         let of = |after, rows| Batch { after, up_to: 1_000, rows };
         assert_eq!(batches, [of(i64::MIN, 100), of(100, 100), of(200, 50)]);
     }
@@ -216,7 +671,7 @@ mod tests {
     #[tokio::test]
     async fn an_error_has_the_number_of_events_done_before() {
         let batch = async |batch: Batch| match batch.after {
-            i64::MIN => Ok(Some(BatchResult { done: 7, lifted: 0, last: 7 })),
+            i64::MIN => Ok(Changed { events: 7, lifted: 0, last: Some(7) }),
             _ => Err(unavailable("requeueing", "gone")),
         };
         let Err(Failed::Unavailable(error)) = in_batches(100, 7, batch).await else { panic!() };

@@ -12,8 +12,8 @@ use humantime::format_rfc3339_micros;
 use kafka::operate::copy::{Copier, Stopped};
 use pg_outbox::topic::check_topic;
 use postgres::access::grants::REPLAY_PRIVILEGES;
-use postgres::operate::sent::{Copied, HistoryRange, HistoryRow, PostgresReplay, ReplayBatch, SentSelection};
-use relay::event::Event;
+use postgres::operate::rejected::Batch;
+use postgres::operate::sent::{HistoryRange, HistoryRow, PostgresHistory, SentSelection};
 use relay::failure::{FailureKind, KafkaFailure};
 use relay::reason::TOPIC_AUTHORIZATION;
 use relay::topic;
@@ -110,11 +110,12 @@ impl Replay {
 
     async fn replay(&self, outbox: &Outbox<'_>) -> Result<(Counts, SystemTime), Failed> {
         outbox.check_clusters(None).await?;
-        let bounds = outbox.history().bounds().await?;
+        let history = outbox.history();
+        let bounds = history.bounds().await?;
         let sent_before = self.sent_before.map_or(Ok(bounds.now), |before| before.at(bounds.now))?;
         let plan = Plan {
             outbox,
-            replay: PostgresReplay::new(outbox.database.clone(), outbox.table(), outbox.topics()),
+            history,
             selection: self.filters.selection(bounds.now, sent_before)?,
             lowest: bounds.lowest,
             highest: bounds.highest,
@@ -141,19 +142,42 @@ impl Replay {
         let rest = |done| self.rest(&plan.selection, done);
         let work = Box::pin(async {
             let Some(to) = &self.to_topic else {
-                rest(0).announce();
+                self.announce(&rest(0));
                 return plan.reset(&mut counts).await;
             };
             let target = plan.target(to, &plan.count().await?).await?;
-            rest(0).announce();
+            self.announce(&rest(0));
             plan.copy(target, &mut counts).await
         });
         let ended = match until_stopped(work, &plan.is_stopped).await {
             Ok(()) if plan.is_stopped.get() => Err(Failed::failure("Interrupted")),
             ended => ended,
         };
-        ended.map_err(|failed| rest(counts.events).explain(failed, counts.events))?;
-        Ok(counts)
+        match ended {
+            Err(failed) if counts.events > 0 => {
+                Err(self.explained(failed, counts.events, &rest(counts.events)))
+            }
+            ended => ended.map(|()| counts),
+        }
+    }
+
+    /// Prints how to publish the rest before the first event, because a lost connection or a SIGKILL leaves no time for it.
+    fn announce(&self, rest: &str) {
+        let what = if self.to_topic.is_some() { "To publish all events again" } else { "To continue" };
+        note(&format!("{what} if this is interrupted, run:\n  {rest}"));
+    }
+
+    /// Adds what was done to an error, and how to continue.
+    fn explained(&self, failed: Failed, done: u64, rest: &str) -> Failed {
+        failed.map(|error| {
+            let (error, done) = (format!("{error:#}"), counted(done, "event"));
+            let error = error.trim_end_matches('.');
+            let (what, how) = match self.to_topic {
+                None => ("set back to unsent", "To continue"),
+                Some(_) => ("published", "To publish all events again"),
+            };
+            Error::msg(format!("{error}. {done} had been {what} and recorded. {how}, run: {rest}"))
+        })
     }
 
     fn text(&self, config: &Config, counts: &Counts) -> String {
@@ -182,7 +206,7 @@ impl Replay {
 
     /// The command that publishes the rest. Durations are relative to each run, so it has absolute times. Copies start again
     /// from the first event, because no row shows that it was copied.
-    fn rest(&self, selection: &SentSelection, done: u64) -> Rest {
+    fn rest(&self, selection: &SentSelection, done: u64) -> String {
         let done = if self.to_topic.is_some() { 0 } else { done };
         let mut command = "outbox-relay replay".to_owned();
         let mut add = |name: &str, value: Option<String>| {
@@ -206,7 +230,7 @@ impl Replay {
         for (name, _) in flags.iter().filter(|(_, is_set)| *is_set) {
             command += &format!(" --{name}");
         }
-        Rest { command, is_copy: self.to_topic.is_some() }
+        command
     }
 }
 
@@ -256,7 +280,7 @@ async fn until_stopped(
 
 struct Plan<'a> {
     outbox: &'a Outbox<'a>,
-    replay: PostgresReplay,
+    history: PostgresHistory,
     selection: SentSelection,
     lowest: i64,
     highest: i64,
@@ -280,8 +304,8 @@ impl Plan<'_> {
         let (mut counts, mut after) = (Counts::default(), self.begin());
         while counts.events < self.most {
             let batch = self.batch(after, BATCH_ROWS, &counts);
-            let counted = self.replay.count(&self.selection, batch).await?;
-            counts.add_all(counted.topics);
+            let counted = self.history.count(&self.selection, batch).await?;
+            counts.add_all(counted.rows);
             let Some(reached) = counted.reached else { break };
             self.advance(&mut after, reached);
         }
@@ -293,10 +317,10 @@ impl Plan<'_> {
         let mut after = self.begin();
         while counts.events < self.most && !self.is_stopped.get() {
             let batch = self.batch(after, self.pace.batch_rows(BATCH_ROWS), counts);
-            let picked = self.replay.pick(&self.selection, batch).await?;
-            if !picked.ids.is_empty() {
+            let picked = self.history.pick(&self.selection, batch).await?;
+            if !picked.rows.is_empty() {
                 let before = counts.events;
-                counts.add_all(self.replay.replay(&self.selection, &picked.ids, self.reason).await?);
+                counts.add_all(self.history.replay(&self.selection, &picked.rows, self.reason).await?);
                 self.pace.after(counts.events - before).await;
             }
             let Some(reached) = picked.reached else { break };
@@ -318,7 +342,6 @@ impl Plan<'_> {
 
     /// Publishes the selected events to this topic.
     async fn copy(&self, mut target: Target, counts: &mut Counts) -> Result<(), Failed> {
-        let history = self.outbox.history();
         let range = HistoryRange {
             selection: self.selection.clone(),
             highest: self.highest,
@@ -326,7 +349,7 @@ impl Plan<'_> {
         };
         let mut after = self.begin();
         while counts.events < self.most {
-            let rows = history.rows(&range, after).await?;
+            let rows = self.history.rows(&range, after).await?;
             let Some(last) = rows.last().map(HistoryRow::id) else { break };
             let left = usize::try_from(self.most - counts.events).unwrap_or(usize::MAX);
             let selected: Vec<&HistoryRow> = rows.iter().filter(|row| row.is_read).take(left).collect();
@@ -359,14 +382,8 @@ impl Plan<'_> {
             Ok(()) => (batch.len(), None),
             Err(Stopped { acknowledged, failure }) => (acknowledged, Some(failure)),
         };
-        let copied = |row: &&HistoryRow| Copied {
-            id: row.id(),
-            event_id: row.event.event_id(),
-            aggregate_type: String::from_utf8_lossy(row.event.aggregate_type()).into_owned(),
-        };
-        let copied: Vec<Copied> = batch[..acknowledged].iter().map(copied).collect();
-        if !copied.is_empty() {
-            self.replay.record_copies(&copied, to, self.reason).await?;
+        if acknowledged > 0 {
+            self.history.record_copies(&batch[..acknowledged], to, self.reason).await?;
         }
         topics.into_iter().take(acknowledged).for_each(|topic| counts.add(topic, 1));
         failure.map_or(Ok(()), |failure| Err(unusable(to, failure)))
@@ -383,9 +400,9 @@ impl Plan<'_> {
         *after = reached;
     }
 
-    fn batch(&self, after: i64, rows: u64, counts: &Counts) -> ReplayBatch {
+    fn batch(&self, after: i64, rows: u64, counts: &Counts) -> Batch {
         let rows = rows.min(self.most - counts.events) as i64;
-        ReplayBatch { after, up_to: self.highest, rows }
+        Batch { after, up_to: self.highest, rows }
     }
 }
 
@@ -441,36 +458,6 @@ impl Pace {
     }
 }
 
-/// How to publish the rest.
-struct Rest {
-    command: String,
-    is_copy: bool,
-}
-
-impl Rest {
-    /// Prints it before the first event, because a lost connection or a SIGKILL leaves no time for it.
-    fn announce(&self) {
-        let what = if self.is_copy { "To publish all events again" } else { "To continue" };
-        note(&format!("{what} if this is interrupted, run:\n  {}", self.command));
-    }
-
-    /// Adds what was done to an error, and how to continue.
-    fn explain(&self, failed: Failed, done: u64) -> Failed {
-        if done == 0 {
-            return failed;
-        }
-        failed.map(|error| {
-            let (error, done) = (format!("{error:#}"), counted(done, "event"));
-            let error = error.trim_end_matches('.');
-            let (what, how) = match self.is_copy {
-                false => ("set back to unsent", "To continue"),
-                true => ("published", "To publish all events again"),
-            };
-            Error::msg(format!("{error}. {done} had been {what} and recorded. {how}, run: {}", self.command))
-        })
-    }
-}
-
 /// An option as a shell reads it.
 fn option(name: &str, value: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.,:/@%+=".contains(&byte);
@@ -500,7 +487,7 @@ mod tests {
     fn rest(args: &[&str], done: u64) -> String {
         let (replay, now) = (replay(args), SystemTime::UNIX_EPOCH + Duration::from_secs(86_400));
         let Ok(selection) = replay.filters.selection(now, now) else { panic!("{args:?}") };
-        replay.rest(&selection, done).command
+        replay.rest(&selection, done)
     }
 
     #[test]

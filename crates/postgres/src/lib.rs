@@ -18,6 +18,13 @@ macro_rules! from_row {
     };
 }
 
+/// Parameters with their types, such as `params![lanes => INT2_ARRAY]`.
+macro_rules! params {
+    ($($value:expr => $type:ident),+ $(,)?) => {
+        [$((&$value as &(dyn tokio_postgres::types::ToSql + Sync), tokio_postgres::types::Type::$type)),+]
+    };
+}
+
 pub mod columns;
 pub mod options;
 pub mod payload;
@@ -47,7 +54,6 @@ pub mod cycle {
     pub mod claim;
     pub mod holds;
     pub mod measurements;
-    pub mod modules;
     pub(crate) mod read;
     pub mod reap;
     pub mod row;

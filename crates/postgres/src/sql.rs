@@ -2,8 +2,8 @@
 //! `sql/README.md`.
 //!
 //! A file begins with comments: a paragraph with the purpose, reasons, then `-- $1: meaning` for each parameter. Of psql's syntax
-//! it uses variables (`:outbox`, or `:'outbox'` for a literal), `\set`, and lines with `\if :name`, `\else` and `\endif`. psql does
-//! not replace variables in quotes, and neither does [`Script::render`].
+//! it uses variables (`:outbox`, or `:'outbox'` for a literal), `\set`, and lines with `\if :name`, `\else`, `\endif` and `\ir` (of a
+//! part, at the beginning of the line). psql does not replace variables in quotes, and neither does [`Script::render`].
 //!
 //! Variables are every name of [`TableName::value_of`], and the files of `sql/part/`. A migration is a file too, but its text
 //! cannot change, and names the same variables in braces: [`TableName::render`].
@@ -36,6 +36,7 @@ const PARTS: &[(&str, &str)] = parts![
     "not_held",
     "not_paused",
     "pending",
+    "read_lanes",
     "versions",
     "versions_and_open",
     "versions_if_open",
@@ -47,13 +48,12 @@ pub(crate) struct Script<'a> {
     text: &'static str,
     table: &'a TableName,
     values: Vec<(&'static str, String)>,
-    flags: Vec<(&'static str, bool)>,
 }
 
 impl<'a> Script<'a> {
     /// A file, for this outbox.
     pub(crate) fn new(text: &'static str, table: &'a TableName) -> Script<'a> {
-        Script { text, table, values: Vec::new(), flags: Vec::new() }
+        Script { text, table, values: Vec::new() }
     }
 
     /// Sets a variable to SQL text, which is not expanded again.
@@ -65,9 +65,8 @@ impl<'a> Script<'a> {
 
     /// Sets the condition of `\if`.
     #[must_use]
-    pub(crate) fn when(mut self, name: &'static str, is_true: bool) -> Script<'a> {
-        self.flags.push((name, is_true));
-        self
+    pub(crate) fn when(self, name: &'static str, is_true: bool) -> Script<'a> {
+        self.set(name, is_true.to_string())
     }
 
     /// The statement, without the comments at its beginning.
@@ -75,10 +74,11 @@ impl<'a> Script<'a> {
         let (mut text, mut sets) = (String::with_capacity(self.text.len()), Vec::new());
         // For each enclosing `\if`, whether its present branch applies.
         let mut branches: Vec<bool> = Vec::new();
-        for line in body(self.text).lines() {
+        let included = |line: &'static str| part(line.strip_prefix(r"\ir ../part/")?.strip_suffix(".sql")?);
+        for line in body(self.text).lines().flat_map(|line| included(line).unwrap_or(line).split('\n')) {
             let mut words = line.split_whitespace();
             match (words.next(), words.next()) {
-                (Some(r"\if"), Some(name)) => branches.push(self.flag(name.trim_start_matches(':'))),
+                (Some(r"\if"), Some(name)) => branches.push(self.flag(name, &sets)),
                 (Some(r"\else"), _) => branches.last_mut().into_iter().for_each(|branch| *branch = !*branch),
                 (Some(r"\endif"), _) => _ = branches.pop(),
                 _ if branches.contains(&false) => {}
@@ -92,10 +92,12 @@ impl<'a> Script<'a> {
         replace(text.trim_end().trim_end_matches(';'), &|name| self.value(name, &sets))
     }
 
-    fn flag(&self, name: &str) -> bool {
-        let flag = self.flags.iter().find(|(known, _)| *known == name);
-        debug_assert!(flag.is_some(), "\\if :{name} has no value");
-        flag.is_some_and(|(_, is_true)| *is_true)
+    fn flag(&self, name: &str, sets: &[(&str, &str)]) -> bool {
+        let name = name.trim_start_matches(':');
+        let values = self.values.iter().map(|(known, value)| (*known, value.as_str()));
+        let value = values.chain(sets.iter().copied()).find(|(known, _)| *known == name);
+        debug_assert!(value.is_some(), "\\if :{name} has no value");
+        value.is_some_and(|(_, value)| value == "true")
     }
 
     /// As in psql, what `\set` sets and what a part contains is expanded in turn.
@@ -104,12 +106,15 @@ impl<'a> Script<'a> {
             return Some(value.clone());
         }
         let set = sets.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
-        let part = || PARTS.iter().find(|(known, _)| *known == name).map(|(_, text)| bare(text));
-        match set.or_else(part) {
+        match set.or_else(|| part(name)) {
             Some(text) => Some(replace(text, &|name| self.value(name, sets))),
             None => self.table.value_of(name),
         }
     }
+}
+
+fn part(name: &str) -> Option<&'static str> {
+    PARTS.iter().find(|(known, _)| *known == name).map(|(_, text)| bare(text))
 }
 
 /// `text` with the variables outside of quotes replaced.

@@ -120,7 +120,7 @@ async fn claim_and_scout_use_the_pending_index(outbox: &Outbox, history: &str, o
 }
 
 async fn reads_use_the_pending_index(outbox: &Outbox, statements: &Statements, history: &str) {
-    let [backlog, oldest] = statements.measurements();
+    let [backlog, oldest] = ["backlog", "oldest"].map(|name| statements.text(name));
     let oldest_types = "smallint[], bigint[], bigint";
     for lanes in ["7".to_owned(), (0..16).map(|lane| lane.to_string()).collect::<Vec<_>>().join(",")] {
         let lows = lanes.split(',').map(|_| "0").collect::<Vec<_>>().join(",");
@@ -128,9 +128,9 @@ async fn reads_use_the_pending_index(outbox: &Outbox, statements: &Statements, h
         let shares = lanes.split(',').map(|_| "313").collect::<Vec<_>>().join(",");
         let read = format!("{scanned}, 5000, 1000000, '{{{shares}}}', '{{9}}', 0");
         for (sql, types, arguments) in [
-            (statements.read(), READ_TYPES, &read),
+            (statements.text("read"), READ_TYPES, &read),
             (
-                statements.scan(),
+                statements.text("scan"),
                 "smallint[], bigint[], bigint, bigint[], bigint",
                 &format!("{scanned}, '{{9}}', 0"),
             ),
@@ -162,7 +162,8 @@ async fn flow_finds_rows_by_id(outbox: &Outbox, history: &str, on_sent: OnSent) 
 async fn flow_reads_use_the_primary_key(outbox: &Outbox, statements: &Statements, history: &str) {
     let arguments = "7, '{3,5}', 0, 0, 1000000, 5000, '{1,2}', '{9}'";
     let types = "bigint, bigint[], bigint, bigint, integer, bigint, smallint[], bigint[]";
-    let [peek, read, read_if_free] = statements.reads_of_flows();
+    let [peek, read, read_if_free] =
+        ["peek", "read_new", "read_new_if_free"].map(|name| statements.text(name));
     let by_id_and_gaps =
         &["using outbox_pkey on outbox i_1", "Index Cond: (id = ANY (", "Index Cond: (id > "];
     let by_id = &["using outbox_pkey on outbox i", "Index Cond: (id > "];
@@ -189,7 +190,7 @@ async fn settlement_deletes_by_place(outbox: &Outbox, history: &str) {
     let statements = statements(OnSent::Delete);
     for mode in MODES {
         let arguments = "'{\"(0,1)\",\"(0,2)\"}', '{1,2}'";
-        let plan = plan(outbox, statements.delete(), "tid[], bigint[]", arguments, mode).await;
+        let plan = plan(outbox, statements.text("delete"), "tid[], bigint[]", arguments, mode).await;
         let shown = format!("{history}, {mode}:\n{plan}");
         assert!(plan.contains("Tid Scan on outbox") && plan.contains("hashed SubPlan"), "{shown}");
     }
@@ -208,7 +209,7 @@ async fn claim_reads_few_pages_in_addition_to_those_of_its_rows() {
     let lows = vec!["0"; 64].join(",");
     run(&outbox.client, &format!("BEGIN; {}", plain_settings())).await;
     let shares = vec!["79"; 64].join(",");
-    run(&outbox.client, &format!("PREPARE claim ({READ_TYPES}) AS {}", statements.read())).await;
+    run(&outbox.client, &format!("PREPARE claim ({READ_TYPES}) AS {}", statements.text("read"))).await;
     let explain = format!(
         "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE claim ('{{{lanes}}}', '{{{lows}}}', 0, 5000, 1000000, '{{{shares}}}', '{{9}}', 0)"
     );

@@ -20,8 +20,9 @@ use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, IsolationLevel, Portal, Row, RowStream, Statement};
 
-/// Parameters with their types, so that the statement need not be prepared.
-pub(crate) type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
+/// A parameter with its type, so that the statement need not be prepared.
+pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+pub(crate) type Params<'a> = &'a [Param<'a>];
 
 /// A statement that can be sent without waiting.
 pub(crate) enum Ready<'a> {

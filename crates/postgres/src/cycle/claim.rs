@@ -21,7 +21,6 @@ use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
 
 const LOCKING: &str = "claiming lanes";
@@ -48,7 +47,7 @@ impl PostgresOutbox {
         server_version_num: i32,
     ) -> PostgresOutbox {
         let settings = claim_settings(takeover_timeout, server_version_num);
-        let discard = Discard::new(database.ending());
+        let discard = Discard { due: Cell::new(false), ending: database.ending() };
         PostgresOutbox {
             database,
             statements,
@@ -62,7 +61,7 @@ impl PostgresOutbox {
 
     /// Connects unless there is a usable connection. A discarded one is closed, not returned to the pool.
     async fn connect(&mut self) -> Result<(), PostgresFault> {
-        if self.discard.take() {
+        if self.discard.due.take() {
             self.connection.take().map(Object::take);
             self.recheck_payload_type = true;
         }
@@ -134,9 +133,9 @@ impl Outbox for PostgresOutbox {
             None if locking.prepares => locking.lock(connection).await,
             read => locking.lock_and_read(connection, read).await,
         };
-        let Locked { transaction, rows, reading } = locked.map_err(|fault| discard.after(fault))?;
+        let Locked { transaction, rows, reading } = discard.unless_usable(locked)?;
         let owned = owned(lanes, serial, &rows).map_err(|error| fault(LOCKING, error));
-        let (lanes, server) = owned.map_err(|fault| discard.after(fault))?;
+        let (lanes, server) = discard.unless_usable(owned)?;
         Ok(PostgresClaim {
             transaction,
             statements: &self.statements,
@@ -178,7 +177,7 @@ pub struct PostgresClaim<'a> {
 impl PostgresClaim<'_> {
     fn check_payload_type(&self, rows: &[OutboxRow]) -> Result<(), PostgresFault> {
         if rows.first().is_some_and(|row| row.payload_type() != Some(self.statements.payload)) {
-            self.discard.set();
+            self.discard.due.set(true);
             return Err(unavailable(READING, "the type of the payload column has changed"));
         }
         Ok(())
@@ -242,11 +241,11 @@ impl Claim for PostgresClaim<'_> {
         self.in_order = read.rows == RowSelection::Pending;
         if let Some(Reading::Whole(rows)) = self.reading.take() {
             // Its rows are not needed, but if it failed, only its answer contains the reason.
-            let drained = answer(READING, rows.try_for_each(|_| std::future::ready(Ok(())))).await;
-            drained.map_err(|fault| self.discard.after(fault))?;
+            let drained = rows.try_for_each(|_| std::future::ready(Ok(())));
+            self.discard.unless_usable(answer(READING, drained).await)?;
         }
         let opened = Reading::open(&self.transaction, self.statements, read).await;
-        self.reading = Some(opened.map_err(|fault| self.discard.after(fault))?);
+        self.reading = Some(self.discard.unless_usable(opened)?);
         Ok(())
     }
 
@@ -258,7 +257,7 @@ impl Claim for PostgresClaim<'_> {
     ) -> Result<Slice, PostgresFault> {
         let before = rows.len();
         let slice = answer(READING, self.slice(rows_max, bytes_max, rows)).await;
-        let slice = slice.map_err(|fault| self.discard.after(fault))?;
+        let slice = self.discard.unless_usable(slice)?;
         self.check_payload_type(&rows[before..])?;
         if self.in_order {
             assert_in_order(&self.lanes, &rows[before.saturating_sub(1)..]);
@@ -269,8 +268,7 @@ impl Claim for PostgresClaim<'_> {
     async fn head(&mut self, read: &ReadRequest) -> Result<Head<OutboxRow>, PostgresFault> {
         self.reading = None; // as in `release`
         let PostgresClaim { transaction, statements, .. } = &*self;
-        let head = FirstRow { transaction, statements, read }.read().await;
-        head.map_err(|fault| self.discard.after(fault))
+        self.discard.unless_usable(FirstRow { transaction, statements, read }.read().await)
     }
 
     async fn read_on(
@@ -289,32 +287,26 @@ impl Claim for PostgresClaim<'_> {
         }
         let PostgresClaim { transaction, statements, lanes, .. } = &*self;
         let found = NewRows { transaction, statements, lanes, search }.read(rows).await;
-        let found = found.map_err(|fault| self.discard.after(fault))?;
+        let found = self.discard.unless_usable(found)?;
         self.check_payload_type(rows)?;
         Ok(found)
     }
 
     async fn record_sent(&mut self, sent: &[&OutboxRow]) -> Result<bool, PostgresFault> {
-        let recorded = settle::record_sent(&self.transaction, self.statements, sent).await;
-        recorded.map_err(|fault| self.discard.after(fault))
+        self.discard.unless_usable(settle::record_sent(&self.transaction, self.statements, sent).await)
     }
 
     async fn keep_alive(&mut self) -> Result<(), PostgresFault> {
-        let alive = self.transaction.run("keeping the claim alive", "SELECT 1").await;
-        alive.map_err(|fault| self.discard.after(fault))
+        self.discard.unless_usable(self.transaction.run("keeping the claim alive", "SELECT 1").await)
     }
 
     async fn settle(self, settlement: &Settlement<'_, OutboxRow>) -> Result<Settled, PostgresFault> {
-        let discard = self.discard;
-        let settled = settle::settle(self.transaction, self.statements, settlement).await;
-        settled.map_err(|fault| discard.after(fault))
+        self.discard.unless_usable(settle::settle(self.transaction, self.statements, settlement).await)
     }
 
     async fn release(self) -> Result<(), PostgresFault> {
-        let discard = self.discard;
         drop(self.reading); // unread rows would block the answer to ROLLBACK
-        let released = answer("releasing a claim", self.transaction.roll_back()).await;
-        released.map_err(|fault| discard.after(fault))
+        self.discard.unless_usable(answer("releasing a claim", self.transaction.roll_back()).await)
     }
 }
 
@@ -360,7 +352,7 @@ impl Locking<'_> {
         let set = transaction.client().batch_execute(self.settings);
         let rows = async {
             let lock = transaction.ready(&self.statements.queries.lock).await?;
-            lock.query(transaction.client(), &[(&numbers, Type::INT2_ARRAY)]).await
+            lock.query(transaction.client(), &params![numbers => INT2_ARRAY]).await
         };
         let (set, rows) = answer(LOCKING, async { Ok(join!(set, rows)) }).await?;
         let rows = set.and(rows).map_err(|error| fault(LOCKING, error))?;
@@ -387,7 +379,7 @@ impl Locking<'_> {
                 }
                 None => None,
             };
-            let params = [(&numbers as &(dyn ToSql + Sync), Type::INT2_ARRAY)];
+            let params = params![numbers => INT2_ARRAY];
             let rows = lock.query(connection, &params);
             let reading = async {
                 match &read {
@@ -425,27 +417,16 @@ struct Discard {
 }
 
 impl Discard {
-    fn new(ending: Ending) -> Discard {
-        Discard { due: Cell::new(false), ending }
-    }
-
-    fn set(&self) {
-        self.due.set(true);
-    }
-
-    /// Whether the connection must be discarded. The next one need not.
-    fn take(&self) -> bool {
-        self.due.take()
-    }
-
     /// Discards the connection unless another session's lock or the statement timeout caused the fault. The cause may be the state
-    /// of this connection: a demoted server, a stale plan, or a prepared statement that a pooler lost. Returns the fault, with
-    /// the reason for which the server ended the session if the connection is closed.
-    fn after(&self, fault: PostgresFault) -> PostgresFault {
-        if !fault.kind.keeps_connection() {
-            self.set();
-        }
-        self.ending.explain(fault)
+    /// of this connection: a demoted server, a stale plan, or a prepared statement that a pooler lost. Adds the reason for which
+    /// the server ended the session to the fault if the connection is closed.
+    fn unless_usable<T>(&self, done: Result<T, PostgresFault>) -> Result<T, PostgresFault> {
+        done.map_err(|fault| {
+            if !fault.kind.keeps_connection() {
+                self.due.set(true);
+            }
+            self.ending.explain(fault)
+        })
     }
 }
 
@@ -458,10 +439,11 @@ mod tests {
     fn only_a_lock_of_another_session_or_a_timeout_keeps_the_connection() {
         let discard = Discard::default();
         for kind in [FaultKind::Contended, FaultKind::Unavailable, FaultKind::Refused, FaultKind::TimedOut] {
-            discard.after(PostgresFault { kind, doing: "testing", message: String::new() });
+            let fault = PostgresFault { kind, doing: "testing", message: String::new() };
+            assert!(discard.unless_usable::<()>(Err(fault)).is_err());
             let keeps = [FaultKind::Contended, FaultKind::TimedOut].contains(&kind);
-            assert_eq!(discard.take(), !keeps, "{kind:?}");
-            assert!(!discard.take());
+            assert_eq!(discard.due.take(), !keeps, "{kind:?}");
+            assert!(!discard.due.take());
         }
     }
 }

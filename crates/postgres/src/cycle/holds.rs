@@ -1,8 +1,9 @@
 //! Held topics and pauses, which are rows in the database, so that all relays agree on them.
 
-use crate::connection::exec::{Params, ShortTransaction};
+use crate::connection::exec::ShortTransaction;
 use crate::connection::pool::Database;
-use crate::cycle::statements::Statements;
+use crate::cycle::settle::storable;
+use crate::cycle::statements::{Queries, Statements};
 use relay::failure::PostgresFault;
 use relay::health::stats::TOPICS_NAMED_MAX;
 use relay::holds::{Counts, PAUSES_NAMED_MAX, Pause, PauseScope};
@@ -13,7 +14,6 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::SystemTime;
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 /// The prober's access to the holds. It connects on first use, and keeps no connection.
@@ -44,12 +44,14 @@ impl PostgresHolds {
 
     /// How many of these rows are unsent.
     pub async fn count_unsent(&self, ids: &[i64], event_ids: &[Uuid]) -> Result<usize, PostgresFault> {
-        let params: Params<'_> = &[(&ids, Type::INT8_ARRAY), (&event_ids, Type::UUID_ARRAY)];
-        let rows = self
-            .transaction
-            .query("checking which events are recorded as sent", &self.statements.queries.unsent, params)
-            .await?;
+        let params = params![ids => INT8_ARRAY, event_ids => UUID_ARRAY];
+        let doing = "checking which events are recorded as sent";
+        let rows = self.transaction.query(doing, &self.queries().unsent, &params).await?;
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0)) as usize)
+    }
+
+    fn queries(&self) -> &Queries {
+        &self.statements.queries
     }
 
     fn forget_postponed(&mut self, topics: &[&str]) {
@@ -65,12 +67,10 @@ fn lease_ms() -> i32 {
 
 impl Holds for PostgresHolds {
     async fn count(&mut self) -> Result<Waiting, PostgresFault> {
-        let hold_version = self.counted.as_ref().map(|counted| counted.hold_version);
-        let server_started = self.counted.as_ref().map(|counted| counted.server_started);
-        let params: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&hold_version, Type::INT8), (&server_started, Type::TIMESTAMPTZ)];
-        let rows =
-            self.transaction.query("counting held topics", &self.statements.queries.count, &params).await?;
+        let (hold_version, server_started) =
+            self.counted.as_ref().map(|counted| (counted.hold_version, counted.server_started)).unzip();
+        let params = params![hold_version => INT8, server_started => TIMESTAMPTZ];
+        let rows = self.transaction.query("counting held topics", &self.queries().count, &params).await?;
         let Some(row) = rows.first() else { return Ok(Waiting::default()) };
         let known = self.counted.as_ref().map_or(0, |counted| counted.keys);
         let keys = row.get::<_, Option<i64>>(1).unwrap_or(known);
@@ -81,30 +81,21 @@ impl Holds for PostgresHolds {
     }
 
     async fn pauses(&mut self) -> Result<Vec<Pause>, PostgresFault> {
-        let most = PAUSES_NAMED_MAX as i64;
-        let rows = self
-            .transaction
-            .query("reading pauses", &self.statements.queries.pauses, &[(&most, Type::INT8)])
-            .await?;
+        let params = params![PAUSES_NAMED_MAX as i64 => INT8];
+        let rows = self.transaction.query("reading pauses", &self.queries().pauses, &params).await?;
         Ok(rows.iter().map(pause).collect())
     }
 
     async fn held(&mut self) -> Result<Vec<(String, String)>, PostgresFault> {
-        let most = TOPICS_NAMED_MAX as i64;
-        let rows = self
-            .transaction
-            .query("listing held topics", &self.statements.queries.held, &[(&most, Type::INT8)])
-            .await?;
+        let params = params![TOPICS_NAMED_MAX as i64 => INT8];
+        let rows = self.transaction.query("listing held topics", &self.queries().held, &params).await?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
     async fn due(&mut self, most: usize) -> Result<Vec<Due>, PostgresFault> {
-        let (most, lease) = (most as i64, lease_ms());
-        let params: [(&(dyn ToSql + Sync), Type); 2] = [(&most, Type::INT8), (&lease, Type::INT4)];
-        let rows = self
-            .transaction
-            .query("looking for held topics to probe", &self.statements.queries.due, &params)
-            .await?;
+        const DOING: &str = "looking for held topics to probe";
+        let params = params![most as i64 => INT8, lease_ms() => INT4];
+        let rows = self.transaction.query(DOING, &self.queries().due, &params).await?;
         let due: Vec<Due> = rows.iter().map(|row| Due { topic: row.get(0), reason: row.get(1) }).collect();
         due.iter().for_each(|due| _ = self.postponed.remove(&due.topic));
         Ok(due)
@@ -114,10 +105,9 @@ impl Holds for PostgresHolds {
         let topics: Vec<&str> = due.iter().map(|due| due.topic.as_str()).collect();
         let any: Vec<bool> = due.iter().map(|due| due.reason == REJECTS_EVERYTHING.word).collect();
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
-        let params: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&topics, Type::TEXT_ARRAY), (&any, Type::BOOL_ARRAY), (&lanes, Type::INT2_ARRAY)];
+        let params = params![topics => TEXT_ARRAY, any => BOOL_ARRAY, lanes => INT2_ARRAY];
         let doing = "looking for events to probe held topics with";
-        let rows = self.transaction.query(doing, &self.statements.queries.witnesses, &params).await?;
+        let rows = self.transaction.query(doing, &self.queries().witnesses, &params).await?;
         let witness = |row: &Row| {
             let lane = Lane::new(row.get::<_, i16>(1).into())?;
             let key = row.get::<_, Option<String>>(3).map(String::into_bytes);
@@ -128,9 +118,8 @@ impl Holds for PostgresHolds {
     }
 
     async fn release(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
-        self.transaction
-            .query("releasing topics", &self.statements.queries.release_holds, &[(&topics, Type::TEXT_ARRAY)])
-            .await?;
+        let params = params![topics => TEXT_ARRAY];
+        self.transaction.query("releasing topics", &self.queries().release_holds, &params).await?;
         self.forget_postponed(topics);
         Ok(())
     }
@@ -138,44 +127,35 @@ impl Holds for PostgresHolds {
     async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), PostgresFault> {
         let topics: Vec<&str> = failed.iter().map(|failed| failed.topic).collect();
         let reasons: Vec<Option<&str>> = failed.iter().map(|failed| failed.reason).collect();
-        let errors: Vec<String> =
-            failed.iter().map(|failed| failed.error.replace('\0', "\u{fffd}")).collect();
-        let params: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&topics, Type::TEXT_ARRAY), (&reasons, Type::TEXT_ARRAY), (&errors, Type::TEXT_ARRAY)];
-        let rows = self.transaction.query(POSTPONING, &self.statements.queries.postpone, &params).await?;
+        let errors: Vec<String> = failed.iter().map(|failed| storable(failed.error)).collect();
+        let params = params![topics => TEXT_ARRAY, reasons => TEXT_ARRAY, errors => TEXT_ARRAY];
+        let rows = self.transaction.query(POSTPONING, &self.queries().postpone, &params).await?;
         self.forget_postponed(&topics);
         self.postponed.extend(rows.iter().map(|row| (row.get::<_, String>(0), row.get(1))));
         Ok(())
     }
 
     async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
-        self.transaction
-            .query(POSTPONING, &self.statements.queries.retry_soon, &[(&topics, Type::TEXT_ARRAY)])
-            .await?;
+        let params = params![topics => TEXT_ARRAY];
+        self.transaction.query(POSTPONING, &self.queries().retry_soon, &params).await?;
         self.forget_postponed(topics);
         Ok(())
     }
 
     async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
-        let lease = lease_ms();
-        let params: [(&(dyn ToSql + Sync), Type); 2] = [(&topics, Type::TEXT_ARRAY), (&lease, Type::INT4)];
-        self.transaction
-            .query("renewing leases on held topics", &self.statements.queries.renew_leases, &params)
-            .await
-            .map(drop)
+        const DOING: &str = "renewing leases on held topics";
+        let params = params![topics => TEXT_ARRAY, lease_ms() => INT4];
+        self.transaction.query(DOING, &self.queries().renew_leases, &params).await.map(drop)
     }
 
     async fn make_due(&mut self) -> Result<(), PostgresFault> {
+        const DOING: &str = "probing held topics early";
         if self.postponed.is_empty() {
             return Ok(());
         }
         let (topics, times): (Vec<String>, Vec<SystemTime>) = self.postponed.drain().unzip();
-        let params: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&topics, Type::TEXT_ARRAY), (&times, Type::TIMESTAMPTZ_ARRAY)];
-        self.transaction
-            .query("probing held topics early", &self.statements.queries.make_due, &params)
-            .await
-            .map(drop)
+        let params = params![topics => TEXT_ARRAY, times => TIMESTAMPTZ_ARRAY];
+        self.transaction.query(DOING, &self.queries().make_due, &params).await.map(drop)
     }
 }
 

@@ -2,7 +2,7 @@
 //! minute the tables and what holds vacuum back.
 
 use crate::connection::errors::fault;
-use crate::connection::exec::{Params, ShortTransaction};
+use crate::connection::exec::ShortTransaction;
 use crate::connection::pool::Database;
 use crate::cycle::statements::Statements;
 use crate::diagnose::status::vacuum_holders_sql;
@@ -16,7 +16,6 @@ use relay::lanes::scout::{SCOUT, after};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
-use tokio_postgres::types::Type;
 
 /// How much is unsent.
 const BACKLOG_EVERY: Duration = Duration::from_secs(5);
@@ -57,7 +56,11 @@ pub async fn keep_measuring<P>(
             if begun < due[kind as usize] {
                 continue;
             }
-            let measured = measurements.measure(kind).await;
+            let measured = match kind {
+                Kind::Backlog => measurements.measure_backlog().await,
+                Kind::Oldest => measurements.measure_oldest().await,
+                Kind::Tables => measurements.measure_tables().await,
+            };
             due[kind as usize] = after(&measured, begun, every);
             match measured {
                 Err(fault) if fault.kind == FaultKind::Unavailable => {
@@ -102,21 +105,13 @@ impl<P> Measurements<'_, P> {
         }
     }
 
-    async fn measure(&self, kind: Kind) -> Result<(), PostgresFault> {
-        match kind {
-            Kind::Backlog => self.measure_backlog().await,
-            Kind::Oldest => self.measure_oldest().await,
-            Kind::Tables => self.measure_tables().await,
-        }
-    }
-
     /// Counts the unsent rows above the marks: exact up to 10,000, then an estimate from the ids.
     async fn measure_backlog(&self) -> Result<(), PostgresFault> {
         const DOING: &str = "estimating the backlog";
         let (lanes, numbers) = lanes();
         let lows = self.relay.lanes.marks.borrow().snapshot(&lanes).lows;
-        let params: Params<'_> = &[(&numbers, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)];
-        let rows = self.transaction.query(DOING, &self.statements.queries.backlog, params).await?;
+        let params = params![numbers => INT2_ARRAY, lows => INT8_ARRAY];
+        let rows = self.transaction.query(DOING, &self.statements.queries.backlog, &params).await?;
         let unsent = rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(|error| fault(DOING, error))?;
         self.relay.stats.backlog.set(unsent);
         Ok(())
@@ -128,10 +123,8 @@ impl<P> Measurements<'_, P> {
         const DOING: &str = "looking for the oldest event";
         let (lanes, numbers) = lanes();
         let marks = self.relay.lanes.marks.borrow().snapshot(&lanes);
-        let epoch = marks.epoch.number();
-        let params: Params<'_> =
-            &[(&numbers, Type::INT2_ARRAY), (&marks.lows, Type::INT8_ARRAY), (&epoch, Type::INT8)];
-        let rows = self.transaction.query(DOING, &self.statements.queries.oldest, params).await?;
+        let params = params![numbers => INT2_ARRAY, marks.lows => INT8_ARRAY, marks.epoch.number() => INT8];
+        let rows = self.transaction.query(DOING, &self.statements.queries.oldest, &params).await?;
         let Some(row) = rows.first() else { unreachable!("an aggregate without GROUP BY is one row") };
         let read = || Ok((row.try_get::<_, Option<f64>>(0)?, row.try_get(1)?));
         let (seconds, clock_us) = read().map_err(|error| fault(DOING, error))?;
@@ -145,8 +138,8 @@ impl<P> Measurements<'_, P> {
         let stats = &self.relay.stats;
         let (outbox, tables) = (self.table.quoted(), TABLES.map(|name| self.table.render(name)));
         let tables = tables.as_slice();
-        let params: Params<'_> = &[(&outbox, Type::TEXT), (&tables, Type::TEXT_ARRAY)];
-        let rows = self.transaction.query(DOING, bare(sql!("relay/sizes")), params).await?;
+        let params = params![outbox => TEXT, tables => TEXT_ARRAY];
+        let rows = self.transaction.query(DOING, bare(sql!("relay/sizes")), &params).await?;
         let Some(row) = rows.first() else { return Ok(()) };
         let read = || Ok((row.try_get::<_, Vec<i64>>(0)?, row.try_get(1)?));
         let (sizes, age) = read().map_err(|error| fault(DOING, error))?;
@@ -155,7 +148,7 @@ impl<P> Measurements<'_, P> {
         }
         stats.transaction_id_age.set(age);
         let holders = vacuum_holders_sql(&self.table);
-        let rows = self.transaction.query(DOING, &holders, &[(&1_i64, Type::INT8)]).await?;
+        let rows = self.transaction.query(DOING, &holders, &params![1_i64 => INT8]).await?;
         let held: i32 =
             rows.first().map_or(Ok(0), |row| row.try_get(4)).map_err(|error| fault(DOING, error))?;
         stats.vacuum_held_back.set(held.into());

@@ -7,7 +7,7 @@
 //! - The read of the first row without its large values, to find out whether the whole row can be read.
 
 use crate::connection::errors::{answer, fault};
-use crate::connection::exec::{ClaimTransaction, Ready};
+use crate::connection::exec::{ClaimTransaction, Param, Ready};
 use crate::cycle::row::{OutboxRow, column};
 use crate::cycle::statements::{Query, Statements};
 use futures_util::TryStreamExt;
@@ -17,7 +17,6 @@ use relay::lanes::Lane;
 use relay::lanes::marks::Excepted;
 use relay::outbox::{Head, ReadRequest, RowSelection, Search, SearchResult, Wanted};
 use std::pin::pin;
-use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Portal, RowStream};
 
 pub(crate) const READING: &str = "reading events";
@@ -107,30 +106,26 @@ impl<'a> Values<'a> {
     }
 
     /// The parameters that select pending rows, without the limits.
-    fn pending(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+    fn pending(&self) -> Vec<Param<'_>> {
         self.typed().into_iter().take(3).chain(excepted(&self.read.excepted)).collect()
     }
 
-    pub(crate) fn typed(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
-        let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![
-            (&self.lanes, Type::INT2_ARRAY),
-            (&self.lows, Type::INT8_ARRAY),
-            (&self.epoch, Type::INT8),
-            (&self.rows_max, Type::INT8),
-            (&self.record_bytes_max, Type::INT4),
-            (&self.shares, Type::INT8_ARRAY),
-        ];
+    pub(crate) fn typed(&self) -> Vec<Param<'_>> {
+        let mut values = Vec::from(params![
+            self.lanes => INT2_ARRAY, self.lows => INT8_ARRAY, self.epoch => INT8, self.rows_max => INT8,
+            self.record_bytes_max => INT4, self.shares => INT8_ARRAY
+        ]);
         match self.read.rows {
             RowSelection::Pending => values.extend(excepted(&self.read.excepted)),
-            _ => values.push((&self.named, Type::INT8_ARRAY)),
+            _ => values.extend(params![self.named => INT8_ARRAY]),
         }
         values
     }
 }
 
 /// The parameters that tell a read of pending rows which transactions the marks except.
-pub(crate) fn excepted(excepted: &Excepted) -> [(&(dyn ToSql + Sync), Type); 2] {
-    [(&excepted.xids, Type::INT8_ARRAY), (&excepted.floor, Type::INT8)]
+fn excepted(excepted: &Excepted) -> [Param<'_>; 2] {
+    params![excepted.xids => INT8_ARRAY, excepted.floor => INT8]
 }
 
 /// The column of the peek that says whether there is something to read.
@@ -172,8 +167,7 @@ impl NewRows<'_> {
     /// What the read would return if there is nothing to read, else `None`.
     async fn peek(&self) -> Result<Option<SearchResult>, PostgresFault> {
         let Search { above, gaps, excepted, .. } = self.search;
-        let params: [(&(dyn ToSql + Sync), Type); 3] =
-            [(above, Type::INT8), (gaps, Type::INT8_ARRAY), (excepted, Type::INT8_ARRAY)];
+        let params = params![*above => INT8, *gaps => INT8_ARRAY, *excepted => INT8_ARRAY];
         let rows = self.transaction.query(READING_NEW, &self.statements.queries.peek, &params).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let (hold_version, epoch) = (row.get(column::HOLD_VERSION), row.get::<_, i64>(column::EPOCH).into());
@@ -192,17 +186,12 @@ impl NewRows<'_> {
         let search = self.search;
         let lanes: Vec<i16> = self.lanes.iter().map(|lane| lane.number()).collect();
         let (rows_max, epoch) = (search.rows_max as i64, search.epoch.number());
-        let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
-            (&search.above, Type::INT8),
-            (&search.gaps, Type::INT8_ARRAY),
-            (&search.hold_version, Type::INT8),
-            (&epoch, Type::INT8),
-            (&self.statements.record_bytes_max, Type::INT4),
-            (&rows_max, Type::INT8),
-            (&lanes, Type::INT2_ARRAY),
-            (&search.excepted, Type::INT8_ARRAY),
-        ];
-        params.extend(low.as_ref().map(|low| (low as &(dyn ToSql + Sync), Type::INT8)));
+        let mut params = Vec::from(params![
+            search.above => INT8, search.gaps => INT8_ARRAY, search.hold_version => INT8, epoch => INT8,
+            self.statements.record_bytes_max => INT4, rows_max => INT8, lanes => INT2_ARRAY,
+            search.excepted => INT8_ARRAY
+        ]);
+        params.extend(low.iter().flat_map(|low| params![*low => INT8]));
         let found = async {
             let statement = self.transaction.ready(query).await?;
             let stream = statement.rows(self.transaction.client(), &params).await?;

@@ -2,16 +2,24 @@
 //!
 //! It finds rows by their place (`ctid`), one range of pages at a time. An index on `sent_at` would make every settlement
 //! more expensive. [`Rounds`] chooses the ranges.
+//!
+//! Then it reaps the installed optional modules: inbox marks and finished requests past their retention, and expired claims. The
+//! SQL functions of the modules delete them.
 
-use crate::connection::exec::{Params, ShortTransaction};
+use crate::connection::exec::ShortTransaction;
 use crate::connection::pool::Database;
 use crate::cycle::statements::Reaping;
+use crate::schema::own;
+use crate::sql::{Script, sql};
 use crate::table::TableName;
 use relay::failure::{FaultKind, PostgresFault};
+use relay::health::availability::Availability;
+use relay::health::stats::Stats;
 use relay::reaper::{Pace, Reap, Reaped};
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
-use tokio_postgres::types::{ToSql, Type};
 
 const DELETING: &str = "deleting old rows";
 
@@ -30,7 +38,7 @@ pub struct PostgresReaper {
     rounds: Rounds,
     /// Since when other sessions have held the reaper's row at each attempt.
     others_since: Option<Instant>,
-    /// The position of [`PostgresReaper::reap_step`] and [`PostgresReaper::count_step`].
+    /// The position of [`PostgresReaper::step`].
     pass: Pass,
 }
 
@@ -39,16 +47,6 @@ pub struct PostgresReaper {
 struct Pass {
     at: u32,
     file: Option<i64>,
-}
-
-/// One step of a pass over the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PassStep {
-    /// False if another relay is reaping, so that this step did nothing.
-    pub ours: bool,
-    /// Rows deleted or counted.
-    pub rows: u64,
-    pub more: bool,
 }
 
 impl PostgresReaper {
@@ -66,33 +64,25 @@ impl PostgresReaper {
             table,
             retention,
             batch_rows,
-            rounds: Rounds::new(),
+            rounds: Rounds::default(),
             others_since: None,
             pass: Pass::default(),
         }
     }
 
-    /// Counts the old rows of the next range of pages.
-    pub async fn count_step(&mut self) -> Result<PassStep, PostgresFault> {
-        let range = range_pages(self.batch_rows);
-        let scanned = self
-            .run("counting old rows", &self.statements.count_old, &self.transaction, self.pass.at, range)
-            .await?;
-        Ok(self.advance(range, scanned))
-    }
-
-    /// Deletes the old rows of the next range of pages.
-    pub async fn reap_step(&mut self) -> Result<PassStep, PostgresFault> {
-        let range = range_pages(self.batch_rows);
-        let scanned = self.reap_range(self.pass.at, range).await?;
-        Ok(self.advance(range, scanned))
-    }
-
-    fn advance(&mut self, range: u32, scanned: Option<ScannedRange>) -> PassStep {
-        let Some(scanned) = scanned else { return PassStep { ours: false, rows: 0, more: true } };
+    /// Deletes, or only counts, the old rows of the next range of pages, in a pass over the whole table. Returns `None` if another
+    /// relay is reaping.
+    pub async fn step(&mut self, only_counts: bool) -> Result<Option<Reaped>, PostgresFault> {
+        let (at, range) = (self.pass.at, range_pages(self.batch_rows));
+        let scanned = if only_counts {
+            self.run("counting old rows", &self.statements.count_old, &self.transaction, at, range).await
+        } else {
+            self.reap_range(at, range).await
+        };
+        let Some(scanned) = scanned? else { return Ok(None) };
         let rewritten = self.pass.file.replace(scanned.file).is_some_and(|file| file != scanned.file);
-        self.pass.at = if rewritten { 0 } else { self.pass.at.saturating_add(range) };
-        PassStep { ours: true, rows: scanned.old_rows, more: self.pass.at < scanned.pages }
+        self.pass.at = if rewritten { 0 } else { at.saturating_add(range) };
+        Ok(Some(Reaped { rows: scanned.old_rows, more: self.pass.at < scanned.pages }))
     }
 
     /// Deletes the old rows of a range. Returns `None` if another relay is reaping.
@@ -115,8 +105,7 @@ impl PostgresReaper {
     ) -> Result<Option<ScannedRange>, PostgresFault> {
         let (from, to) = (format!("({at},0)"), format!("({},0)", at.saturating_add(range)));
         let (retention, table) = (self.retention.as_secs_f64(), self.table.quoted());
-        let params: [(&(dyn ToSql + Sync), Type); 4] =
-            [(&from, Type::TEXT), (&to, Type::TEXT), (&retention, Type::FLOAT8), (&table, Type::TEXT)];
+        let params = params![from => TEXT, to => TEXT, retention => FLOAT8, table => TEXT];
         let rows = transaction.query(doing, sql, &params).await?;
         let Some(row) = rows.first() else { unreachable!("a SELECT without FROM is one row") };
         let (old_rows, pages): (i64, i64) = (row.get(1), row.get(2));
@@ -144,9 +133,8 @@ impl PostgresReaper {
     }
 
     async fn find_edge(&self) -> Result<u32, PostgresFault> {
-        let retention = self.retention.as_secs_f64();
-        let params: Params<'_> = &[(&retention, Type::FLOAT8)];
-        let rows = self.transaction.query(DELETING, &self.statements.edge, params).await?;
+        let params = params![self.retention.as_secs_f64() => FLOAT8];
+        let rows = self.transaction.query(DELETING, &self.statements.edge, &params).await?;
         let page = rows.first().map_or(0, |row| row.get::<_, i64>(0));
         Ok(u32::try_from(page).unwrap_or(0))
     }
@@ -185,7 +173,7 @@ pub const PATROLS_PER_RETENTION: u32 = 8;
 const PATROL_PAGES_MIN: u32 = 4_096;
 
 /// The number of pages per statement, so that it deletes at most `batch_rows` rows.
-pub(crate) fn range_pages(batch_rows: usize) -> u32 {
+fn range_pages(batch_rows: usize) -> u32 {
     let pages = u32::try_from(batch_rows / ROWS_PER_PAGE).unwrap_or(RANGE_PAGES_MAX);
     pages.clamp(1, RANGE_PAGES_MAX)
 }
@@ -195,8 +183,8 @@ pub(crate) fn range_pages(batch_rows: usize) -> u32 {
 /// Events are sent in about the order in which they are stored, so old rows are next to each other. A round starts at the *edge*,
 /// where the previous round reached young rows, and continues until a few ranges have no old row. Then the *patrol* scans a share
 /// of the whole table for other old rows: rows that were held, replayed or locked, or rows after a `sent_at` in the future.
-#[derive(Debug)]
-pub(crate) struct Rounds {
+#[derive(Debug, Default)]
+struct Rounds {
     /// The file of the table. VACUUM FULL, CLUSTER and TRUNCATE create another one, in which the pages are different.
     file: Option<i64>,
     /// The page where the next round starts; unknown in a new file.
@@ -215,8 +203,9 @@ pub(crate) struct Rounds {
     deleted: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Part {
+    #[default]
     Edge,
     /// The patrol, with the number of pages left to scan.
     Patrol(u32),
@@ -224,38 +213,23 @@ enum Part {
 
 /// The result of a statement that scanned a range.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ScannedRange {
+struct ScannedRange {
     /// Old rows in the range, deleted or counted.
-    pub(crate) old_rows: u64,
+    old_rows: u64,
     /// The number of pages of the table.
-    pub(crate) pages: u32,
+    pages: u32,
     /// The file of the table.
-    pub(crate) file: i64,
+    file: i64,
 }
 
 impl Rounds {
-    /// Nothing is known about the table yet.
-    pub(crate) fn new() -> Rounds {
-        Rounds {
-            file: None,
-            edge: None,
-            patrol: 0,
-            part: Part::Edge,
-            at: 0,
-            scanned_pages: 0,
-            young_since: None,
-            young_ranges: 0,
-            deleted: false,
-        }
-    }
-
     /// The page where the next range starts; `None` if the edge must be found first.
-    pub(crate) fn at(&self) -> Option<u32> {
+    fn at(&self) -> Option<u32> {
         self.edge.map(|_| self.at)
     }
 
     /// Sets the edge: the page of the first old row by id.
-    pub(crate) fn found_edge(&mut self, page: u32) {
+    fn found_edge(&mut self, page: u32) {
         self.edge = Some(page);
         self.begin(Part::Edge, page);
     }
@@ -266,7 +240,7 @@ impl Rounds {
     }
 
     /// Records the result for the range of `range` pages at [`Rounds::at`]. Returns whether the round has more ranges.
-    pub(crate) fn advance(
+    fn advance(
         &mut self,
         range: u32,
         scanned: ScannedRange,
@@ -274,7 +248,7 @@ impl Rounds {
         retention: Duration,
     ) -> bool {
         if self.file.replace(scanned.file).is_some_and(|file| file != scanned.file) {
-            *self = Rounds { file: Some(scanned.file), ..Rounds::new() };
+            *self = Rounds { file: Some(scanned.file), ..Rounds::default() };
             return true;
         }
         // Vacuum may have truncated the table, so that the range is past its end.
@@ -331,6 +305,236 @@ fn patrol_pages(pages: u32, interval: Duration, retention: Duration) -> u32 {
     (share.ceil() as u32).max(PATROL_PAGES_MIN)
 }
 
+const ADVICE: &str = "Outbox rows are still deleted. If a privilege is missing, apply the output of `outbox-relay \
+migrate --print-roles` again";
+
+/// The table of a module, and the statements that reap it.
+#[derive(Debug)]
+struct Module {
+    table: &'static str,
+    functions: &'static [&'static str],
+    reap: &'static str,
+    count: &'static str,
+    retention: fn(&Pace) -> Duration,
+}
+
+static MODULES: [Module; 3] = [
+    Module {
+        table: "processed_message",
+        functions: &["inbox_reap"],
+        reap: "SELECT :inbox_reap(make_interval(secs => $1), $2)",
+        count: "SELECT count(*) FROM :processed_message WHERE processed_at < now() - make_interval(secs => $1)",
+        retention: |pace| pace.inbox_retention,
+    },
+    Module {
+        table: IDEMPOTENCY,
+        functions: &["idempotency_reap", "idempotency_unfinished"],
+        reap: "SELECT :idempotency_reap(make_interval(secs => $1), $2)",
+        count: sql!("relay/count_idempotency"),
+        retention: |pace| pace.idempotency_retention,
+    },
+    // Claims have their own time to live. The unused first parameter makes the three statements alike.
+    Module {
+        table: "once_key",
+        functions: &["once_reap"],
+        reap: "SELECT :once_reap($2) WHERE $1::float8 >= 0",
+        count: "SELECT count(*) FROM :once_key WHERE expires_at <= now() AND $1::float8 >= 0",
+        retention: |_| Duration::ZERO,
+    },
+];
+
+const IDEMPOTENCY: &str = "idempotency_key";
+const UNFINISHED: &str = "SELECT requests, oldest FROM :idempotency_unfinished(make_interval(secs => $1))";
+
+/// The system catalogs need no privileges.
+const FIND: &str = "
+SELECT c.relname::text
+FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
+WHERE s.nspname = $1 AND c.relkind IN ('r', 'p') AND c.relname = ANY ($2)";
+
+pub struct ModulesReaper {
+    transaction: ShortTransaction,
+    table: TableName,
+    pace: Pace,
+    /// The rest of this round.
+    remaining: VecDeque<&'static Module>,
+    /// The table of the latest attempt; empty while looking for installed modules.
+    current: &'static str,
+    reported: i64,
+    stats: Arc<Stats>,
+}
+
+/// Unfinished requests past their retention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// How many, counted up to 1,000.
+    pub requests: i64,
+    pub oldest: Option<SystemTime>,
+}
+
+impl ModulesReaper {
+    /// For the modules in the schema of this outbox.
+    pub fn new(database: Database, table: TableName, pace: Pace, stats: Arc<Stats>) -> ModulesReaper {
+        let transaction = ShortTransaction::writing(database);
+        ModulesReaper {
+            transaction,
+            table,
+            pace,
+            remaining: VecDeque::new(),
+            current: "",
+            reported: 0,
+            stats,
+        }
+    }
+
+    /// Deletes one batch of one module. A round starts by looking for installed modules, and skips a module that fails.
+    async fn reap_once(&mut self) -> Result<Reaped, PostgresFault> {
+        if self.remaining.is_empty() {
+            self.current = "";
+            self.remaining = self.find().await?.into();
+        }
+        let Some(module) = self.remaining.pop_front() else { return Ok(Reaped { rows: 0, more: false }) };
+        self.current = module.table;
+        self.require_own(module).await?;
+        let batch_rows = i32::try_from(self.pace.batch_rows).unwrap_or(i32::MAX);
+        let params = params![(module.retention)(&self.pace).as_secs_f64() => FLOAT8, batch_rows => INT4];
+        let sql = Script::new(module.reap, &self.table).render();
+        let rows = self.transaction.query("deleting old rows of a module", &sql, &params).await?;
+        let deleted: i32 = rows.first().map_or(0, |row| row.get(0));
+        if deleted == batch_rows {
+            self.remaining.push_front(module);
+        } else if module.table == IDEMPOTENCY {
+            let unfinished = self.unfinished().await?;
+            self.report(unfinished);
+        }
+        Ok(Reaped { rows: u64::from(deleted.unsigned_abs()), more: !self.remaining.is_empty() })
+    }
+
+    /// Runs a whole round. Returns the table of each installed module with the number of deleted rows. Skips a module that a
+    /// relay is reaping.
+    pub async fn reap_all(&mut self) -> Result<Vec<(&'static str, u64)>, PostgresFault> {
+        let mut reaped: Vec<(&str, u64)> = Vec::new();
+        loop {
+            let Reaped { rows, more } = self.reap_once().await?;
+            match reaped.last_mut() {
+                Some((table, of_table)) if *table == self.current => *of_table += rows,
+                _ if self.current.is_empty() => {}
+                _ => reaped.push((self.current, rows)),
+            }
+            if !more {
+                return Ok(reaped);
+            }
+        }
+    }
+
+    /// The number of rows that [`ModulesReaper::reap_all`] would delete.
+    pub async fn count_all(&self) -> Result<Vec<(&'static str, u64)>, PostgresFault> {
+        let mut counted = Vec::new();
+        for module in self.find().await? {
+            self.require_own(module).await?;
+            let sql = Script::new(module.count, &self.table).render();
+            let params = params![(module.retention)(&self.pace).as_secs_f64() => FLOAT8];
+            let rows = self.transaction.query("counting old rows of a module", &sql, &params).await?;
+            let old: i64 = rows.first().map_or(0, |row| row.get(0));
+            counted.push((module.table, old.unsigned_abs()));
+        }
+        Ok(counted)
+    }
+
+    /// Unfinished requests past retention. Those with a committed phase are never deleted: only the application knows their
+    /// outcome.
+    pub async fn unfinished(&self) -> Result<Unfinished, PostgresFault> {
+        let sql = Script::new(UNFINISHED, &self.table).render();
+        let params = params![self.pace.idempotency_retention.as_secs_f64() => FLOAT8];
+        let rows = self.transaction.query("counting unfinished requests", &sql, &params).await?;
+        let row = rows.first();
+        Ok(Unfinished { requests: row.map_or(0, |row| row.get(0)), oldest: row.and_then(|row| row.get(1)) })
+    }
+
+    /// Logs once, and again when the number changes.
+    fn report(&mut self, unfinished: Unfinished) {
+        let Unfinished { requests, oldest } = unfinished;
+        self.stats.unfinished_requests.set(requests);
+        if requests == self.reported {
+            return;
+        }
+        self.reported = requests;
+        let oldest = oldest.map(|at| humantime::format_rfc3339_seconds(at).to_string());
+        if requests == 0 {
+            tracing::info!(
+                code = "requests_unfinished",
+                "no unfinished idempotency requests are past retention"
+            );
+        } else {
+            tracing::warn!(
+                code = "requests_unfinished",
+                requests,
+                oldest,
+                "unfinished idempotency requests are older than idempotency_retention. Complete them in the \
+                 application (idempotency_abandoned), or inspect {}",
+                self.table.render("{idempotency_key}")
+            );
+        }
+    }
+
+    /// Another role could have created them before the module is installed.
+    async fn require_own(&self, module: &Module) -> Result<(), PostgresFault> {
+        let names: Vec<String> =
+            [module.table].iter().chain(module.functions).map(|&name| name.to_owned()).collect();
+        own::require(&self.transaction, "checking the owner of a module", &self.table, &names).await
+    }
+
+    /// The installed modules.
+    async fn find(&self) -> Result<Vec<&'static Module>, PostgresFault> {
+        let tables = MODULES.each_ref().map(|module| module.table);
+        let params = params![self.table.schema() => TEXT, &tables[..] => TEXT_ARRAY];
+        let rows = self.transaction.query("looking for modules", FIND, &params).await?;
+        let found: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+        Ok(MODULES.iter().filter(|module| found.contains(&module.table)).collect())
+    }
+}
+
+/// Reaps the outbox, then the modules, on one connection. A module that cannot be reaped does not prevent the outbox from
+/// being reaped.
+pub struct Reapers {
+    outbox: PostgresReaper,
+    modules: ModulesReaper,
+    /// Whether the outbox is finished for this round.
+    at_modules: bool,
+    outage: Availability,
+}
+
+impl Reapers {
+    pub fn new(outbox: PostgresReaper, modules: ModulesReaper) -> Reapers {
+        let outage = Availability::new("reaper of the modules", "reaper_failed");
+        let outage = outage.described("failing", "working again");
+        Reapers { outbox, modules, at_modules: false, outage }
+    }
+}
+
+impl Reap for Reapers {
+    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, PostgresFault> {
+        if !self.at_modules {
+            self.modules.pace = pace;
+            let Reaped { rows, more } = self.outbox.reap_once(pace).await?;
+            self.at_modules = !more;
+            return Ok(Reaped { rows, more: true });
+        }
+        let reaped = self.modules.reap_once().await;
+        let party = MODULES.iter().position(|module| module.table == self.modules.current);
+        let party = party.unwrap_or(MODULES.len());
+        match reaped {
+            Ok(_) => self.outage.worked(party),
+            // The scout reports it.
+            Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
+            Err(fault) => self.outage.failed(party, &fault, ADVICE),
+        }
+        let more = !self.modules.remaining.is_empty();
+        self.at_modules = more;
+        Ok(Reaped { rows: 0, more }) // only rows of the outbox are counted
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,7 +553,7 @@ mod tests {
 
     impl Table {
         fn new(old: impl Fn(u32) -> bool) -> Table {
-            let mut rounds = Rounds::new();
+            let mut rounds = Rounds::default();
             rounds.found_edge(0);
             Table { old: (0..RANGES).map(old).collect(), rounds, scanned_ranges: 0 }
         }
@@ -419,7 +623,7 @@ mod tests {
 
     #[test]
     fn a_rewritten_table_is_scanned_from_a_new_edge() {
-        let mut rounds = Rounds::new();
+        let mut rounds = Rounds::default();
         rounds.found_edge(700);
         assert!(rounds.advance(RANGE, ScannedRange { old_rows: 5, pages: 9_000, file: 1 }, MINUTE, DAY));
         assert_eq!(rounds.at(), Some(700 + RANGE));
@@ -429,7 +633,7 @@ mod tests {
 
     #[test]
     fn a_round_past_the_end_of_a_truncated_table_continues_at_its_start() {
-        let mut rounds = Rounds::new();
+        let mut rounds = Rounds::default();
         rounds.found_edge(700);
         assert!(rounds.advance(RANGE, ScannedRange { old_rows: 0, pages: 600, file: 1 }, MINUTE, DAY));
         assert_eq!(rounds.at(), Some(0));

@@ -5,7 +5,6 @@
 use crate::connection::errors::{answer, fault};
 use crate::connection::exec::{Params, Place, ShortTransaction};
 use crate::connection::pool::{Database, serial};
-use crate::cycle::read::excepted;
 use crate::cycle::statements::Statements;
 use deadpool_postgres::Object;
 use relay::failure::PostgresFault;
@@ -18,7 +17,6 @@ use relay::outbox::{Epoch, ServerId};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
 
 /// How long looks share a transaction. It has a lock that makes a change of the table wait, and between two such transactions nothing
 /// is locked, so that vacuum can truncate the table.
@@ -63,21 +61,21 @@ impl PostgresScoutQueries {
         params: Params<'_>,
     ) -> Result<(u64, Vec<Row>), PostgresFault> {
         self.rest().await?;
-        let connection = self.connected().await?;
-        let serial = serial(&connection);
+        let serial = self.connect().await?;
+        let Some(connection) = self.connection.take() else { unreachable!("it has just connected") };
         let (connection, rows) = self.transaction.query_on(connection, doing, sql, params).await;
         self.connection = connection;
         Ok((serial, rows?))
     }
 
-    async fn connected(&mut self) -> Result<Object, PostgresFault> {
-        match self.connection.take() {
-            Some(connection) if !connection.is_closed() => Ok(connection),
-            _ => {
-                self.open_since = None;
-                self.transaction.connect().await
-            }
+    /// Connects unless there is a usable connection. Returns its serial number.
+    async fn connect(&mut self) -> Result<u64, PostgresFault> {
+        if let Some(connection) = self.connection.as_ref().filter(|connection| !connection.is_closed()) {
+            return Ok(serial(connection));
         }
+        (self.connection, self.open_since) = (None, None);
+        let connection = self.connection.insert(self.transaction.connect().await?);
+        Ok(serial(connection))
     }
 
     /// Runs a statement in the transaction that looks share: begins it, or ends it once it is old.
@@ -125,13 +123,10 @@ impl ScoutQueries for PostgresScoutQueries {
         const DOING: &str = "scanning for events";
         let statements = Rc::clone(&self.statements);
         let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
-        let [xids, floor] = excepted(&marks.excepted);
-        let params = [
-            (&numbers as &(dyn ToSql + Sync), Type::INT2_ARRAY),
-            (&marks.lows, Type::INT8_ARRAY),
-            (&marks.epoch.number(), Type::INT8),
-            xids,
-            floor,
+        let MarksSnapshot { lows, epoch, excepted, .. } = marks;
+        let params = params![
+            numbers => INT2_ARRAY, *lows => INT8_ARRAY, epoch.number() => INT8, excepted.xids => INT8_ARRAY,
+            excepted.floor => INT8
         ];
         let (connection, rows) = self.query(DOING, &statements.queries.scan, &params).await?;
         scan(connection, &rows).map_err(|error| fault(DOING, error))
@@ -141,14 +136,11 @@ impl ScoutQueries for PostgresScoutQueries {
         const DOING: &str = "listing open transactions that write to the outbox";
         let statements = Rc::clone(&self.statements);
         let table = self.table.clone();
-        let params: Params<'_> = &[(&table, Type::TEXT)];
+        let params = params![table => TEXT];
         let (connection, rows) = if self.open_since.is_some_and(|at| at.elapsed() < SHARED_FOR) {
-            let connection = self.connected().await?;
-            let number = serial(&connection);
-            self.connection = Some(connection);
-            (number, self.share(DOING, &statements.queries.writers, params).await?)
+            (self.connect().await?, self.share(DOING, &statements.queries.writers, &params).await?)
         } else {
-            self.query(DOING, &statements.queries.writers, params).await?
+            self.query(DOING, &statements.queries.writers, &params).await?
         };
         let mut server = ServerId { connection, started_us: 0, backend: 0 };
         let mut writers = Vec::with_capacity(rows.len());
@@ -167,19 +159,17 @@ impl ScoutQueries for PostgresScoutQueries {
         let statements = Rc::clone(&self.statements);
         let above = look.above.unwrap_or(i64::MIN);
         let most = Looked::ROWS_MAX as i64;
-        let params: Params<'_> = &[(&above, Type::INT8), (&look.gaps, Type::INT8_ARRAY), (&most, Type::INT8)];
-        let connection = self.connected().await?;
-        let number = serial(&connection);
-        self.connection = Some(connection);
+        let params = params![above => INT8, look.gaps => INT8_ARRAY, most => INT8];
+        let number = self.connect().await?;
         if let (Some(_), Some(seen), Some(above), []) = (self.open_since, &self.seen, look.above, &*look.gaps)
         {
             // Most looks find nothing, and the whole statement costs several times as much.
-            let (seen, params): (_, Params<'_>) = (seen.clone(), &[(&above, Type::INT8)]);
-            if self.share(DOING, &statements.queries.glance, params).await?.is_empty() {
+            let seen = seen.clone();
+            if self.share(DOING, &statements.queries.glance, &params![above => INT8]).await?.is_empty() {
                 return Ok(seen);
             }
         }
-        let rows = self.share(DOING, &statements.queries.look, params).await;
+        let rows = self.share(DOING, &statements.queries.look, &params).await;
         let looked = looked(number, &rows?).map_err(|error| fault(DOING, error))?;
         self.seen = Some(Looked { rows: Vec::new(), ..looked.clone() });
         Ok(looked)

@@ -1,7 +1,7 @@
 //! Settling: records the outcome of a batch in the transaction of its claim, and commits.
 
 use crate::connection::errors::{answer, fault};
-use crate::connection::exec::{COMMIT, ClaimTransaction, Ready};
+use crate::connection::exec::{COMMIT, ClaimTransaction, Param, Ready};
 use crate::cycle::row::{Ctid, OutboxRow};
 use crate::cycle::statements::Statements;
 use crate::options::OnSent;
@@ -12,7 +12,6 @@ use relay::failure::{FaultKind, PostgresFault};
 use relay::outbox::{RejectedRow, Settled, Settlement, TopicHold};
 use settings::text::counted;
 use std::collections::HashSet;
-use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row};
 
 const DOING: &str = "settling a batch";
@@ -111,9 +110,9 @@ impl<'a> SentRows<'a> {
         }
     }
 
-    fn params(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
-        let ctids = self.ctids.as_ref().map(|ctids| (ctids as &(dyn ToSql + Sync), Type::TID_ARRAY));
-        ctids.into_iter().chain([(&self.ids as &(dyn ToSql + Sync), Type::INT8_ARRAY)]).collect()
+    fn params(&self) -> Vec<Param<'_>> {
+        let ids = params![self.ids => INT8_ARRAY];
+        self.ctids.iter().flat_map(|ctids| params![*ctids => TID_ARRAY]).chain(ids).collect()
     }
 
     /// Returns how many rows were recorded. A mark returns the number, a delete changes as many rows.
@@ -162,12 +161,8 @@ async fn record_rejected(
     let topics: Vec<&str> = rejected.iter().map(|rejected| rejected.topic).collect();
     let reasons: Vec<&str> = rejected.iter().map(|rejected| rejected.why.reason).collect();
     let errors: Vec<String> = rejected.iter().map(|rejected| storable(&rejected.why.error)).collect();
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
-        (&ids, Type::INT8_ARRAY),
-        (&topics, Type::TEXT_ARRAY),
-        (&reasons, Type::TEXT_ARRAY),
-        (&errors, Type::TEXT_ARRAY),
-    ];
+    let params =
+        params![ids => INT8_ARRAY, topics => TEXT_ARRAY, reasons => TEXT_ARRAY, errors => TEXT_ARRAY];
     Ok(transaction.execute(DOING, sql, &params).await? == ids.len() as u64)
 }
 
@@ -179,17 +174,13 @@ async fn hold(
     let topics: Vec<&str> = held.iter().map(|held| held.topic).collect();
     let reasons: Vec<&str> = held.iter().map(|held| held.why.reason).collect();
     let errors: Vec<String> = held.iter().map(|held| storable(&held.why.error)).collect();
-    let witnesses: Vec<i64> = held.iter().map(|held| held.example.id()).collect();
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
-        (&topics, Type::TEXT_ARRAY),
-        (&reasons, Type::TEXT_ARRAY),
-        (&errors, Type::TEXT_ARRAY),
-        (&witnesses, Type::INT8_ARRAY),
-    ];
+    let examples: Vec<i64> = held.iter().map(|held| held.example.id()).collect();
+    let params =
+        params![topics => TEXT_ARRAY, reasons => TEXT_ARRAY, errors => TEXT_ARRAY, examples => INT8_ARRAY];
     transaction.execute(DOING, sql, &params).await.map(drop)
 }
 
 /// Replaces NUL, which a text column cannot contain.
-fn storable(text: &str) -> String {
+pub(super) fn storable(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

@@ -108,29 +108,10 @@ impl Statements {
         Statements::new(&self.table, payload, self.on_sent, &self.topics, self.record_bytes_max)
     }
 
-    /// The claim's read, for tests of its plan.
-    pub fn read(&self) -> &str {
-        &self.queries.read
-    }
-
-    /// The reads of a flow, for tests of their plans.
-    pub fn reads_of_flows(&self) -> [&str; 3] {
-        [&self.queries.peek, &self.queries.read_new, &self.queries.read_new_if_free].map(|query| &**query)
-    }
-
-    /// The settlement that deletes, for tests of its plan.
-    pub fn delete(&self) -> &str {
-        &self.queries.delete
-    }
-
-    /// The scout's scan, for tests of its plan.
-    pub fn scan(&self) -> &str {
-        &self.queries.scan
-    }
-
-    /// The scout's measurements of the backlog, for tests of their plans.
-    pub fn measurements(&self) -> [&str; 2] {
-        [&self.queries.backlog, &self.queries.oldest].map(|query| &**query)
+    /// The text of the statement with this name, for tests of its plan.
+    pub fn text(&self, name: &str) -> &str {
+        let query = self.queries.all().into_iter().find(|query| query.name == name);
+        query.unwrap_or_else(|| unreachable!("there is no statement {name}"))
     }
 
     /// The name and the text of every statement of a running relay, to recognize them in the server's statistics.

@@ -9,7 +9,6 @@ use relay::failure::PostgresFault;
 use settings::text::in_line;
 use std::time::SystemTime;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 /// Lists the oldest pauses, at most $1.
 pub(crate) const LIST: &str = sql!("operate/pauses/list");
@@ -62,41 +61,22 @@ impl PostgresPauses {
     /// Pauses a scope. Returns false if it was paused already. If the future is dropped, the outcome is unknown.
     pub async fn pause(&self, scope: &Scope, reason: Option<&str>) -> Result<bool, PostgresFault> {
         let [topic, aggregate_type, aggregate_id] = scope.columns();
-        let params: Params<'_> = &[
-            (&topic, Type::TEXT),
-            (&aggregate_type, Type::TEXT),
-            (&aggregate_id, Type::TEXT),
-            (&reason, Type::TEXT),
-        ];
-        Ok(self.act("pausing", sql!("operate/pauses/pause"), params).await? > 0)
+        let params = params![topic => TEXT, aggregate_type => TEXT, aggregate_id => TEXT, reason => TEXT];
+        Ok(self.act("pausing", sql!("operate/pauses/pause"), &params).await? > 0)
     }
 
-    /// Ends the pause of exactly this scope. Returns false if there was none. If the future is dropped, the outcome is
-    /// unknown.
-    pub async fn resume(&self, scope: &Scope) -> Result<bool, PostgresFault> {
-        Ok(self.end(scope.columns(), false).await? > 0)
-    }
-
-    /// Ends every pause, and returns how many there were. If the future is dropped, the outcome is unknown.
-    pub async fn resume_all(&self) -> Result<u64, PostgresFault> {
-        self.end(Scope::Everything.columns(), true).await
-    }
-
-    async fn end(&self, columns: [Option<&str>; 3], all: bool) -> Result<u64, PostgresFault> {
-        let [topic, aggregate_type, aggregate_id] = columns;
-        let params: Params<'_> = &[
-            (&topic, Type::TEXT),
-            (&aggregate_type, Type::TEXT),
-            (&aggregate_id, Type::TEXT),
-            (&all, Type::BOOL),
-        ];
-        self.act("resuming", sql!("operate/pauses/resume"), params).await
+    /// Ends the pause of exactly this scope, or every pause. Returns how many there were. If the future is dropped, the outcome
+    /// is unknown.
+    pub async fn resume(&self, scope: &Scope, all: bool) -> Result<u64, PostgresFault> {
+        let [topic, aggregate_type, aggregate_id] = scope.columns();
+        let params = params![topic => TEXT, aggregate_type => TEXT, aggregate_id => TEXT, all => BOOL];
+        self.act("resuming", sql!("operate/pauses/resume"), &params).await
     }
 
     /// The oldest pauses, at most `rows`.
     pub async fn list(&self, rows: i64) -> Result<Vec<PausedScope>, PostgresFault> {
         let sql = Script::new(LIST, &self.table).render();
-        let rows = self.reading.query("reading the pauses", &sql, &[(&rows, Type::INT8)]).await?;
+        let rows = self.reading.query("reading the pauses", &sql, &params![rows => INT8]).await?;
         Ok(rows.iter().map(PausedScope::from).collect())
     }
 

@@ -10,10 +10,11 @@
 
 use crate::columns::Column;
 use crate::connection::errors::fault;
-use crate::connection::exec::{Params, ShortTransaction};
+use crate::connection::exec::{Param, ShortTransaction};
 use crate::connection::pool::Database;
 use crate::cycle::row::OutboxRow;
 use crate::cycle::statements::topic_of_target_sql;
+use crate::operate::rejected::Batch;
 use crate::payload::PayloadType;
 use crate::sql::{Script, sql};
 use crate::table::TableName;
@@ -21,7 +22,6 @@ use relay::event::Event;
 use relay::failure::PostgresFault;
 use relay::topic::TopicRules;
 use std::time::SystemTime;
-use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
@@ -33,13 +33,6 @@ const BATCH_BYTES: i64 = 8 * 1024 * 1024;
 const BATCH_IDS: i64 = 10_000;
 /// Rows per statement when few of them are selected.
 const SCANNED_ROWS: i64 = 10_000;
-
-/// The positions of the columns that follow those of the claim's read.
-mod column {
-    pub(super) const IS_IN_RANGE: usize = 12;
-    pub(super) const IS_READ: usize = 13;
-    pub(super) const SENT_AT: usize = 14;
-}
 
 /// Conditions that must all match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,30 +53,14 @@ pub struct SentSelection {
 
 impl SentSelection {
     /// The parameters of `sql/operate/sent/selected.sql`, and then these.
-    fn params<'a>(&'a self, numbers: &'a [i64]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
-        let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
-            (&self.since, Type::TIMESTAMPTZ),
-            (&self.until, Type::TIMESTAMPTZ),
-            (&self.topic, Type::TEXT),
-            (&self.key, Type::TEXT),
-            (&self.event_ids, Type::UUID_ARRAY),
-            (&self.by_created, Type::BOOL),
-            (&self.sent_before, Type::TIMESTAMPTZ),
-        ];
-        params.extend(numbers.iter().map(|number| (number as &(dyn ToSql + Sync), Type::INT8)));
+    fn params<'a>(&'a self, numbers: &'a [i64]) -> Vec<Param<'a>> {
+        let mut params = Vec::from(params![
+            self.since => TIMESTAMPTZ, self.until => TIMESTAMPTZ, self.topic => TEXT, self.key => TEXT,
+            self.event_ids => UUID_ARRAY, self.by_created => BOOL, self.sent_before => TIMESTAMPTZ
+        ]);
+        params.extend(numbers.iter().flat_map(|number| params![*number => INT8]));
         params
     }
-}
-
-/// A statement on rows `o` of the table itself, with the conditions for rows in the range, and for those that were sent too.
-fn script<'a>(text: &'static str, table: &'a TableName, topics: &TopicRules) -> Script<'a> {
-    let topic = topic_of_target_sql(table, topics);
-    let selected = |sent_only| {
-        let selected = Script::new(sql!("operate/sent/selected"), table).set("topic", topic.clone());
-        selected.when("sent_only", sent_only).render()
-    };
-    let (in_range, selected) = (selected(false), selected(true));
-    Script::new(text, table).set("in_range", in_range).set("selected", selected).set("topic", topic)
 }
 
 /// The server's time, and the ids that exist; both 0 if there is no row.
@@ -118,8 +95,8 @@ pub struct HistoryRow {
 
 impl HistoryRow {
     fn new(row: Row) -> Result<HistoryRow, Error> {
-        let (is_in_range, is_read) = (row.try_get(column::IS_IN_RANGE)?, row.try_get(column::IS_READ)?);
-        let sent_at = row.try_get(column::SENT_AT)?;
+        let (is_in_range, is_read) = (row.try_get("is_in_range")?, row.try_get("is_read")?);
+        let sent_at = row.try_get("sent_at")?;
         Ok(HistoryRow { event: OutboxRow::new(row)?, is_in_range, is_read, sent_at })
     }
 
@@ -157,9 +134,18 @@ pub enum Recorded {
     Copy(String),
 }
 
+/// The selected rows of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selected<T> {
+    pub rows: T,
+    /// Where the next batch continues; `None` if no rows are left.
+    pub reached: Option<i64>,
+}
+
 /// The history of one outbox.
 pub struct PostgresHistory {
     reading: ShortTransaction,
+    operating: ShortTransaction,
     table: TableName,
     topics: TopicRules,
     payload: PayloadType,
@@ -169,12 +155,25 @@ impl PostgresHistory {
     /// For this outbox. Connects on first use.
     pub fn new(
         database: Database,
-        table: &TableName,
+        table: TableName,
         topics: TopicRules,
         payload: PayloadType,
     ) -> PostgresHistory {
-        let table = table.clone();
-        PostgresHistory { reading: ShortTransaction::reading(database), table, topics, payload }
+        let reading = ShortTransaction::reading(database.clone());
+        PostgresHistory { reading, operating: ShortTransaction::operating(database), table, topics, payload }
+    }
+
+    /// A statement on rows `o` of the table itself, with the conditions for rows in the range, and for those that were sent too.
+    fn script(&self, text: &'static str) -> Script<'_> {
+        let topic = topic_of_target_sql(&self.table, &self.topics);
+        let selected = |sent_only| {
+            let selected =
+                Script::new(sql!("operate/sent/selected"), &self.table).set("topic", topic.clone());
+            selected.when("sent_only", sent_only).render()
+        };
+        let (in_range, selected) = (selected(false), selected(true));
+        let script = Script::new(text, &self.table).set("in_range", in_range).set("selected", selected);
+        script.set("topic", topic)
     }
 
     pub async fn bounds(&self) -> Result<Bounds, PostgresFault> {
@@ -188,7 +187,8 @@ impl PostgresHistory {
     /// The next rows after this id; empty at the end.
     pub async fn rows(&self, range: &HistoryRange, after: i64) -> Result<Vec<HistoryRow>, PostgresFault> {
         let numbers = [after, range.highest, BATCH_BYTES, range.record_bytes_max, BATCH_ROWS];
-        let sql = script(sql!("operate/sent/rows"), &self.table, &self.topics)
+        let sql = self
+            .script(sql!("operate/sent/rows"))
             .set("payload_length", self.payload.length_sql(&self.table.column_of("o", Column::Payload)))
             .when("has_topic", self.topics.column)
             .render();
@@ -205,81 +205,21 @@ impl PostgresHistory {
             ),
             OtherIds::Acts => ("reading the history", sql!("operate/sent/acts")),
         };
-        let params: Params<'_> = &[(&after, Type::INT8), (&BATCH_IDS, Type::INT8)];
-        let rows = self.reading.query(doing, &Script::new(text, &self.table).render(), params).await?;
+        let params = params![after => INT8, BATCH_IDS => INT8];
+        let rows = self.reading.query(doing, &Script::new(text, &self.table).render(), &params).await?;
         Ok(rows.iter().map(OtherId::from).collect())
     }
-}
 
-impl From<&Row> for OtherId {
-    fn from(row: &Row) -> OtherId {
-        let what = match (row.get::<_, Option<&str>>(2), row.get::<_, Option<String>>(3)) {
-            (Some("replay"), _) => Recorded::Replay,
-            (Some("copy"), Some(topic)) => Recorded::Copy(topic),
-            _ => Recorded::DeadLetter,
-        };
-        OtherId { id: row.get(0), event_id: row.get(1), what }
-    }
-}
-
-/// One transaction: rows with an id above `after` and up to `up_to`, at most `rows` of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplayBatch {
-    pub after: i64,
-    pub up_to: i64,
-    pub rows: i64,
-}
-
-/// The selected rows of a batch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Picked {
-    pub ids: Vec<i64>,
-    /// Where the next batch continues; `None` if no rows are left.
-    pub reached: Option<i64>,
-}
-
-/// The number of selected rows of a batch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// By topic.
-    pub topics: Vec<(String, u64)>,
-    /// Where the next batch continues; `None` if no rows are left.
-    pub reached: Option<i64>,
-}
-
-/// An event that was published to another topic.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Copied {
-    pub id: i64,
-    pub event_id: Uuid,
-    pub aggregate_type: String,
-}
-
-/// Replays of one outbox.
-pub struct PostgresReplay {
-    reading: ShortTransaction,
-    operating: ShortTransaction,
-    table: TableName,
-    topics: TopicRules,
-}
-
-impl PostgresReplay {
-    /// For this outbox. Connects on first use.
-    pub fn new(database: Database, table: TableName, topics: TopicRules) -> PostgresReplay {
-        let reading = ShortTransaction::reading(database.clone());
-        PostgresReplay { reading, operating: ShortTransaction::operating(database), table, topics }
-    }
-
-    /// Counts the selected rows of a batch.
+    /// Counts the selected rows of a batch by topic.
     pub async fn count(
         &self,
         selection: &SentSelection,
-        batch: ReplayBatch,
-    ) -> Result<Counted, PostgresFault> {
-        let mut counted = Counted::default();
-        for row in self.read(true, selection, batch).await? {
+        batch: Batch,
+    ) -> Result<Selected<Vec<(String, u64)>>, PostgresFault> {
+        let mut counted = Selected { rows: Vec::new(), reached: None };
+        for row in self.read_batch(true, selection, batch).await? {
             match row.get::<_, Option<String>>(0) {
-                Some(topic) => counted.topics.push((topic, row.get::<_, i64>(1).unsigned_abs())),
+                Some(topic) => counted.rows.push((topic, row.get::<_, i64>(1).unsigned_abs())),
                 None => counted.reached = row.get(2),
             }
         }
@@ -287,19 +227,24 @@ impl PostgresReplay {
     }
 
     /// Finds the selected rows of a batch.
-    pub async fn pick(&self, selection: &SentSelection, batch: ReplayBatch) -> Result<Picked, PostgresFault> {
-        let rows = self.read(false, selection, batch).await?;
-        Ok(rows.first().map_or_else(Picked::default, |row| Picked { ids: row.get(0), reached: row.get(1) }))
+    pub async fn pick(
+        &self,
+        selection: &SentSelection,
+        batch: Batch,
+    ) -> Result<Selected<Vec<i64>>, PostgresFault> {
+        let rows = self.read_batch(false, selection, batch).await?;
+        let Some(row) = rows.first() else { unreachable!("the statement returns a row") };
+        Ok(Selected { rows: row.get(0), reached: row.get(1) })
     }
 
-    async fn read(
+    async fn read_batch(
         &self,
         counts: bool,
         selection: &SentSelection,
-        batch: ReplayBatch,
+        batch: Batch,
     ) -> Result<Vec<Row>, PostgresFault> {
         let numbers = [batch.after, batch.up_to, SCANNED_ROWS, batch.rows];
-        let script = script(sql!("operate/sent/batch"), &self.table, &self.topics).when("counts", counts);
+        let script = self.script(sql!("operate/sent/batch")).when("counts", counts);
         self.reading.query(DOING, &script.render(), &selection.params(&numbers)).await
     }
 
@@ -312,9 +257,8 @@ impl PostgresReplay {
         reason: &str,
     ) -> Result<Vec<(String, u64)>, PostgresFault> {
         let mut params = selection.params(&[]);
-        params.push((&ids, Type::INT8_ARRAY));
-        params.push((&reason, Type::TEXT));
-        let script = script(sql!("operate/sent/replay"), &self.table, &self.topics);
+        params.extend(params![ids => INT8_ARRAY, reason => TEXT]);
+        let script = self.script(sql!("operate/sent/replay"));
         let rows = self.operating.query("replaying events", &script.render(), &params).await?;
         Ok(rows.iter().map(|row| (row.get(0), row.get::<_, i64>(1).unsigned_abs())).collect())
     }
@@ -322,21 +266,29 @@ impl PostgresReplay {
     /// Records that these events were published to another topic.
     pub async fn record_copies(
         &self,
-        copied: &[Copied],
+        copied: &[&HistoryRow],
         topic: &str,
         reason: &str,
     ) -> Result<(), PostgresFault> {
-        let ids: Vec<i64> = copied.iter().map(|event| event.id).collect();
-        let event_ids: Vec<Uuid> = copied.iter().map(|event| event.event_id).collect();
-        let types: Vec<&str> = copied.iter().map(|event| event.aggregate_type.as_str()).collect();
-        let params: Params<'_> = &[
-            (&ids, Type::INT8_ARRAY),
-            (&event_ids, Type::UUID_ARRAY),
-            (&types, Type::TEXT_ARRAY),
-            (&topic, Type::TEXT),
-            (&reason, Type::TEXT),
+        let ids: Vec<i64> = copied.iter().map(|row| row.id()).collect();
+        let event_ids: Vec<Uuid> = copied.iter().map(|row| row.event.event_id()).collect();
+        let types: Vec<_> =
+            copied.iter().map(|row| String::from_utf8_lossy(row.event.aggregate_type())).collect();
+        let params = params![
+            ids => INT8_ARRAY, event_ids => UUID_ARRAY, types => TEXT_ARRAY, topic => TEXT, reason => TEXT
         ];
         let sql = "SELECT {record_act}('copy', $1::bigint[], $2::uuid[], $3::text[], array_fill($4::text, ARRAY[cardinality($1)]), $5::text)";
-        self.operating.query("recording a replay", &self.table.render(sql), params).await.map(drop)
+        self.operating.query("recording a replay", &self.table.render(sql), &params).await.map(drop)
+    }
+}
+
+impl From<&Row> for OtherId {
+    fn from(row: &Row) -> OtherId {
+        let what = match (row.get::<_, Option<&str>>(2), row.get::<_, Option<String>>(3)) {
+            (Some("replay"), _) => Recorded::Replay,
+            (Some("copy"), Some(topic)) => Recorded::Copy(topic),
+            _ => Recorded::DeadLetter,
+        };
+        OtherId { id: row.get(0), event_id: row.get(1), what }
     }
 }

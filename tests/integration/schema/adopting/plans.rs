@@ -65,14 +65,20 @@ async fn claim_scout_flow_settlement_and_reaper_use_their_index() {
                 [TopicRules::from(TopicTemplate::default()), "{aggregate_type}.{event_type}".parse().unwrap()]
             {
                 let statements = Statements::new(&renamed, PayloadType::Json, on_sent, topics, 1_000_000);
-                let [backlog, oldest] = statements.measurements();
-                let [peek, read_new, read_if_free] = statements.reads_of_flows();
+                let [backlog, oldest] = ["backlog", "oldest"].map(|name| statements.text(name));
+                let [peek, read_new, read_if_free] =
+                    ["peek", "read_new", "read_new_if_free"].map(|name| statements.text(name));
                 let by_lane = "Index Scan using events_pending on events o";
                 let by_id = "using events_id_key on events o";
                 let claim_types = "smallint[], bigint[], bigint, bigint, integer, bigint[], bigint[], bigint";
                 for (sql, types, arguments, index) in [
-                    (statements.read(), claim_types, read.as_str(), by_lane),
-                    (statements.scan(), "smallint[], bigint[], bigint, bigint[], bigint", &scan, by_lane),
+                    (statements.text("read"), claim_types, read.as_str(), by_lane),
+                    (
+                        statements.text("scan"),
+                        "smallint[], bigint[], bigint, bigint[], bigint",
+                        &scan,
+                        by_lane,
+                    ),
                     (backlog, "smallint[], bigint[]", &scanned[..scanned.len() - 3], by_lane),
                     (oldest, "smallint[], bigint[], bigint", &scanned, by_lane),
                     (peek, "bigint, bigint[], bigint[]", "7, '{3,5}', '{9}'", by_id),
@@ -91,7 +97,8 @@ async fn claim_scout_flow_settlement_and_reaper_use_their_index() {
             Statements::new(&renamed, PayloadType::Json, OnSent::Delete, TopicTemplate::default(), 1);
         let arguments = "'{\"(0,1)\"}', '{1}'";
         let deleted =
-            plan(&world, &plain_settings(), delete.delete(), "tid[], bigint[]", arguments, "auto").await;
+            plan(&world, &plain_settings(), delete.text("delete"), "tid[], bigint[]", arguments, "auto")
+                .await;
         assert!(deleted.contains("Tid Scan on events") && deleted.contains("hashed SubPlan"), "{deleted}");
         let arguments = "'(0,0)', '(9,0)', 60, 'app.events'";
         let types = "text, text, float8, text";

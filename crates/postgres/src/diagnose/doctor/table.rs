@@ -347,11 +347,11 @@ pub(super) async fn plan(context: &Context<'_>, schema: &Schema) -> Result<Vec<F
     for (who, sql, types, arguments) in [
         (
             "the claim",
-            statements.read(),
+            statements.text("read"),
             "smallint[], bigint[], bigint, bigint, integer, bigint[], bigint[], bigint",
             &read,
         ),
-        ("the scout", statements.scan(), "smallint[], bigint[], bigint, bigint[], bigint", &scan),
+        ("the scout", statements.text("scan"), "smallint[], bigint[], bigint, bigint[], bigint", &scan),
     ] {
         if let Some(by) = wrong_read(&explain(context, sql, types, arguments).await?) {
             let problem = format!("{who} reads the outbox with {by}, not with the pending index");
