@@ -242,3 +242,14 @@ pub enum Settled {
     /// Like `Only`, but it is unknown which of the sent rows are recorded.
     Fewer,
 }
+
+impl Settled {
+    /// Whether this row, one of those to mark as sent, is known to be recorded.
+    pub(crate) fn has_recorded<E: Event>(&self, row: &E) -> bool {
+        match self {
+            Settled::All => true,
+            Settled::Only(recorded) => recorded.contains(&row.id()),
+            Settled::Fewer => false,
+        }
+    }
+}

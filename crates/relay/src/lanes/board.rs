@@ -34,7 +34,7 @@ pub struct Board {
     /// Wakes the scout when a worker is idle.
     free: Notify,
     /// Wakes the prober and the scout when lanes are returned.
-    returned: Notify,
+    pub(crate) returned: Notify,
     /// Wakes the scout when it has to scan.
     doubted: Notify,
 }
@@ -240,22 +240,20 @@ impl Board {
         *entry = LaneState { not_before: Some(until), reserved: entry.reserved, ..LaneState::default() };
     }
 
-    /// Reserves a lane for the prober until [`Board::end_reservation`], and waits until no worker has it.
-    pub(crate) async fn reserve(&self, lane: Lane) {
-        loop {
-            let changed = self.returned.notified();
-            {
-                let mut state = self.state.borrow_mut();
-                let entry = &mut state.lanes[lane.index()];
-                entry.reserved = true;
-                if !entry.taken {
-                    *entry = LaneState { taken: true, reserved: true, ..LaneState::default() };
-                    state.ready.retain(|ready| *ready != lane);
-                    return;
-                }
+    /// Reserves these lanes for the prober until [`Board::end_reservation`]. Returns those that no worker has.
+    pub(crate) fn reserve(&self, lanes: &[Lane]) -> Vec<Lane> {
+        let mut state = self.state.borrow_mut();
+        let mut free = Vec::new();
+        for lane in lanes {
+            let entry = &mut state.lanes[lane.index()];
+            entry.reserved = true;
+            if !entry.taken {
+                *entry = LaneState { taken: true, reserved: true, ..LaneState::default() };
+                free.push(*lane);
             }
-            changed.await;
         }
+        state.ready.retain(|ready| !free.contains(ready));
+        free
     }
 
     /// Cancels a reservation while a worker still has the lane.
@@ -403,8 +401,7 @@ mod tests {
         let lane = Lane::all().next().unwrap();
         board.add([lane]);
         assert_eq!(board.take().await, Some(vec![lane]));
-        let waited = tokio::time::timeout(Duration::from_millis(1), board.reserve(lane)).await;
-        assert!(waited.is_err(), "a worker has it");
+        assert!(board.reserve(&[lane]).is_empty(), "a worker has it");
         board.cancel_reservation(lane);
         board.add([lane]);
         assert!(
