@@ -47,7 +47,7 @@ use crate::lanes::marks::{Marks, MarksSnapshot, SeenIds};
 use crate::lanes::{LANES, Lane};
 use crate::memory::Memory;
 use crate::outbox::{
-    Claim, Epoch, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement,
+    Claim, Epoch, Head, Outbox, ReadEnd, ReadRequest, Search, ServerId, Settled, Settlement,
 };
 use crate::partition::Counts;
 use crate::publisher::{DeliveryReport, NotSent, Producer, Publisher};

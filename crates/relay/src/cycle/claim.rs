@@ -1,6 +1,6 @@
 //! The first stage: claims lanes and plans the read. Also keeps the claim alive while the cycle waits for Kafka.
 
-use crate::cycle::reports::Overdue;
+use crate::cycle::publish::Overdue;
 use crate::lanes::board::{Board, CLAIM_LANES_MAX};
 use crate::outbox::{RowSelection, Wanted};
 use crate::{

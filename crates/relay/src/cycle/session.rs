@@ -66,7 +66,7 @@ pub struct Session<P> {
     /// The time of the current `send`, read once for all rows.
     now: Instant,
     /// When the first row of the current batch was sent.
-    publishing_since: Option<Instant>,
+    pub(crate) publishing_since: Option<Instant>,
     pub(crate) reported_at: Option<Instant>,
     opened_at: Instant,
     pub(crate) failure: Option<KafkaFailure>,
@@ -141,11 +141,6 @@ impl<P: Producer> Session<P> {
         self.now = Instant::now();
         self.look_up_due();
         self.forget_topics();
-    }
-
-    /// How long ago the first row of the batch was sent.
-    pub(crate) fn publishing(&self) -> Option<Duration> {
-        self.publishing_since.map(|since| since.elapsed())
     }
 
     /// When Kafka last answered this session.
@@ -224,7 +219,7 @@ impl<P: Producer> Session<P> {
             self.unreported -= 1;
             match outcome {
                 Ok(()) => {
-                    batch.acknowledged(index);
+                    batch.set(index, Fate::Acknowledged);
                     primed |= self.prime(index);
                 }
                 Err(failure) => self.report_failure(batch, index, failure),
@@ -245,9 +240,9 @@ impl<P: Producer> Session<P> {
     }
 
     fn report_failure<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, failure: KafkaFailure) {
-        batch.unknown(index);
+        batch.set(index, Fate::Open);
         match (failure.kind, self.destinations[index]) {
-            (FailureKind::Row, _) => batch.suspect(index),
+            (FailureKind::Row, _) => batch.set(index, Fate::Suspect),
             (FailureKind::Topic, Some(destination)) => self.hold(destination, failure.clone().into()),
             _ => {}
         }
@@ -297,13 +292,13 @@ impl<P: Producer> Session<P> {
         }
         // This comes after the check for `Sent`, because deferred rows precede this one.
         if self.large_rows.keeps(destination, &topic.name, batch.rows()[index].size()) {
-            return batch.suspect(index);
+            return batch.set(index, Fate::Suspect);
         }
         self.publishing_since.get_or_insert(self.now);
         match self.producer.send(index as u32, &topic.name, destination.partition, &batch.rows()[index]) {
             Ok(()) => {
                 self.unreported += 1;
-                batch.in_flight(index);
+                batch.set(index, Fate::InFlight);
                 self.streaks.sent(&topic.name);
                 if matches!(priming, Priming::Fresh) {
                     *priming = Priming::Sent;
