@@ -120,7 +120,7 @@ async fn judge_destination<E: Event, P: Publisher>(
 /// How many rows precede the first one that is as large as a refused row. That one is judged alone at once, because halving
 /// would take more steps to find it.
 fn rows_before_large<E: Event>(memory: &Memory, topic: &str, batch: &Batch<E>, rest: &[usize]) -> usize {
-    let is_large = |index: usize| memory.streaks.sizes.covers(topic, batch.rows()[index].size());
+    let is_large = |index: usize| memory.streaks.refuse_size(topic, batch.rows()[index].size());
     rest.iter().take_while(|&&index| !is_large(index)).count()
 }
 
