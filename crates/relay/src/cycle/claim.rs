@@ -1,7 +1,7 @@
 //! The first stage: claims lanes and plans the read. Also keeps the claim alive while the cycle waits for Kafka.
 
 use crate::cycle::publish::Overdue;
-use crate::lanes::board::{Board, CLAIM_LANES_MAX};
+use crate::lanes::{Board, CLAIM_LANES_MAX};
 use crate::outbox::{RowSelection, Wanted};
 use crate::{
     Batch, Claim, Lane, MarksSnapshot, Outbox, PostgresFault, ReadRequest, Relay, SeenIds, fail_point,

@@ -10,8 +10,7 @@
 //! whole always blocks its key.
 
 use crate::cycle::claim::PlannedRead;
-use crate::lanes::board::MoreWork;
-use crate::lanes::width::Width;
+use crate::lanes::{MoreWork, Width};
 use crate::reason::UNREADABLE_ROW;
 use crate::{
     Availability, Batch, Board, Claim, Coverage, Event, Fate, FaultKind, Head, LANES, Lane, OnRejected,

@@ -3,7 +3,7 @@
 use crate::cycle::narrow::Before;
 use crate::cycle::{self, Cycle};
 use crate::health::availability::QUIET;
-use crate::lanes::board::MoreWork;
+use crate::lanes::MoreWork;
 use crate::reason::SMALLER_BATCHES;
 use crate::{
     Backoff, Coverage, FailureKind, FaultKind, KafkaFailure, Lane, Outbox, PostgresFault, Producer,

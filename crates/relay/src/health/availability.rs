@@ -1,7 +1,7 @@
 //! Whether servers, topics and rows are available. A lasting fault is logged once when it begins and once when it ends.
 
 use crate::reason::{fix, remedy};
-use crate::{KafkaFailure, Stats};
+use crate::{KafkaFailure, Stats, until};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
@@ -216,21 +216,11 @@ impl Gate {
     }
 
     pub(crate) async fn opened(&self) {
-        self.becomes(true).await;
+        until(&self.changed, || self.is_open()).await;
     }
 
     pub(crate) async fn closed(&self) {
-        self.becomes(false).await;
-    }
-
-    async fn becomes(&self, open: bool) {
-        loop {
-            let changed = self.changed.notified();
-            if self.is_open.get() == open {
-                return;
-            }
-            changed.await;
-        }
+        until(&self.changed, || !self.is_open()).await;
     }
 
     #[cfg(test)]

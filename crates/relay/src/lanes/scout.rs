@@ -7,8 +7,8 @@
 //! nothing may have rows that were reset to unsent, or that were committed with a lower id than rows of another relay. Scans,
 //! at least every [`SCAN_EVERY`], find those.
 
+use crate::lanes::Width;
 use crate::lanes::marks::{Swept, Writer};
-use crate::lanes::width::{ScanOrder, Width};
 use crate::{
     Availability, Backoff, Epoch, FaultKind, LANES, Lane, Limits, Marks, MarksSnapshot, PostgresFault,
     Publisher, Relay, ServerId, fail_point,
@@ -424,6 +424,61 @@ pub fn after<T>(answer: &Result<T, PostgresFault>, begun: Instant, every: Durati
         return Instant::now() + every;
     }
     Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(every, SWEEP_AFTER_AT_MOST)
+}
+
+/// Which lanes the scout scans next. If one statement cannot cover all, they take turns.
+struct ScanOrder {
+    width: Width,
+    next: usize,
+    /// Lanes found empty since the last scan that found rows.
+    empty: [bool; LANES],
+}
+
+impl ScanOrder {
+    fn new() -> ScanOrder {
+        ScanOrder { width: Width::new(LANES), next: 0, empty: [false; LANES] }
+    }
+
+    /// Those of these lanes that the next scan covers.
+    fn next_lanes(&mut self, mut lanes: Vec<Lane>) -> Vec<Lane> {
+        if lanes.len() > self.width.get() {
+            let first = lanes.iter().position(|lane| lane.index() >= self.next).unwrap_or(0);
+            lanes.rotate_left(first);
+            lanes.truncate(self.width.get());
+            self.next = lanes.last().map_or(0, |lane| (lane.index() + 1) % LANES);
+        }
+        lanes
+    }
+
+    /// Records that a scan of these lanes timed out. Returns whether the next one covers fewer, beginning with the same ones.
+    fn timed_out(&mut self, lanes: &[Lane]) -> bool {
+        let narrower = self.width.timed_out(lanes.len());
+        if narrower {
+            self.next = lanes.first().map_or(0, |lane| lane.index());
+        }
+        narrower
+    }
+
+    fn note_duration(&self, lanes: &[Lane], took: Duration) {
+        self.width.worked(lanes.len(), took);
+    }
+
+    /// Records that a scan found rows, or that a lane was not free.
+    fn forget_empty(&mut self) {
+        self.empty = [false; LANES];
+    }
+
+    /// Records that a scan found these lanes empty. Returns whether all 64 are.
+    fn note_empty(&mut self, lanes: &[Lane]) -> bool {
+        for lane in lanes {
+            self.empty[lane.index()] = true;
+        }
+        let everywhere = self.empty.iter().all(|empty| *empty);
+        if everywhere {
+            self.forget_empty();
+        }
+        everywhere
+    }
 }
 
 /// The longest time without a scan.
