@@ -278,6 +278,15 @@ pub struct Coverage {
 }
 
 impl Coverage {
+    /// Nothing was read of this lane.
+    pub(crate) fn unread(lane: Lane) -> Coverage {
+        Coverage { lane, last_read: None, first_open: None, cut: true, used_share: false }
+    }
+
+    pub(crate) fn has_more(&self) -> bool {
+        self.cut || self.first_open.is_some()
+    }
+
     /// Every unsent row from the mark up to this id was read.
     pub(crate) fn covers_to(&self) -> Option<i64> {
         if self.cut { self.last_read } else { Some(i64::MAX) }

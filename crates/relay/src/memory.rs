@@ -140,7 +140,6 @@ pub const UNKNOWN_HOLDS: i64 = -1;
 /// Acknowledged rows whose settlement is not confirmed.
 pub struct Acknowledged {
     lanes: Vec<HashMap<i64, Entry>>,
-    len: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -162,16 +161,14 @@ pub struct HoldsSeen {
 
 impl Acknowledged {
     pub fn new() -> Acknowledged {
-        Acknowledged { lanes: vec![HashMap::new(); LANES], len: 0 }
+        Acknowledged { lanes: vec![HashMap::new(); LANES] }
     }
 
     /// Adds acknowledged rows whose settlement failed or may have failed.
     pub fn keep<'a, E: Event + 'a>(&mut self, rows: impl Iterator<Item = &'a E>, hold_version: i64) {
         for row in rows {
             let entry = Entry { event_id: row.event_id(), hold_version, hidden: false };
-            if self.lanes[row.lane().index()].insert(row.id(), entry).is_none() {
-                self.len += 1;
-            }
+            self.lanes[row.lane().index()].insert(row.id(), entry);
         }
     }
 
@@ -180,40 +177,36 @@ impl Acknowledged {
         for row in rows {
             if self.contains(row) {
                 self.lanes[row.lane().index()].remove(&row.id());
-                self.len -= 1;
             }
         }
     }
 
     pub fn contains<E: Event>(&self, row: &E) -> bool {
-        let entry = || self.lanes[row.lane().index()].get(&row.id());
-        self.len > 0 && entry().is_some_and(|entry| entry.event_id == row.event_id())
+        let entry = self.lanes[row.lane().index()].get(&row.id());
+        entry.is_some_and(|entry| entry.event_id == row.event_id())
     }
 
     /// Removes the rows that a claim covered. Those that it read, `rows`, are settled, or the caller adds them again. Others
     /// were settled before, unless they may be held. If they stayed, an operator's `sent_at = NULL` would be ignored.
     pub fn forget<E: Event>(&mut self, coverage: &[Coverage], rows: &[E], seen: HoldsSeen) {
-        if self.len == 0 {
+        if self.is_empty() {
             return;
         }
         let known = seen.hold_version != UNKNOWN_HOLDS;
         let read: HashSet<i64> = rows.iter().map(Event::id).collect();
         for coverage in coverage {
             if let Some(covers_to) = coverage.covers_to() {
-                let lane = &mut self.lanes[coverage.lane.index()];
-                let before = lane.len();
-                lane.retain(|id, entry| {
+                self.lanes[coverage.lane.index()].retain(|id, entry| {
                     let shows = seen.nothing_held || known && entry.hold_version == seen.hold_version;
                     entry.hidden |= *id <= covers_to;
                     *id > covers_to || !(shows || read.contains(id))
                 });
-                self.len -= before - lane.len();
             }
         }
     }
 
     pub fn len(&self) -> usize {
-        self.len
+        self.lanes.iter().map(HashMap::len).sum()
     }
 
     pub fn ids(&self) -> (Vec<i64>, Vec<Uuid>) {
@@ -225,12 +218,12 @@ impl Acknowledged {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.lanes.iter().all(HashMap::is_empty)
     }
 
     /// Whether any of these lanes has rows that are not hidden.
     pub(crate) fn has_any_of(&self, lanes: &[Lane]) -> bool {
-        self.len > 0 && lanes.iter().any(|lane| self.shows(*lane))
+        lanes.iter().any(|lane| self.shows(*lane))
     }
 
     /// The lanes that have rows that are not hidden. They need a claim even if they have no new rows.

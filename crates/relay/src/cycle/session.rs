@@ -163,7 +163,6 @@ impl<P: Producer> Session<P> {
         self.forget_topics();
     }
 
-    /// When Kafka last answered this session.
     pub(crate) fn answered_at(&self) -> Instant {
         self.reported_at.unwrap_or(self.opened_at)
     }

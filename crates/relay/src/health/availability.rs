@@ -35,7 +35,6 @@ pub struct Availability {
 struct Outage {
     episode: Episode,
     reported: bool,
-    /// The latest one.
     error: String,
     /// The outage is over when it works for all of these again.
     tasks: HashSet<usize>,
@@ -46,7 +45,6 @@ impl Availability {
         Availability::lasting(what, code, Duration::ZERO)
     }
 
-    /// Outages shorter than `patience` are not reported.
     pub(crate) fn lasting(what: &'static str, code: &'static str, patience: Duration) -> Availability {
         let states = ("unavailable", "available again");
         Availability { what, states, code, patience, outage: RefCell::default(), ended_at: Cell::default() }
@@ -146,7 +144,6 @@ pub struct Gate {
     failed_at: Cell<Option<Instant>>,
     /// It was opened and closed again before any row was acknowledged.
     pub(crate) is_flapping: Cell<bool>,
-    /// Wakes waiting tasks when it opens or closes.
     changed: Notify,
 }
 

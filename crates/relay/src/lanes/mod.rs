@@ -7,7 +7,7 @@
 pub mod marks;
 pub mod scout;
 
-use crate::until;
+use crate::{Coverage, until};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
@@ -50,7 +50,7 @@ impl fmt::Debug for Lane {
 
 /// The maximum number of lanes per claim, so that other workers and relays get some of the 64. A claim that expects few rows
 /// takes all.
-pub(crate) const CLAIM_LANES_MAX: usize = 16;
+const CLAIM_LANES_MAX: usize = 16;
 /// The first wait for a lane that another relay has locked. It doubles up to [`LOCKED_MOST`].
 const LOCKED_FIRST: Duration = Duration::from_millis(2);
 const LOCKED_MOST: Duration = Duration::from_millis(100);
@@ -94,7 +94,7 @@ struct LaneState {
     locked_by_others: u32,
     /// It had more work when its last batch ended.
     more: bool,
-    /// It used its whole share of the last batch, which was not full.
+    /// It used its whole share of the last batch, which was not full. It may use the room that the others leave in the next one.
     used_share: bool,
     /// A row has arrived while a worker had it.
     again: bool,
@@ -104,15 +104,6 @@ impl LaneState {
     fn is_aside(&self) -> bool {
         self.not_before.is_some_and(|at| at > Instant::now())
     }
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MoreWork {
-    pub lane: Lane,
-    /// It was not read yet, so it goes before the other lanes instead of after them.
-    pub front: bool,
-    /// It may use the room that the others leave in a batch.
-    pub used_share: bool,
 }
 
 impl Board {
@@ -205,8 +196,9 @@ impl Board {
         self.doubted.notified().await;
     }
 
-    /// Returns these lanes of a worker. Those in `more_work` have more work.
-    pub(crate) fn give_back(&self, lanes: &[Lane], more_work: &[MoreWork]) {
+    /// Returns these lanes of a worker, and puts those with more work on the board again. A lane that was not read goes before the
+    /// other lanes instead of after them.
+    pub(crate) fn give_back(&self, lanes: &[Lane], coverage: &[Coverage]) {
         let mut state = self.state.borrow_mut();
         let mut again = Vec::new();
         for lane in lanes {
@@ -215,16 +207,15 @@ impl Board {
             *entry = LaneState { reserved: entry.reserved, ..LaneState::default() };
         }
         self.returned.notify_waiters();
-        for work in more_work.iter().rev().filter(|work| work.front) {
-            state.put(work.lane, true);
-        }
-        for work in more_work.iter().filter(|work| !work.front) {
-            state.put(work.lane, false);
-            state.lanes[work.lane.index()].used_share = work.used_share;
-        }
-        for work in more_work {
-            let entry = &mut state.lanes[work.lane.index()];
-            entry.more = entry.ready;
+        let (unread, read): (Vec<&Coverage>, Vec<&Coverage>) = coverage
+            .iter()
+            .filter(|coverage| coverage.has_more())
+            .partition(|coverage| coverage.last_read.is_none());
+        unread.iter().rev().for_each(|coverage| state.put(coverage.lane, true));
+        read.iter().for_each(|coverage| state.put(coverage.lane, false));
+        for coverage in unread.into_iter().chain(read) {
+            let entry = &mut state.lanes[coverage.lane.index()];
+            (entry.more, entry.used_share) = (entry.ready, coverage.used_share);
         }
         again.into_iter().for_each(|lane| state.put(lane, false));
         self.wake_workers(&state);
@@ -232,11 +223,12 @@ impl Board {
 
     /// How many rows to read of each of these lanes. All get the same share, so that the rows of a batch are close together
     /// in the table, which makes reading and marking them cheaper. Lanes that used their share come last and get what the
-    /// others leave.
+    /// others leave. A claim of all lanes expects few rows, so any lane may use the whole limit.
     pub(crate) fn shares(&self, lanes: &[Lane], batch_rows: usize) -> Vec<usize> {
         let state = self.state.borrow();
         let equal = batch_rows.div_ceil(lanes.len().max(1));
-        let share = |lane: &Lane| if state.lanes[lane.index()].used_share { batch_rows } else { equal };
+        let may_use_all = |lane: &Lane| lanes.len() > CLAIM_LANES_MAX || state.lanes[lane.index()].used_share;
+        let share = |lane: &Lane| if may_use_all(lane) { batch_rows } else { equal };
         lanes.iter().map(share).collect()
     }
 
@@ -252,7 +244,6 @@ impl Board {
         lanes.iter().any(|lane| state.lanes[lane.index()].locked_by_others > 0)
     }
 
-    /// Records that another relay has locked these lanes.
     pub(crate) fn locked_by_others(&self, lanes: &[Lane]) {
         let mut state = self.state.borrow_mut();
         self.lost.set(self.lost.get() || !lanes.is_empty());
@@ -456,7 +447,8 @@ mod tests {
         board.add([hot, cold]);
         assert_eq!(board.take().await, Some(vec![hot, cold]));
         assert_eq!(board.shares(&[hot, cold], 11), [6, 6], "equal shares fill the batch");
-        let more = |lane, used_share| MoreWork { lane, front: false, used_share };
+        let more =
+            |lane, used_share| Coverage { lane, last_read: Some(1), first_open: None, cut: true, used_share };
         board.give_back(&[hot, cold], &[more(hot, true), more(cold, false)]);
         assert_eq!(board.take().await, Some(vec![cold, hot]), "the others come first");
         assert_eq!(board.shares(&[cold, hot], 11), [6, 11]);
@@ -493,7 +485,7 @@ mod tests {
             !board.lanes_to_scan().contains(&lane) && board.state.borrow().ready.is_empty(),
             "it still has it"
         );
-        board.give_back(&[lane], &[MoreWork { lane, front: true, used_share: false }]);
+        board.give_back(&[lane], &[Coverage::unread(lane)]);
         assert_eq!(board.take().await, Some(vec![lane]), "it is no longer reserved");
     }
 

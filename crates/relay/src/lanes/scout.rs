@@ -501,7 +501,7 @@ pub struct Look {
 pub(crate) struct Lookout {
     /// The highest id and the gaps that were known before the last scan, or that a look has returned since. A new row has a
     /// greater id, or is in a gap.
-    known: Option<(Option<i64>, Vec<i64>)>,
+    known: Option<Look>,
     /// The epoch of the last scan, if since then every unsent row is with a worker or will be found by a look.
     epoch: Option<Epoch>,
     scanned_at: Instant,
@@ -517,7 +517,7 @@ impl Lookout {
 
     /// Notes what is known before a scan is sent, because rows may be committed during it.
     pub(crate) fn scans(&mut self, marks: &mut Marks) {
-        let before = self.known.take().and_then(|(highest, _)| highest);
+        let before = self.known.take().and_then(|known| known.above);
         let seen = marks.search();
         let highest = before.max(seen.as_ref().map(|seen| seen.highest));
         // If another relay has read higher ids, this one does not know their gaps.
@@ -525,7 +525,7 @@ impl Lookout {
         let gaps = seen.filter(|_| knows_gaps).map(|seen| seen.gaps()).filter(|gaps| gaps.len() <= GAPS_MAX);
         // The rows of an excepted transaction are not in the gaps. Only a scan notices that it has ended.
         let excepts = !marks.fence.excepted().xids.is_empty();
-        self.known = (!excepts).then(|| (highest, gaps.unwrap_or_default()));
+        self.known = (!excepts).then(|| Look { above: highest, gaps: gaps.unwrap_or_default() });
         (self.epoch, self.scanned_at) = (None, Instant::now());
     }
 
@@ -558,10 +558,10 @@ impl Lookout {
         if yields || self.epoch.is_none() || self.scanned_at + SCAN_EVERY.max(poll_interval) <= now {
             return None;
         }
-        let (above, gaps) = self.known.clone()?;
+        let look = self.known.clone()?;
         let arriving = self.found_at.elapsed() < ARRIVING_FOR;
         let every = if arriving { poll_interval.min(look_every) } else { poll_interval };
-        Some((Look { above, gaps }, every))
+        Some((look, every))
     }
 
     /// Notes the ids that a look has returned, and the epoch in its snapshot. Returns whether they are new, and the scout need
@@ -571,10 +571,10 @@ impl Lookout {
             self.epoch = None;
             return false;
         }
-        let Some((highest, gaps)) = self.known.as_mut() else { return false };
-        let before = highest.unwrap_or(i64::MIN);
+        let Some(Look { above, gaps }) = self.known.as_mut() else { return false };
+        let before = above.unwrap_or(i64::MIN);
         let newest = ids.iter().copied().fold(before, i64::max);
-        *highest = Some(newest);
+        *above = Some(newest);
         gaps.retain(|gap| !ids.contains(gap));
         if look.above.is_none() || ids.is_empty() {
             return false;
