@@ -17,7 +17,6 @@
 
 pub mod batch;
 pub mod cycle;
-pub mod event;
 pub mod fail_point;
 pub mod failure;
 #[cfg(any(test, feature = "fixtures"))]
@@ -37,7 +36,6 @@ pub mod topic;
 use crate::batch::{Batch, Coverage, Fate};
 use crate::cycle::narrow::Narrowing;
 use crate::cycle::session::Session;
-use crate::event::Event;
 use crate::failure::{Backoff, FailureKind, FaultKind, KafkaFailure, PostgresFault, Rejection};
 use crate::health::Health;
 use crate::health::availability::{Availability, Gate};
@@ -46,7 +44,7 @@ use crate::lanes::marks::{Marks, MarksSnapshot, SeenIds};
 use crate::lanes::{Board, LANES, Lane};
 use crate::memory::Memory;
 use crate::outbox::{
-    Claim, Epoch, Head, Outbox, ReadEnd, ReadRequest, Search, ServerId, Settled, Settlement,
+    Claim, Epoch, Event, Head, Outbox, ReadEnd, ReadRequest, Search, ServerId, Settled, Settlement,
 };
 use crate::partition::Counts;
 use crate::publisher::{DeliveryReport, NotSent, Producer, Publisher};
