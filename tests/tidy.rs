@@ -11,7 +11,6 @@ const FILE_LINES_MIN: usize = 60;
 
 /// Files of the daemon that are shorter, each with the reason.
 const SHORT: &[(&str, &str)] = &[
-    ("crates/relay/src/event.rs", "the port of a row, which three crates implement"),
     ("crates/relay/src/fail_point.rs", "only for tests"),
     ("crates/settings/src/certificates.rs", "a table that both adapters use"),
     ("src/doctor.rs", "the list of the codes, which are defined next to their checks"),

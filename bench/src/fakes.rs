@@ -1,14 +1,13 @@
 //! The two sides of the relay in memory: an outbox with a number of rows, and a Kafka cluster that acknowledges at once.
 
 use crate::load::Shape;
-use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::failure::{KafkaFailure, PostgresFault};
 use outbox_relay::relay::lanes::Lane;
 use outbox_relay::relay::lanes::marks::{MarksSnapshot, Writer};
 use outbox_relay::relay::lanes::scout::{Look, Looked, Scan, ScoutQueries};
 use outbox_relay::relay::outbox::{
-    Claim, Epoch, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement,
-    Slice,
+    Claim, Epoch, Event, Head, Outbox, Payload, ReadEnd, ReadRequest, Search, SearchResult, ServerId,
+    Settled, Settlement, Slice,
 };
 use outbox_relay::relay::publisher::{DeliveryReport, Judged, NotSent, Producer, Publisher};
 use std::cell::Cell;

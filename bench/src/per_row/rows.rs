@@ -2,8 +2,8 @@
 
 use futures_util::TryStreamExt;
 use outbox_relay::postgres::cycle::row::OutboxRow;
-use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::lanes::LANES;
+use outbox_relay::relay::outbox::{Event, Payload};
 use std::pin::pin;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::runtime::Runtime;

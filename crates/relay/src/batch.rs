@@ -138,26 +138,15 @@ impl<E: Event> Batch<E> {
         self.fates[index]
     }
 
-    pub(crate) fn in_flight(&mut self, index: usize) {
-        self.fates[index] = Fate::InFlight;
-    }
-
-    pub(crate) fn unknown(&mut self, index: usize) {
-        self.fates[index] = Fate::Open;
-    }
-
-    pub(crate) fn acknowledged(&mut self, index: usize) {
-        self.fates[index] = Fate::Acknowledged;
+    /// Sets any fate but those of rejected rows.
+    pub(crate) fn set(&mut self, index: usize, fate: Fate) {
+        self.fates[index] = fate;
     }
 
     /// Records that a row was acknowledged in an earlier batch, whose settlement was lost.
     pub(crate) fn recovered(&mut self, index: usize) {
-        self.acknowledged(index);
+        self.set(index, Fate::Acknowledged);
         self.recovered += 1;
-    }
-
-    pub(crate) fn suspect(&mut self, index: usize) {
-        self.fates[index] = Fate::Suspect;
     }
 
     pub(crate) fn rejected(&mut self, index: usize, topic: &str, rejection: Rejection) {
@@ -289,6 +278,15 @@ pub struct Coverage {
 }
 
 impl Coverage {
+    /// Nothing was read of this lane.
+    pub(crate) fn unread(lane: Lane) -> Coverage {
+        Coverage { lane, last_read: None, first_open: None, cut: true, used_share: false }
+    }
+
+    pub(crate) fn has_more(&self) -> bool {
+        self.cut || self.first_open.is_some()
+    }
+
     /// Every unsent row from the mark up to this id was read.
     pub(crate) fn covers_to(&self) -> Option<i64> {
         if self.cut { self.last_read } else { Some(i64::MAX) }
@@ -373,16 +371,16 @@ mod tests {
     fn only_the_first_unsent_row_of_a_key_blocks_it() {
         let mut batch = refused(&[2, 1]);
         assert_eq!(blocked(&batch, false), [0i64; 0], "row 1 is open");
-        batch.suspect(0);
+        batch.set(0, Fate::Suspect);
         assert_eq!(blocked(&batch, false), [0i64; 0], "row 1 is to be judged");
-        batch.acknowledged(0);
+        batch.set(0, Fate::Acknowledged);
         assert_eq!(blocked(&batch, false), [2], "row 3 waits behind row 2");
     }
 
     #[test]
     fn an_acknowledged_row_that_may_be_skipped_as_locked_prevents_a_block() {
         let mut batch = refused(&[1]);
-        batch.acknowledged(0);
+        batch.set(0, Fate::Acknowledged);
         assert_eq!(blocked(&batch, true), [0i64; 0]);
         assert_eq!(blocked(&refused(&[0]), true), [1], "no row precedes it");
     }

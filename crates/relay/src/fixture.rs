@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use crate::event::Payload;
+use crate::outbox::Payload;
 use crate::publisher::Judged;
 use crate::reason::{INVALID_HEADERS, Reason, UNKNOWN_TOPIC};
 use crate::{DeliveryReport, Event, KafkaFailure, Lane, Limits, NotSent, OnRejected, Producer, Publisher};

@@ -17,7 +17,6 @@
 
 pub mod batch;
 pub mod cycle;
-pub mod event;
 pub mod fail_point;
 pub mod failure;
 #[cfg(any(test, feature = "fixtures"))]
@@ -37,17 +36,15 @@ pub mod topic;
 use crate::batch::{Batch, Coverage, Fate};
 use crate::cycle::narrow::Narrowing;
 use crate::cycle::session::Session;
-use crate::event::Event;
 use crate::failure::{Backoff, FailureKind, FaultKind, KafkaFailure, PostgresFault, Rejection};
 use crate::health::Health;
 use crate::health::availability::{Availability, Gate};
 use crate::health::stats::Stats;
-use crate::lanes::board::Board;
 use crate::lanes::marks::{Marks, MarksSnapshot, SeenIds};
-use crate::lanes::{LANES, Lane};
+use crate::lanes::{Board, LANES, Lane};
 use crate::memory::Memory;
 use crate::outbox::{
-    Claim, Epoch, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement,
+    Claim, Epoch, Event, Head, Outbox, ReadEnd, ReadRequest, Search, ServerId, Settled, Settlement,
 };
 use crate::partition::Counts;
 use crate::publisher::{DeliveryReport, NotSent, Producer, Publisher};
@@ -57,6 +54,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// State shared by the workers, the scout and the prober of one process. One thread runs them all, so there are no locks.
 pub struct Relay<P> {
@@ -115,6 +113,17 @@ impl<P> Relay<P> {
     /// Logs at the end what was only counted so far.
     pub fn ends(&self) {
         self.health.rejections.report_all();
+    }
+}
+
+/// Waits until `is_done`, which changes only before `changed` wakes its waiters.
+async fn until(changed: &Notify, is_done: impl Fn() -> bool) {
+    loop {
+        let next = changed.notified();
+        if is_done() {
+            return;
+        }
+        next.await;
     }
 }
 

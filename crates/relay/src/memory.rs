@@ -140,7 +140,6 @@ pub const UNKNOWN_HOLDS: i64 = -1;
 /// Acknowledged rows whose settlement is not confirmed.
 pub struct Acknowledged {
     lanes: Vec<HashMap<i64, Entry>>,
-    len: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -162,16 +161,14 @@ pub struct HoldsSeen {
 
 impl Acknowledged {
     pub fn new() -> Acknowledged {
-        Acknowledged { lanes: vec![HashMap::new(); LANES], len: 0 }
+        Acknowledged { lanes: vec![HashMap::new(); LANES] }
     }
 
     /// Adds acknowledged rows whose settlement failed or may have failed.
     pub fn keep<'a, E: Event + 'a>(&mut self, rows: impl Iterator<Item = &'a E>, hold_version: i64) {
         for row in rows {
             let entry = Entry { event_id: row.event_id(), hold_version, hidden: false };
-            if self.lanes[row.lane().index()].insert(row.id(), entry).is_none() {
-                self.len += 1;
-            }
+            self.lanes[row.lane().index()].insert(row.id(), entry);
         }
     }
 
@@ -180,40 +177,36 @@ impl Acknowledged {
         for row in rows {
             if self.contains(row) {
                 self.lanes[row.lane().index()].remove(&row.id());
-                self.len -= 1;
             }
         }
     }
 
     pub fn contains<E: Event>(&self, row: &E) -> bool {
-        let entry = || self.lanes[row.lane().index()].get(&row.id());
-        self.len > 0 && entry().is_some_and(|entry| entry.event_id == row.event_id())
+        let entry = self.lanes[row.lane().index()].get(&row.id());
+        entry.is_some_and(|entry| entry.event_id == row.event_id())
     }
 
     /// Removes the rows that a claim covered. Those that it read, `rows`, are settled, or the caller adds them again. Others
     /// were settled before, unless they may be held. If they stayed, an operator's `sent_at = NULL` would be ignored.
     pub fn forget<E: Event>(&mut self, coverage: &[Coverage], rows: &[E], seen: HoldsSeen) {
-        if self.len == 0 {
+        if self.is_empty() {
             return;
         }
         let known = seen.hold_version != UNKNOWN_HOLDS;
         let read: HashSet<i64> = rows.iter().map(Event::id).collect();
         for coverage in coverage {
             if let Some(covers_to) = coverage.covers_to() {
-                let lane = &mut self.lanes[coverage.lane.index()];
-                let before = lane.len();
-                lane.retain(|id, entry| {
+                self.lanes[coverage.lane.index()].retain(|id, entry| {
                     let shows = seen.nothing_held || known && entry.hold_version == seen.hold_version;
                     entry.hidden |= *id <= covers_to;
                     *id > covers_to || !(shows || read.contains(id))
                 });
-                self.len -= before - lane.len();
             }
         }
     }
 
     pub fn len(&self) -> usize {
-        self.len
+        self.lanes.iter().map(HashMap::len).sum()
     }
 
     pub fn ids(&self) -> (Vec<i64>, Vec<Uuid>) {
@@ -225,12 +218,12 @@ impl Acknowledged {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.lanes.iter().all(HashMap::is_empty)
     }
 
     /// Whether any of these lanes has rows that are not hidden.
     pub(crate) fn has_any_of(&self, lanes: &[Lane]) -> bool {
-        self.len > 0 && lanes.iter().any(|lane| self.shows(*lane))
+        lanes.iter().any(|lane| self.shows(*lane))
     }
 
     /// The lanes that have rows that are not hidden. They need a claim even if they have no new rows.
@@ -258,7 +251,8 @@ const TOPICS_MAX: usize = 1_000;
 #[derive(Clone, Default)]
 pub struct Streaks {
     topics: Rc<RefCell<HashMap<String, Streak>>>,
-    pub(crate) sizes: RefusedSizes,
+    /// For each topic, the size of the smallest row that was refused because of its size.
+    refused_sizes: Rc<RefCell<HashMap<String, usize>>>,
 }
 
 /// The rows of a topic that were refused alone, or before they were sent, since the last accepted row.
@@ -281,7 +275,9 @@ impl Streaks {
     /// refused since the last accepted row.
     pub(crate) fn refused(&self, topic: &str, row: Uuid, too_large: Option<usize>) -> usize {
         if let Some(size) = too_large {
-            self.sizes.refused(topic, size);
+            let mut sizes = self.refused_sizes.borrow_mut();
+            let smallest = sizes.entry(topic.to_owned()).or_insert(size);
+            *smallest = size.min(*smallest);
         }
         self.count(topic, row, 0)
     }
@@ -325,8 +321,8 @@ impl Streaks {
         self.topics.borrow().is_empty()
     }
 
-    /// Records that rows were accepted. `size` is that of the largest, or 0 if it is unknown. Rows that were refused unsent
-    /// after these were sent still count.
+    /// Records that rows were accepted. `size` is that of the largest, or 0 if it is unknown: if a smaller row was refused before,
+    /// the topic's limit was raised. Rows that were refused unsent after these were sent still count.
     pub(crate) fn accepted(&self, topic: &str, size: usize) {
         let mut topics = self.topics.borrow_mut();
         if let Some(rows) = topics.get_mut(topic) {
@@ -335,32 +331,14 @@ impl Streaks {
                 topics.remove(topic);
             }
         }
-        self.sizes.accepted(topic, size);
-    }
-}
-
-/// For each topic, the size of the smallest row that was refused because of its size. Clones share their content.
-#[derive(Clone, Default)]
-pub(crate) struct RefusedSizes(Rc<RefCell<HashMap<String, usize>>>);
-
-impl RefusedSizes {
-    pub(crate) fn refused(&self, topic: &str, size: usize) {
-        let mut sizes = self.0.borrow_mut();
-        let smallest = sizes.entry(topic.to_owned()).or_insert(size);
-        *smallest = size.min(*smallest);
-    }
-
-    /// Records that a row of this size was accepted. If a smaller one was refused before, the topic's limit was raised.
-    pub(crate) fn accepted(&self, topic: &str, size: usize) {
-        let mut sizes = self.0.borrow_mut();
-        if sizes.get(topic).is_some_and(|smallest| size >= *smallest) {
-            sizes.remove(topic);
+        if self.refuse_size(topic, size) {
+            self.refused_sizes.borrow_mut().remove(topic);
         }
     }
 
     /// Whether the topic has refused a row of this size or a smaller one.
-    pub(crate) fn covers(&self, topic: &str, size: usize) -> bool {
-        let sizes = self.0.borrow();
+    pub(crate) fn refuse_size(&self, topic: &str, size: usize) -> bool {
+        let sizes = self.refused_sizes.borrow();
         !sizes.is_empty() && sizes.get(topic).is_some_and(|smallest| size >= *smallest)
     }
 }
@@ -472,24 +450,24 @@ mod tests {
         let streaks = Streaks::new();
         streaks.refused("a", row(1), Some(500));
         streaks.accepted("a", 499);
-        assert!(streaks.sizes.covers("a", 500));
+        assert!(streaks.refuse_size("a", 500));
         assert_eq!(streaks.refused("a", row(2), Some(900)), 1);
         streaks.accepted("a", 500);
-        assert!(streaks.topics.borrow().is_empty() && streaks.sizes.0.borrow().is_empty());
+        assert!(streaks.topics.borrow().is_empty() && streaks.refused_sizes.borrow().is_empty());
     }
 
     #[test]
     fn the_smallest_refused_size_counts_until_a_larger_row_is_accepted() {
-        let sizes = RefusedSizes::default();
-        sizes.refused("a", 500);
-        sizes.refused("a", 900);
-        sizes.accepted("a", 499);
-        let covered = |size| (sizes.covers("a", size), sizes.covers("b", size));
+        let streaks = Streaks::new();
+        streaks.refused("a", row(1), Some(500));
+        streaks.refused("a", row(2), Some(900));
+        streaks.accepted("a", 499);
+        let covered = |size| (streaks.refuse_size("a", size), streaks.refuse_size("b", size));
         assert_eq!(
             (covered(499), covered(500), covered(900)),
             ((false, false), (true, false), (true, false))
         );
-        sizes.accepted("a", 700);
-        assert!(!sizes.covers("a", 900) && sizes.0.borrow().is_empty());
+        streaks.accepted("a", 700);
+        assert!(!streaks.refuse_size("a", 900) && streaks.refused_sizes.borrow().is_empty());
     }
 }

@@ -1,8 +1,48 @@
 //! The outbox as the cycle sees it. The crate `postgres` and the simulator of the tests implement these traits.
 
 use crate::lanes::marks::Excepted;
-use crate::{Event, Lane, PostgresFault, Rejection};
+use crate::{Lane, PostgresFault, Rejection};
 use std::collections::HashSet;
+use uuid::Uuid;
+
+/// One claimed row. Everything is borrowed from the buffer that the row was read into, and texts are bytes, so nothing is
+/// copied before the record is passed to the Kafka client.
+pub trait Event {
+    /// Determines the order within a key.
+    fn id(&self) -> i64;
+    /// Identity of the event for consumers.
+    fn event_id(&self) -> Uuid;
+    fn lane(&self) -> Lane;
+    /// May determine the topic.
+    fn aggregate_type(&self) -> &[u8];
+    /// The topic that the event names, if it names one.
+    fn topic(&self) -> Option<&[u8]> {
+        None
+    }
+    /// The Kafka key, `aggregate_id`.
+    fn key(&self) -> &[u8];
+    /// The type of the event. May determine the topic.
+    fn event_type(&self) -> &[u8];
+    fn payload(&self) -> Payload<'_>;
+    /// The row's own headers, as JSON text. `None` for NULL and for JSON null.
+    fn headers(&self) -> Option<&[u8]>;
+    /// When the row was inserted, in microseconds since 1970.
+    fn created_at_us(&self) -> i64;
+    /// The memory that the row occupies, in bytes, for the batch's byte limit.
+    fn size(&self) -> usize;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload<'a> {
+    Bytes(&'a [u8]),
+    /// A NULL payload, which Kafka's log compaction treats as a delete.
+    Tombstone,
+    /// The event is larger than the largest allowed record. Its large parts were not fetched.
+    TooLarge {
+        /// The length of the whole event in bytes.
+        bytes: i64,
+    },
+}
 
 pub trait Outbox {
     type Event: Event;
@@ -204,9 +244,7 @@ pub enum ReadEnd {
 
 pub struct Settlement<'a, E> {
     pub sent: Vec<&'a E>,
-    /// Rejected rows that become dead letters.
     pub rejected: Vec<RejectedRow<'a, E>>,
-    /// Rejected rows that block their keys.
     pub blocked: Vec<RejectedRow<'a, E>>,
     pub held: Vec<TopicHold<'a, E>>,
     /// Skip rows that another session has locked, because waiting for them has failed before.
@@ -241,4 +279,15 @@ pub enum Settled {
     Only(HashSet<i64>),
     /// Like `Only`, but it is unknown which of the sent rows are recorded.
     Fewer,
+}
+
+impl Settled {
+    /// Whether this row, one of those to mark as sent, is known to be recorded.
+    pub(crate) fn has_recorded<E: Event>(&self, row: &E) -> bool {
+        match self {
+            Settled::All => true,
+            Settled::Only(recorded) => recorded.contains(&row.id()),
+            Settled::Fewer => false,
+        }
+    }
 }

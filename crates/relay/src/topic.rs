@@ -157,15 +157,9 @@ fn check_utf8(column: &str, text: &[u8]) -> Result<(), Rejection> {
     std::str::from_utf8(text).map(drop).map_err(|_| INVALID_TOPIC_NAME.rejection(error()))
 }
 
-/// Names of topics, and prefixes of names. It is never empty.
+/// Names of topics, and prefixes of names, which end with a `*`. It is never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TopicAllow(Vec<Pattern>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Pattern {
-    Name(String),
-    Prefix(String),
-}
+pub struct TopicAllow(Vec<String>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TopicAllowError {
@@ -179,17 +173,14 @@ pub enum TopicAllowError {
 
 impl TopicAllow {
     pub fn contains(&self, topic: &str) -> bool {
-        self.0.iter().any(|pattern| match pattern {
-            Pattern::Name(name) => name == topic,
-            Pattern::Prefix(prefix) => topic.starts_with(prefix),
+        self.0.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => topic.starts_with(prefix),
+            None => topic == pattern,
         })
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().filter_map(|pattern| match pattern {
-            Pattern::Name(name) => Some(name.as_str()),
-            Pattern::Prefix(_) => None,
-        })
+        self.0.iter().map(String::as_str).filter(|pattern| !pattern.ends_with('*'))
     }
 }
 
@@ -197,27 +188,25 @@ impl FromStr for TopicAllow {
     type Err = TopicAllowError;
 
     fn from_str(text: &str) -> Result<TopicAllow, TopicAllowError> {
-        text.split(',').map(|name| pattern(name.trim())).collect::<Result<_, _>>().map(TopicAllow)
+        let patterns: Vec<String> = text.split(',').map(|pattern| pattern.trim().to_owned()).collect();
+        patterns.iter().try_for_each(|pattern| check_pattern(pattern))?;
+        Ok(TopicAllow(patterns))
     }
 }
 
-fn pattern(text: &str) -> Result<Pattern, TopicAllowError> {
-    let invalid = |error| TopicAllowError::Invalid { name: text.to_owned(), error };
-    match text.strip_suffix('*') {
-        None if text.is_empty() => Err(TopicAllowError::Empty),
-        None => check_topic(text).map(|()| Pattern::Name(text.to_owned())).map_err(invalid),
-        Some("") => Err(TopicAllowError::EmptyPrefix),
+fn check_pattern(text: &str) -> Result<(), TopicAllowError> {
+    let checked = match text.strip_suffix('*') {
+        None if text.is_empty() => return Err(TopicAllowError::Empty),
+        None => check_topic(text),
+        Some("") => return Err(TopicAllowError::EmptyPrefix),
         Some(prefix) => match check_topic(prefix) {
             // The prefixes of valid names.
-            Ok(()) | Err(TopicError::Dots(_)) if prefix.len() < TOPIC_LENGTH_MAX => {
-                Ok(Pattern::Prefix(prefix.to_owned()))
-            }
-            Ok(()) | Err(TopicError::Dots(_)) => {
-                Err(invalid(TopicError::TooLong { length: prefix.len() + 1 }))
-            }
-            Err(error) => Err(invalid(error)),
+            Ok(()) | Err(TopicError::Dots(_)) if prefix.len() < TOPIC_LENGTH_MAX => Ok(()),
+            Ok(()) | Err(TopicError::Dots(_)) => Err(TopicError::TooLong { length: prefix.len() + 1 }),
+            Err(error) => Err(error),
         },
-    }
+    };
+    checked.map_err(|error| TopicAllowError::Invalid { name: text.to_owned(), error })
 }
 
 impl Value for TopicAllow {
@@ -233,14 +222,7 @@ impl Value for TopicAllow {
 
 impl fmt::Display for TopicAllow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, pattern) in self.0.iter().enumerate() {
-            let comma = if index == 0 { "" } else { ", " };
-            match pattern {
-                Pattern::Name(name) => write!(f, "{comma}{name}")?,
-                Pattern::Prefix(prefix) => write!(f, "{comma}{prefix}*")?,
-            }
-        }
-        Ok(())
+        f.write_str(&self.0.join(", "))
     }
 }
 

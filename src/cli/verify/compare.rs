@@ -14,7 +14,7 @@ use pg_outbox::topic::check_topic;
 use postgres::operate::sent::{
     Bounds, HistoryRange, HistoryRow, OtherId, OtherIds, PostgresHistory, Recorded, SentSelection,
 };
-use relay::event::Event;
+use relay::outbox::Event;
 use relay::partition;
 use relay::topic::{self, TopicRules};
 use std::collections::HashMap;

@@ -11,14 +11,13 @@ use postgres::cycle::claim::PostgresOutbox;
 use postgres::cycle::row::OutboxRow;
 use postgres::cycle::statements::Statements;
 use postgres::payload::PayloadType;
-use relay::event::{Event, Payload};
 use relay::failure::FaultKind;
 use relay::health::stats::Stats;
 use relay::lanes::Lane;
 use relay::lanes::marks::Excepted;
 use relay::outbox::{
-    Claim, Epoch, Outbox as _, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, Settled, Settlement,
-    Wanted,
+    Claim, Epoch, Event, Outbox as _, Payload, ReadEnd, ReadRequest, RowSelection, Search, SearchResult,
+    Settled, Settlement, Wanted,
 };
 
 use crate::rows::unreadable::damage;

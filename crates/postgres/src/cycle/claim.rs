@@ -10,12 +10,11 @@ use crate::cycle::{read, settle};
 use crate::schema::{columns, identity};
 use deadpool_postgres::Object;
 use futures_util::{TryStreamExt, join};
-use relay::event::Event;
 use relay::failure::PostgresFault;
 use relay::lanes::Lane;
 use relay::outbox::{
-    Claim, Epoch, Head, Outbox, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, ServerId, Settled,
-    Settlement, Slice,
+    Claim, Epoch, Event, Head, Outbox, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, ServerId,
+    Settled, Settlement, Slice,
 };
 use std::cell::Cell;
 use std::pin::pin;

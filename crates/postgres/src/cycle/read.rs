@@ -11,11 +11,10 @@ use crate::connection::exec::{ClaimTransaction, Param, Ready};
 use crate::cycle::row::{OutboxRow, column};
 use crate::cycle::statements::{Query, Statements};
 use futures_util::TryStreamExt;
-use relay::event::{Event, Payload};
 use relay::failure::{FaultKind, PostgresFault};
 use relay::lanes::Lane;
 use relay::lanes::marks::Excepted;
-use relay::outbox::{Head, ReadRequest, RowSelection, Search, SearchResult, Wanted};
+use relay::outbox::{Event, Head, Payload, ReadRequest, RowSelection, Search, SearchResult, Wanted};
 use std::pin::pin;
 use tokio_postgres::{Client, Error, Portal, RowStream};
 

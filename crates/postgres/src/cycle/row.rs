@@ -1,8 +1,8 @@
 //! A row of the outbox, as received. Values are copied only when the record is built.
 
 use crate::payload::PayloadType;
-use relay::event::{Event, Payload};
 use relay::lanes::Lane;
+use relay::outbox::{Event, Payload};
 use std::error::Error;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};

@@ -1,7 +1,6 @@
 //! The first stage: claims lanes and plans the read. Also keeps the claim alive while the cycle waits for Kafka.
 
-use crate::cycle::reports::Overdue;
-use crate::lanes::board::{Board, CLAIM_LANES_MAX};
+use crate::cycle::publish::Overdue;
 use crate::outbox::{RowSelection, Wanted};
 use crate::{
     Batch, Claim, Lane, MarksSnapshot, Outbox, PostgresFault, ReadRequest, Relay, SeenIds, fail_point,
@@ -97,15 +96,6 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     }))
 }
 
-/// How many rows to read of each lane: equal shares for a backlog. A claim of all lanes expects few rows, so any lane may
-/// use the whole limit.
-fn shares(board: &Board, lanes: &[Lane], rows_max: usize) -> Vec<usize> {
-    if lanes.len() > CLAIM_LANES_MAX {
-        return vec![rows_max; lanes.len()];
-    }
-    board.shares(lanes, rows_max)
-}
-
 /// How many rows a read asks for. A read that is fetched slice by slice ends at `batch_bytes` by itself. Any other transfers all of
 /// its rows, so it asks for as many as are likely to fit. If no backlog is known, a burst of unexpectedly large rows costs at most
 /// [`SLICE_ROWS_MAX`] rows.
@@ -124,7 +114,7 @@ impl PlannedRead {
         let marks = relay.lanes.marks.borrow().snapshot(lanes);
         let refused = relay.memory.shares_if_refused(lanes);
         let rows_max = refused.as_ref().map_or(rows_max, |shares| shares.iter().sum::<usize>().min(rows_max));
-        let shares = refused.unwrap_or_else(|| shares(&relay.lanes.board, lanes, rows_max));
+        let shares = refused.unwrap_or_else(|| relay.lanes.board.shares(lanes, rows_max));
         let wanted = lanes.iter().zip(&marks.lows).zip(shares);
         let read = ReadRequest {
             rows: RowSelection::Pending,
@@ -138,7 +128,6 @@ impl PlannedRead {
 
     /// Keeps the part of a read that was sent with the claim for the lanes that were locked.
     fn only(mut self, owned: &[Lane]) -> PlannedRead {
-        self.marks = self.marks.only(&self.lanes, owned);
         self.read.wanted.retain(|wanted| owned.contains(&wanted.lane));
         self.sent = true;
         self

@@ -4,6 +4,7 @@
 //! A row is judged only after every earlier row of its partition was acknowledged or rejected. Rows after an open one are
 //! claimed again.
 
+use crate::cycle::publish::Sending;
 use crate::cycle::session::Destination;
 use crate::publisher::Judged;
 use crate::reason::{OTHER_RECORD_REFUSED, RECORD_TOO_LARGE, REJECTS_EVERYTHING};
@@ -19,14 +20,10 @@ use tokio::time::Instant;
 const JUDGE_FOR: Duration = Duration::from_millis(500);
 
 /// Judges the suspects of a batch, one partition after the other. Returns the failure that ended this early, if any.
-pub(crate) async fn judge<E: Event, P: Publisher>(
-    relay: &Relay<P>,
-    session: &mut Session<P::Producer>,
-    batch: &mut Batch<E>,
-) -> Option<KafkaFailure> {
+pub(super) async fn judge<E: Event, P: Publisher>(sending: &mut Sending<'_, E, P>) -> Option<KafkaFailure> {
     let until = Instant::now() + JUDGE_FOR;
-    for suspects in suspects(session, batch) {
-        if let Next::Stop(failure) = judge_destination(relay, session, batch, suspects, until).await {
+    for suspects in suspects(sending.session, &sending.batch) {
+        if let Next::Stop(failure) = judge_destination(sending, suspects, until).await {
             return Some(failure);
         }
         if Instant::now() >= until {
@@ -72,9 +69,7 @@ enum Next {
 /// Halves the group that is published at once until it is accepted or is a single row. Ends after a refused row once the time
 /// is up.
 async fn judge_destination<E: Event, P: Publisher>(
-    relay: &Relay<P>,
-    session: &mut Session<P::Producer>,
-    batch: &mut Batch<E>,
+    Sending { relay, session, batch }: &mut Sending<'_, E, P>,
     Suspects { destination, rows: mut rest }: Suspects,
     until: Instant,
 ) -> Next {
@@ -90,7 +85,7 @@ async fn judge_destination<E: Event, P: Publisher>(
         let size = group.len();
         for index in rest.drain(..acknowledged) {
             relay.memory.streaks.accepted(&topic, batch.rows()[index].size());
-            batch.acknowledged(index);
+            batch.set(index, Fate::Acknowledged);
         }
         let Some(failure) = failure else {
             width = 2 * size;
@@ -125,7 +120,7 @@ async fn judge_destination<E: Event, P: Publisher>(
 /// How many rows precede the first one that is as large as a refused row. That one is judged alone at once, because halving
 /// would take more steps to find it.
 fn rows_before_large<E: Event>(memory: &Memory, topic: &str, batch: &Batch<E>, rest: &[usize]) -> usize {
-    let is_large = |index: usize| memory.streaks.sizes.covers(topic, batch.rows()[index].size());
+    let is_large = |index: usize| memory.streaks.refuse_size(topic, batch.rows()[index].size());
     rest.iter().take_while(|&&index| !is_large(index)).count()
 }
 

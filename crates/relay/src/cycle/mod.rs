@@ -3,7 +3,7 @@
 //! | Stage | File | What it does |
 //! |---|---|---|
 //! | claim | `claim.rs` | locks lanes and plans the read |
-//! | publish | `publish.rs`, `reports.rs` | reads slice by slice, sends the rows, waits for the reports |
+//! | publish | `publish.rs` | reads slice by slice, sends the rows, waits for the reports |
 //! | read on | `publish.rs` | if there is no backlog: reads and sends what is new, until the flow ends |
 //! | judge | `judge.rs` | publishes refused rows again, on separate producers and in order |
 //! | settle | here | records the outcome and commits |
@@ -15,14 +15,14 @@
 //! leaves a gap, and only real acknowledgements are settled.
 
 mod claim;
-pub(crate) mod judge;
+mod judge;
 pub(crate) mod narrow;
 mod publish;
-mod reports;
 pub mod session;
 pub mod worker;
 
 use crate::cycle::claim::{Claimed, Flow};
+use crate::cycle::publish::Sending;
 use crate::reason::SILENT_CONNECTION;
 use crate::{
     Batch, Claim, Coverage, Event, FailureKind, KafkaFailure, Lane, MarksSnapshot, Memory, Outbox,
@@ -81,22 +81,33 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     };
     let limits = relay.settings.limits();
     let on_rejected = relay.lanes.narrowing.on_rejected(lanes, limits.on_rejected);
-    let mut batch = Batch::new(on_rejected).holding_after(limits.rejections_before_hold);
+    let batch = Batch::new(on_rejected).holding_after(limits.rejections_before_hold);
     session.begin(&relay.memory.streaks);
-    publish::publish(relay, session, &mut claimed, &mut batch).await;
-    publish::accepted(&relay.memory, session, &batch);
-    let unjudged = judge_suspects(relay, session, &mut claimed, &mut batch).await;
+    let mut sending = Sending { relay, session, batch };
+    sending.publish(&mut claimed).await;
+    sending.note_accepted();
+    let unjudged = judge_suspects(&mut sending, &mut claimed).await;
     // Process reports that arrived while other rows were judged.
-    session.absorb(&mut batch);
-    publish::reported(relay, session, &batch);
+    sending.session.absorb(&mut sending.batch);
+    sending.count_acknowledged();
+    let Sending { session, batch, .. } = sending;
     claimed.measure_latency(relay, &batch, batch.len());
-    let publishing = session.publishing();
+    let publishing = session.publishing_since.map(|since| since.elapsed());
 
     let Claimed { claim, planned, lanes: owned, fault, flow, .. } = claimed;
     let settled = match fault {
-        None => settle(relay, claim, session, &batch, &flow, skip_locked).await.inspect_err(|fault| {
-            relay.lanes.narrowing.settlement_failed(&owned, fault);
-        }),
+        None => {
+            let mut settlement = Settlement {
+                sent: batch.sent_in(flow.recorded..batch.len()).collect(),
+                rejected: batch.dead_letters().collect(),
+                blocked: batch.blocked(skip_locked).collect(),
+                held: session.held(&batch),
+                skip_locked,
+            };
+            settle(relay, claim, &mut settlement, &flow).await.inspect_err(|fault| {
+                relay.lanes.narrowing.settlement_failed(&owned, fault);
+            })
+        }
         Some(fault) => Err(fault),
     };
     match settled {
@@ -114,36 +125,26 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
 
 /// Judges the rows that Kafka refused, until the deadline. Returns why some of them could not be judged.
 async fn judge_suspects<C: Claim, P: Publisher>(
-    relay: &Relay<P>,
-    session: &mut Session<P::Producer>,
+    sending: &mut Sending<'_, C::Event, P>,
     claimed: &mut Claimed<C>,
-    batch: &mut Batch<C::Event>,
 ) -> Option<KafkaFailure> {
     // Without the claim, another relay may already publish the rows of these lanes.
-    if claimed.fault.is_some() || !batch.has_suspects() {
+    if claimed.fault.is_some() || !sending.batch.has_suspects() {
         return None;
     }
-    let judging = timeout_at(claimed.deadline, judge::judge(relay, session, batch));
+    let relay = sending.relay;
+    let judging = timeout_at(claimed.deadline, judge::judge(sending));
     let judged = claimed.keep_during(relay, judging).await;
-    judged.unwrap_or_else(|_| Some(reports::not_acknowledged(relay, session)))
+    judged.unwrap_or_else(|_| Some(sending.not_acknowledged()))
 }
 
-async fn settle<C: Claim, P: Publisher>(
+async fn settle<C: Claim, P>(
     relay: &Relay<P>,
     claim: C,
-    session: &Session<P::Producer>,
-    batch: &Batch<C::Event>,
+    settlement: &mut Settlement<'_, C::Event>,
     flow: &Flow,
-    skip_locked: bool,
 ) -> Result<Settled, PostgresFault> {
-    let mut settlement = Settlement {
-        sent: batch.sent_in(flow.recorded..batch.len()).collect(),
-        rejected: batch.dead_letters().collect(),
-        blocked: batch.blocked(skip_locked).collect(),
-        held: session.held(batch),
-        skip_locked,
-    };
-    relay.memory.holds.leave_out(&mut settlement);
+    relay.memory.holds.leave_out(settlement);
     if settlement.is_empty() && flow.recorded == 0 {
         claim.release().await?;
         return Ok(Settled::All);
@@ -151,14 +152,14 @@ async fn settle<C: Claim, P: Publisher>(
     fail_point::reach("before-settlement").await;
     let only_sent =
         settlement.rejected.is_empty() && settlement.blocked.is_empty() && settlement.held.is_empty();
-    let settled = claim.settle(&settlement).await.inspect_err(|fault| {
-        relay.memory.holds.not_settled(&settlement, fault);
+    let settled = claim.settle(settlement).await.inspect_err(|fault| {
+        relay.memory.holds.not_settled(settlement, fault);
         if only_sent {
             relay.memory.note_settlement(Some(fault));
         }
     })?;
     fail_point::reach("committed").await;
-    report(relay, &settlement);
+    report(relay, settlement);
     Ok(if flow.missed { Settled::Fewer } else { settled })
 }
 
@@ -176,7 +177,7 @@ fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
 }
 
 /// Raises the marks and removes settled rows from the acknowledged set. The COMMIT must be confirmed.
-fn confirm<E: Event, P: Publisher>(
+fn confirm<E: Event, P>(
     relay: &Relay<P>,
     snapshot: &MarksSnapshot,
     owned: &[Lane],
@@ -193,14 +194,11 @@ fn confirm<E: Event, P: Publisher>(
     let hold_version = batch.hold_version;
     let mut acknowledged = relay.memory.acknowledged.borrow_mut();
     acknowledged.forget(&coverage, batch.rows(), relay.memory.holds_seen(hold_version));
-    match settled {
-        Settled::All => relay.lanes.marks.borrow_mut().raise(snapshot, batch.epoch, &coverage),
-        Settled::Only(recorded) => {
-            acknowledged.keep(batch.sent().filter(|row| !recorded.contains(&row.id())), hold_version);
-        }
-        // It is unknown which rows were not recorded, so keep all. Rows that are not read again are removed later.
-        Settled::Fewer => acknowledged.keep(batch.sent(), hold_version),
+    if *settled == Settled::All {
+        relay.lanes.marks.borrow_mut().raise(snapshot, batch.epoch, &coverage);
     }
+    // If it is unknown which rows were not recorded, this keeps all. Rows that are not read again are removed later.
+    acknowledged.keep(batch.sent().filter(|row| !settled.has_recorded(*row)), hold_version);
     Cycle {
         coverage,
         rows: batch.len(),

@@ -10,14 +10,13 @@
 //! whole always blocks its key.
 
 use crate::cycle::claim::PlannedRead;
-use crate::lanes::board::MoreWork;
-use crate::lanes::width::Width;
+use crate::lanes::Width;
 use crate::reason::UNREADABLE_ROW;
 use crate::{
     Availability, Batch, Board, Claim, Coverage, Event, Fate, FaultKind, Head, LANES, Lane, OnRejected,
     PostgresFault, ReadEnd, Relay, topic,
 };
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -47,8 +46,6 @@ enum Step {
 /// The lanes with rows that cannot be read, and how many lanes a claim covers.
 pub(crate) struct Narrowing {
     steps: RefCell<[Step; LANES]>,
-    /// The number of lanes that are not sound.
-    narrowed: Cell<usize>,
     width: Width,
     outage: Availability,
 }
@@ -63,7 +60,6 @@ impl Narrowing {
     pub(crate) fn new() -> Narrowing {
         Narrowing {
             steps: RefCell::new([Step::Sound; LANES]),
-            narrowed: Cell::new(0),
             width: Width::new(LANES_MAX),
             outage: Availability::new("lane", "read_failed").described("unreadable", "readable again"),
         }
@@ -80,7 +76,7 @@ impl Narrowing {
 
     /// Whether all lanes may be claimed together.
     pub(crate) fn allows_all(&self) -> bool {
-        self.narrowed.get() == 0 && self.width.get() >= LANES_MAX
+        self.width.get() >= LANES_MAX && self.steps.borrow().iter().all(|step| *step == Step::Sound)
     }
 
     /// Whether the read of these lanes has to wait for the claim, as for lanes with a backlog.
@@ -90,13 +86,12 @@ impl Narrowing {
 
     /// The maximum number of rows to read from these lanes together.
     pub(crate) fn rows_max(&self, lanes: &[Lane], rows_max: usize) -> usize {
-        match lanes {
-            [lane] => match self.step(*lane) {
-                Step::Within(rows) => (rows / 2).clamp(1, rows_max),
-                _ => rows_max,
-            },
-            _ => rows_max,
+        if let [lane] = lanes
+            && let Step::Within(rows) = self.step(*lane)
+        {
+            return (rows / 2).clamp(1, rows_max);
         }
+        rows_max
     }
 
     /// Whether to read the first row of this lane without its contents.
@@ -113,7 +108,6 @@ impl Narrowing {
         Before { steps: lanes.iter().map(|lane| self.step(*lane)).collect(), width: self.width.get() }
     }
 
-    /// Records that a read of up to `rows` rows of these lanes failed.
     pub(crate) fn read_failed(&self, lanes: &[Lane], rows: usize, fault: &PostgresFault) {
         match (fault.kind, lanes) {
             (FaultKind::TimedOut, _) => _ = self.width.timed_out(lanes.len().min(LANES_MAX)),
@@ -129,7 +123,6 @@ impl Narrowing {
         }
     }
 
-    /// Records how long a read of this many lanes took.
     pub(crate) fn read_took(&self, lanes: usize, took: Duration) {
         self.width.worked(lanes, took);
     }
@@ -145,9 +138,6 @@ impl Narrowing {
 
     /// Records a settled claim whose lanes are back on the board. Its rows are readable, so the search continues after them.
     pub(crate) fn settled(&self, board: &Board, coverage: &[Coverage]) {
-        if self.narrowed.get() == 0 {
-            return;
-        }
         for coverage in coverage {
             if self.reads_head(&[coverage.lane]) && coverage.cut && coverage.last_read.is_none() {
                 // The read of the lane failed, but its first row can be read alone. Wait before the next attempt.
@@ -201,22 +191,18 @@ impl Narrowing {
     }
 
     fn set(&self, lane: Lane, step: Step) {
-        let before = std::mem::replace(&mut self.steps.borrow_mut()[lane.index()], step);
-        let (was, is) = (before != Step::Sound, step != Step::Sound);
-        self.narrowed.set(self.narrowed.get() + usize::from(is) - usize::from(was));
-        if !is {
+        self.steps.borrow_mut()[lane.index()] = step;
+        if step == Step::Sound {
             self.outage.worked(lane.index());
         }
     }
 }
 
 fn give_back_first(board: &Board, lanes: &[Lane]) {
-    if lanes.is_empty() {
-        return;
+    if !lanes.is_empty() {
+        let unread: Vec<Coverage> = lanes.iter().copied().map(Coverage::unread).collect();
+        board.give_back(lanes, &unread);
     }
-    let more_work: Vec<MoreWork> =
-        lanes.iter().map(|&lane| MoreWork { lane, front: true, used_share: false }).collect();
-    board.give_back(lanes, &more_work);
 }
 
 /// Reads the first row of the lane without its contents. If Postgres cannot read all of it, the batch consists of this row,

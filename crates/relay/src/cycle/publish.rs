@@ -14,133 +14,522 @@
 
 use crate::cycle::claim::{Claimed, PlannedRead, SLICE_ROWS_MAX};
 use crate::cycle::narrow::read_head;
-use crate::cycle::reports::{collect_reports, flows_on, not_acknowledged, wait_for_reports};
 use crate::cycle::session::Tally;
+use crate::reason::BROKERS_DOWN;
 use crate::{
-    Batch, Claim, Epoch, Event, FaultKind, Marks, Memory, PostgresFault, Producer, Publisher, ReadEnd, Relay,
-    Search, SearchResult, SeenIds, Session, fail_point,
+    Batch, Claim, Event, FailureKind, FaultKind, KafkaFailure, PostgresFault, Producer, Publisher, ReadEnd,
+    Relay, Search, SeenIds, Session, fail_point,
 };
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 /// After this time without all reports, a partition may be silent.
 const PROMPT: Duration = Duration::from_millis(50);
+/// The time from the end of a read that found rows to the next one.
+const READ_EVERY: Duration = Duration::from_millis(3);
+/// The same for a read that found none.
+const READ_AFTER_NONE: Duration = Duration::from_millis(5);
+/// A flow ends after this time without a new row.
+const IDLE: Duration = Duration::from_millis(20);
+/// How long to wait after a failure for the reports of records that are already being sent.
+const COLLECT_REPORTS_WITHIN: Duration = Duration::from_secs(2);
+/// After this share of `publish_timeout` without a report, the relay checks whether only some partitions are silent. Their
+/// topics are stuck. This is longer than most leader changes, but short because other rows of the lanes wait meanwhile.
+const STUCK_SHARE: u32 = 3;
+const STUCK_CHECK_EVERY: Duration = Duration::from_secs(1);
+/// How often the relay checks whether another worker has held the topics whose reports are overdue.
+const HELD_CHECK_EVERY: Duration = Duration::from_millis(100);
+/// After this share of `takeover_timeout` without any report, the relay probes Kafka. If there is no answer within the same time,
+/// it gives its lanes back, so that a relay that reaches Kafka gets them within `takeover_timeout`.
+const SILENT_SHARE: u32 = 3;
+/// How long a flow waits at its end for the reports, before it continues for the sake of other partitions.
+const OVERDUE_AFTER: Duration = Duration::from_millis(100);
 
-/// Reads and publishes the rows of the claim. A fault is stored in `claimed`.
-pub(super) async fn publish<C: Claim, P: Publisher>(
-    relay: &Relay<P>,
-    session: &mut Session<P::Producer>,
-    claimed: &mut Claimed<C>,
-    batch: &mut Batch<C::Event>,
-) {
-    let published = if relay.lanes.narrowing.reads_head(&claimed.planned.lanes) {
-        read_head(relay, &mut claimed.claim, &claimed.planned, batch).await
-    } else {
-        read_and_send(relay, session, claimed, batch).await
-    };
-    if let Err(fault) = published {
-        claimed.fault = Some(fault);
-    }
-    let deadline = claimed.deadline;
-    // After a fault, rows may still be in flight. Their reports must arrive before the next batch, which reuses the indexes.
-    if claimed.fault.is_some()
-        && claimed.keep_during(relay, timeout_at(deadline, session.finish(batch))).await.is_err()
-    {
-        session.close(not_acknowledged(relay, session));
-    }
-    if session.failure.is_some() {
-        claimed.keep_during(relay, collect_reports(session, batch)).await;
-    }
+/// A batch, and the session that sends it.
+pub(super) struct Sending<'a, E, P: Publisher> {
+    pub(super) relay: &'a Relay<P>,
+    pub(super) session: &'a mut Session<P::Producer>,
+    pub(super) batch: Batch<E>,
 }
 
-async fn read_and_send<C: Claim, P: Publisher>(
-    relay: &Relay<P>,
-    session: &mut Session<P::Producer>,
-    claimed: &mut Claimed<C>,
-    batch: &mut Batch<C::Event>,
-) -> Result<(), PostgresFault> {
-    read(relay, &mut claimed.claim, &mut claimed.planned, batch).await?;
-    let deadline = claimed.deadline;
-    // Send all rows at once. Slice by slice, they would be sent in many small requests.
-    let sending = timeout_at(deadline, session.send(&relay.kafka.topics, batch, 0));
-    if claimed.keep_during(relay, sending).await.is_err() {
-        session.close(not_acknowledged(relay, session));
-    }
-    if claimed.fault.is_none() {
-        fail_point::reach("rows-sent").await;
-        // A claim for rare rows ends without a flow, unless a silent partition would stop the other rows of its lanes.
-        let flows = relay.lanes.board.arrives_often.get() || {
-            let prompt = timeout(PROMPT, session.finish(batch));
-            claimed.keep_during(relay, prompt).await.is_err()
+/// The first rows of a batch, while some of them have no report.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Overdue {
+    /// How many rows of the batch these are. Later rows were sent while the flow waited for these.
+    rows: usize,
+    undecided: usize,
+    pub(super) begun: Instant,
+    /// When the last of their reports arrived.
+    silent_since: Instant,
+    /// When Kafka last answered a probe, or the wait began.
+    answered_at: Instant,
+}
+
+/// What a read of a flow has found.
+enum Step {
+    Rows,
+    NoRows,
+    Last,
+}
+
+impl<E: Event, P: Publisher> Sending<'_, E, P> {
+    /// Reads and publishes the rows of the claim. A fault is stored in `claimed`.
+    pub(super) async fn publish<C: Claim<Event = E>>(&mut self, claimed: &mut Claimed<C>) {
+        let relay = self.relay;
+        let published = if relay.lanes.narrowing.reads_head(&claimed.planned.lanes) {
+            read_head(relay, &mut claimed.claim, &claimed.planned, &mut self.batch).await
+        } else {
+            self.read_and_send(claimed).await
         };
-        if flows {
-            flow(relay, session, claimed, batch).await;
+        if let Err(fault) = published {
+            claimed.fault = Some(fault);
         }
-        let (deadline, overdue) = (claimed.deadline, claimed.flow.overdue);
-        fail_point::reach("waiting-for-reports").await;
-        // Wait once for all reports, because each wait restarts the time until the next `SELECT 1`.
-        claimed.keep_during(relay, wait_for_reports(relay, session, batch, overdue, deadline)).await;
+        // After a fault, rows may still be in flight. Their reports must arrive before the next batch, which reuses the indexes.
+        if claimed.fault.is_some() {
+            let finishing = timeout_at(claimed.deadline, self.session.finish(&mut self.batch));
+            if claimed.keep_during(relay, finishing).await.is_err() {
+                self.close_at_deadline();
+            }
+        }
+        if self.session.failure.is_some() {
+            claimed.keep_during(relay, self.collect_reports()).await;
+        }
     }
-    Ok(())
-}
 
-async fn read<C: Claim, P>(
-    relay: &Relay<P>,
-    claim: &mut C,
-    planned: &mut PlannedRead,
-    batch: &mut Batch<C::Event>,
-) -> Result<(), PostgresFault> {
-    // Use the same limits for the whole batch, even if a reload changes them meanwhile.
-    let limits = relay.settings.limits();
-    batch.set_shares(planned.read.wanted.iter().map(|wanted| wanted.share));
-    let failed = |fault: &PostgresFault| {
-        relay.lanes.narrowing.read_failed(&planned.lanes, planned.read.rows_max, fault);
-    };
-    if !planned.sent {
-        claim.read(&planned.read).await.inspect_err(failed)?;
+    async fn read_and_send<C: Claim<Event = E>>(
+        &mut self,
+        claimed: &mut Claimed<C>,
+    ) -> Result<(), PostgresFault> {
+        let relay = self.relay;
+        self.read(&mut claimed.claim, &mut claimed.planned).await?;
+        // Send all rows at once. Slice by slice, they would be sent in many small requests.
+        self.send(claimed, 0).await;
+        if claimed.fault.is_none() {
+            fail_point::reach("rows-sent").await;
+            // A claim for rare rows ends without a flow, unless a silent partition would stop the other rows of its lanes.
+            let flows = relay.lanes.board.arrives_often.get() || {
+                let prompt = timeout(PROMPT, self.session.finish(&mut self.batch));
+                claimed.keep_during(relay, prompt).await.is_err()
+            };
+            if flows {
+                self.flow(claimed).await;
+            }
+            let (deadline, overdue) = (claimed.deadline, claimed.flow.overdue);
+            fail_point::reach("waiting-for-reports").await;
+            // Wait once for all reports, because each wait restarts the time until the next `SELECT 1`.
+            claimed.keep_during(relay, self.wait_for_reports(overdue, deadline)).await;
+        }
+        Ok(())
     }
-    fail_point::reach("read-sent").await;
-    loop {
-        let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes);
-        let rows = relay
-            .memory
-            .rows_in(bytes_left)
-            .min(limits.batch_rows.saturating_sub(batch.len()))
-            .min(SLICE_ROWS_MAX);
-        let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
-        let from = batch.appended(read.as_ref().map_or(ReadEnd::Cut, |slice| slice.end));
-        let slice = read.inspect_err(|fault| {
-            relay.memory.note_failed_slice(limits.batch_bytes);
-            failed(fault);
-        })?;
-        batch.read_under(slice.hold_version, slice.epoch);
-        let rows = &batch.rows()[from..];
-        relay.memory.note_row_size(rows);
-        note_slice(&mut relay.lanes.marks.borrow_mut(), planned.marks.generation, slice.epoch, rows);
-        if let Some(search) = &mut planned.search {
-            search.add(rows.iter().map(Event::id));
+
+    async fn read<C: Claim<Event = E>>(
+        &mut self,
+        claim: &mut C,
+        planned: &mut PlannedRead,
+    ) -> Result<(), PostgresFault> {
+        let (relay, batch) = (self.relay, &mut self.batch);
+        // Use the same limits for the whole batch, even if a reload changes them meanwhile.
+        let limits = relay.settings.limits();
+        batch.set_shares(planned.read.wanted.iter().map(|wanted| wanted.share));
+        let failed = |fault: &PostgresFault| {
+            relay.lanes.narrowing.read_failed(&planned.lanes, planned.read.rows_max, fault);
+        };
+        if !planned.sent {
+            claim.read(&planned.read).await.inspect_err(failed)?;
         }
-        relay.memory.mark_acknowledged(batch, from);
-        if relay.memory.probes_any_of(&batch.rows()[from..]) {
-            batch.cut();
-            return Err(probed_just_now());
+        fail_point::reach("read-sent").await;
+        loop {
+            let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes);
+            let rows_left = limits.batch_rows.saturating_sub(batch.len());
+            let rows = relay.memory.rows_in(bytes_left).min(rows_left).min(SLICE_ROWS_MAX);
+            let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
+            let from = batch.appended(read.as_ref().map_or(ReadEnd::Cut, |slice| slice.end));
+            let slice = read.inspect_err(|fault| {
+                relay.memory.note_failed_slice(limits.batch_bytes);
+                failed(fault);
+            })?;
+            batch.read_under(slice.hold_version, slice.epoch);
+            let rows = &batch.rows()[from..];
+            relay.memory.note_row_size(rows);
+            let ids = rows.iter().map(Event::id);
+            relay.lanes.marks.borrow_mut().note_read(planned.marks.generation, slice.epoch, ids.clone());
+            if let Some(search) = &mut planned.search {
+                search.add(ids);
+            }
+            relay.memory.mark_acknowledged(batch, from);
+            if relay.memory.probes_any_of(&batch.rows()[from..]) {
+                batch.cut();
+                return Err(probed_just_now());
+            }
+            let full = batch.len() >= limits.batch_rows || batch.bytes >= limits.batch_bytes;
+            if slice.end == ReadEnd::More && full {
+                batch.cut();
+            }
+            if slice.end != ReadEnd::More || full {
+                relay.lanes.narrowing.read_took(planned.lanes.len(), planned.begun.elapsed());
+                return Ok(());
+            }
+            fail_point::reach("between-slices").await;
         }
-        let full = batch.len() >= limits.batch_rows || batch.bytes >= limits.batch_bytes;
-        if slice.end == ReadEnd::More && full {
-            batch.cut();
+    }
+
+    /// Sends the rows from this index on, until the deadline of the claim.
+    async fn send<C: Claim<Event = E>>(&mut self, claimed: &mut Claimed<C>, from: usize) {
+        let topics = &self.relay.kafka.topics;
+        let sending = timeout_at(claimed.deadline, self.session.send(topics, &mut self.batch, from));
+        if claimed.keep_during(self.relay, sending).await.is_err() {
+            self.close_at_deadline();
         }
-        if slice.end != ReadEnd::More || full {
-            relay.lanes.narrowing.read_took(planned.lanes.len(), planned.begun.elapsed());
+    }
+
+    /// Records which topics accepted rows. This comes before refused rows are judged, because rows that were sent before a refused
+    /// one show nothing about those after it.
+    pub(super) fn note_accepted(&self) {
+        let streaks = &self.relay.memory.streaks;
+        if !streaks.is_empty() {
+            self.session.tally(&self.batch).for_each(|(topic, _)| streaks.accepted(topic, 0));
+        }
+    }
+
+    /// Counts what Kafka acknowledged, once all reports of the batch have arrived.
+    pub(super) fn count_acknowledged(&self) {
+        let (relay, first_sent) = (self.relay, self.session.publishing_since);
+        // Rows that were acknowledged in an earlier cycle are not part of it: they do not show that Kafka works now.
+        let mut acknowledged = false;
+        for (topic, Tally { rows, bytes }) in self.session.tally(&self.batch) {
+            relay.stats.count_topic(topic, rows, bytes);
+            acknowledged = true;
+        }
+        let took = first_sent.map(|at| at.elapsed());
+        relay.settings.published(relay.stats.notes.throttle().is_some(), took);
+        if acknowledged {
+            relay.health.acknowledged_at.set(Some(Instant::now()));
+            first_sent.into_iter().for_each(|at| relay.kafka.gate.acknowledged(at));
+        }
+    }
+
+    /// Keeps reading and sending new rows until the flow ends. A fault is stored in `claimed`.
+    async fn flow<C: Claim<Event = E>>(&mut self, claimed: &mut Claimed<C>) {
+        let relay = self.relay;
+        let window = relay.settings.limits().flow_window;
+        let may_flow = relay.lanes.narrowing.allows_all() && !relay.memory.settling_is_refused.get();
+        if window.is_zero() || !may_flow || !self.batch.is_complete(&claimed.lanes) {
+            return;
+        }
+        let Some(mut search) = claimed.planned.search.take() else { return };
+        // The first read may have left too many gaps to search for.
+        if !search.pass(claimed.planned.marks.fenced) {
+            return;
+        }
+        let begun = Instant::now();
+        let renewals = relay.settings.renewals();
+        let mut rows_at = begun;
+        let (mut has_rows, mut arriving) = (false, false);
+        let mut read_at = begun + READ_EVERY;
+        self.batch.flows();
+        while claimed.fault.is_none() {
+            sleep_until(read_at).await;
+            self.session.absorb(&mut self.batch);
+            let reported = self.batch.first_unacknowledged(claimed.flow.measured);
+            claimed.measure_latency(relay, &self.batch, reported);
+            let ends = relay.lanes.board.is_stopped()
+                || !relay.kafka.gate.is_open()
+                || relay.settings.renewals() != renewals
+                || self.session.leaves_rows(&self.batch);
+            arriving = has_rows && rows_at.elapsed() < IDLE;
+            let ends_window = begun.elapsed() >= window || rows_at.elapsed() >= IDLE;
+            let is_over = claimed.flow.overdue.is_some() || ends_window;
+            if ends || is_over {
+                // Reports that arrive while the flow waits for them show that Kafka works at its end.
+                claimed.flow.acknowledged = self.batch.sent().count();
+            }
+            if ends || (is_over && !self.flows_on(claimed).await) {
+                break;
+            }
+            fail_point::reach("flowing").await;
+            if let Err(fault) = self.record(claimed).await {
+                claimed.fault = Some(fault);
+                break;
+            }
+            claimed.extend_deadline(relay);
+            let step = self.step(claimed, &mut search).await;
+            claimed.flow.finds_rows = matches!(step, Ok(Step::Rows));
+            match step {
+                Ok(Step::Rows) => (has_rows, rows_at) = (true, Instant::now()),
+                Ok(Step::NoRows) => {}
+                Ok(Step::Last) => {
+                    claimed.flow.acknowledged = self.batch.sent().count();
+                    break;
+                }
+                Err(fault) => claimed.fault = Some(fault),
+            }
+            read_at = Instant::now() + if claimed.flow.finds_rows { READ_EVERY } else { READ_AFTER_NONE };
+        }
+        self.session.absorb(&mut self.batch);
+        claimed.flow.is_arriving = claimed.fault.is_none() && arriving;
+        claimed.extend_deadline(relay);
+    }
+
+    /// Records the acknowledged rows at the start of the batch as sent, if there are enough of them.
+    async fn record<C: Claim<Event = E>>(&self, claimed: &mut Claimed<C>) -> Result<(), PostgresFault> {
+        let relay = self.relay;
+        let rows = claimed.flow.recorded..claimed.flow.measured;
+        if rows.len() < relay.settings.limits().flow_records || claimed.skips_locked {
             return Ok(());
         }
-        fail_point::reach("between-slices").await;
+        let sent: Vec<&E> = self.batch.sent_in(rows.clone()).collect();
+        let recorded = claimed.claim.record_sent(&sent).await.inspect_err(|fault| {
+            relay.lanes.narrowing.settlement_failed(&claimed.lanes, fault);
+            relay.memory.note_settlement(Some(fault));
+        })?;
+        fail_point::reach("recorded").await;
+        claimed.flow.recorded = rows.end;
+        claimed.flow.missed |= !recorded;
+        Ok(())
     }
-}
 
-/// Passes the epoch and the ids of a slice to the marks.
-fn note_slice<E: Event>(marks: &mut Marks, generation: u64, epoch: Epoch, rows: &[E]) {
-    marks.note_epoch(generation, epoch);
-    marks.note_ids(generation, rows.iter().map(Event::id));
+    /// Reads the rows that the search describes, and sends them.
+    async fn step<C: Claim<Event = E>>(
+        &mut self,
+        claimed: &mut Claimed<C>,
+        search: &mut SeenIds,
+    ) -> Result<Step, PostgresFault> {
+        let (relay, batch) = (self.relay, &mut self.batch);
+        let limits = relay.settings.limits();
+        let generation = claimed.planned.marks.generation;
+        let bytes_max = limits.batch_bytes.saturating_sub(batch.bytes);
+        let rows_max = relay.memory.rows_in(bytes_max).min(SLICE_ROWS_MAX);
+        // Note the fence before the read is sent. Otherwise an id below it could commit after the read's snapshot.
+        let (fenced, excepted) = {
+            let marks = relay.lanes.marks.borrow();
+            (marks.fence.passed, marks.fence.excepted())
+        };
+        // The rows of a transaction that was excepted and has ended are not part of the search.
+        if excepted.ended != claimed.planned.marks.excepted.ended {
+            return Ok(Step::Last);
+        }
+        let request = Search {
+            above: search.highest,
+            gaps: search.gaps(),
+            hold_version: batch.hold_version,
+            epoch: batch.epoch,
+            excepted: excepted.xids,
+            rows_max: relay.memory.rows_max(limits.batch_rows).saturating_sub(batch.len()).min(rows_max),
+            bytes_max,
+            expects_rows: claimed.flow.finds_rows,
+            expects_free: relay.memory.holds_seen(batch.hold_version).nothing_held,
+        };
+        if request.rows_max == 0 || request.bytes_max == 0 {
+            return Ok(Step::Last);
+        }
+        let mut rows = Vec::new();
+        let found = claimed.claim.read_on(&request, &mut rows).await.inspect_err(|fault| {
+            relay.lanes.narrowing.read_failed(&claimed.planned.lanes, request.rows_max, fault);
+        })?;
+        let is_same_generation = {
+            let mut marks = relay.lanes.marks.borrow_mut();
+            marks.note_read(generation, found.epoch, rows.iter().map(Event::id));
+            marks.note_seen(generation, &found.ids);
+            marks.generation == generation
+        };
+        let holds_changed = found.hold_version != request.hold_version || found.epoch != request.epoch;
+        if !is_same_generation || holds_changed || relay.memory.probes_any_of(&rows) {
+            return Ok(Step::Last);
+        }
+        search.add(found.ids.iter().copied());
+        let is_last = !search.pass(fenced) || found.cut;
+        let has_rows = !rows.is_empty();
+        if has_rows {
+            let from = batch.extend(rows);
+            relay.memory.note_row_size(&batch.rows()[from..]);
+            relay.memory.mark_acknowledged(batch, from);
+            self.send(claimed, from).await;
+        }
+        Ok(if is_last {
+            Step::Last
+        } else if has_rows {
+            Step::Rows
+        } else {
+            Step::NoRows
+        })
+    }
+
+    /// Whether a flow continues at the end of its window: some reports are overdue, probably because a partition is silent. The
+    /// rows of other partitions must not wait for that. First waits briefly for the reports.
+    async fn flows_on<C: Claim<Event = E>>(&mut self, claimed: &mut Claimed<C>) -> bool {
+        let relay = self.relay;
+        if let Some(mut overdue) = claimed.flow.overdue {
+            if claimed.keep_during(relay, self.closes_unanswered(&mut overdue)).await {
+                return false;
+            }
+            let from = claimed.flow.measured.min(overdue.rows);
+            self.count(&mut overdue, from);
+            claimed.flow.overdue = Some(overdue);
+            let silent = overdue.silent_since.elapsed() >= patience(relay);
+            // A topic can be held only if other partitions work. Until then, each further row may prove that.
+            let ends = silent && self.others_work(&overdue)
+                || overdue.begun.elapsed() + patience(relay) >= relay.settings.limits().publish_timeout;
+            // Once these rows are decided, the flow ends even if later ones are overdue. Otherwise it would never end while
+            // every acknowledgement is slow.
+            return overdue.undecided > 0 && !ends;
+        }
+        let begun = Instant::now();
+        let waiting = timeout(OVERDUE_AFTER, self.session.finish(&mut self.batch));
+        if claimed.keep_during(relay, waiting).await.is_ok() || claimed.fault.is_some() {
+            return false;
+        }
+        claimed.flow.overdue = Some(self.overdue(begun));
+        true
+    }
+
+    /// All rows of the batch. The wait for them began at this time.
+    fn overdue(&self, begun: Instant) -> Overdue {
+        let rows = self.batch.len();
+        let silent_since = self.session.reported_at.map_or(begun, |at| at.max(begun));
+        Overdue { rows, undecided: self.batch.undecided(0..rows), begun, silent_since, answered_at: begun }
+    }
+
+    /// Counts the overdue rows that are still undecided. `from` is at most the index of the first of them.
+    fn count(&self, overdue: &mut Overdue, from: usize) {
+        let undecided = self.batch.undecided(from..overdue.rows);
+        if undecided < overdue.undecided {
+            overdue.silent_since = self.session.reported_at.map_or(overdue.begun, |at| at.max(overdue.begun));
+        }
+        overdue.undecided = undecided;
+    }
+
+    /// Waits until every report has arrived or the session has closed: at its first failure, at the deadline, or when a
+    /// partition stays silent while others are acknowledged. The topic of such a partition is held.
+    async fn wait_for_reports(&mut self, overdue: Option<Overdue>, deadline: Instant) {
+        let relay = self.relay;
+        let flowed_on = overdue.is_some();
+        let mut overdue = overdue.unwrap_or_else(|| self.overdue(Instant::now()));
+        let mut check_at = overdue.silent_since + patience(relay);
+        if flowed_on {
+            // Rows that were sent just now have had no time to be reported.
+            check_at = check_at.max(Instant::now() + OVERDUE_AFTER);
+        }
+        while check_at < self.latest(deadline) {
+            let held_at = Instant::now() + HELD_CHECK_EVERY;
+            let until = check_at.min(self.probe_at(&overdue)).min(held_at);
+            if timeout_at(until, self.session.finish(&mut self.batch)).await.is_ok() {
+                return;
+            }
+            if relay.stats.notes.throttle().is_none() && self.closes_held() {
+                return;
+            }
+            if self.closes_unanswered(&mut overdue).await {
+                return;
+            }
+            if Instant::now() < check_at {
+                continue;
+            }
+            self.count(&mut overdue, 0);
+            if overdue.undecided == 0 {
+                // Wait for the later rows too, once these are decided.
+                overdue.rows = self.batch.len();
+                overdue.undecided = self.batch.undecided(0..overdue.rows);
+            }
+            if overdue.silent_since.elapsed() < patience(relay) {
+                check_at = overdue.silent_since + patience(relay);
+                continue;
+            }
+            let is_throttled = relay.stats.notes.throttle().is_some();
+            if !is_throttled && self.closes_stuck(&overdue, deadline).await {
+                return;
+            }
+            check_at = Instant::now() + STUCK_CHECK_EVERY;
+        }
+        if timeout_at(self.latest(deadline), self.session.finish(&mut self.batch)).await.is_err() {
+            self.close_at_deadline();
+        }
+    }
+
+    /// When the last report must have arrived. A broker that enforces a quota answers no further request of a connection while
+    /// it delays the relay, so there each report restarts the time.
+    fn latest(&self, deadline: Instant) -> Instant {
+        let timeout = self.relay.settings.limits().publish_timeout;
+        let extended = self.session.reported_at.map(|at| at + timeout);
+        let is_throttled = self.relay.stats.notes.throttle().is_some();
+        extended.filter(|_| is_throttled).map_or(deadline, |at| at.max(deadline))
+    }
+
+    /// When the relay probes Kafka if no report arrives until then.
+    fn probe_at(&self, overdue: &Overdue) -> Instant {
+        let answered_at = overdue.answered_at;
+        self.session.reported_at.map_or(answered_at, |at| at.max(answered_at)) + silence_max(self.relay)
+    }
+
+    /// Closes the session if no report has arrived for some time, and a probe of Kafka fails as well. Then the gate closes.
+    async fn closes_unanswered(&mut self, overdue: &mut Overdue) -> bool {
+        if Instant::now() < self.probe_at(overdue) {
+            return false;
+        }
+        let waited = silence_max(self.relay);
+        let answer = timeout(waited, self.relay.kafka.publisher.probe()).await;
+        self.session.absorb(&mut self.batch);
+        let failure = match answer {
+            Ok(Ok(())) => {
+                overdue.answered_at = Instant::now();
+                return false;
+            }
+            Ok(Err(failure)) => failure,
+            Err(_) => BROKERS_DOWN.failure(format!("Kafka did not answer a probe within {waited:?}")),
+        };
+        if Instant::now() < self.probe_at(overdue) {
+            return false; // reports have arrived meanwhile
+        }
+        self.session.close(KafkaFailure { kind: FailureKind::Cluster, ..failure });
+        true
+    }
+
+    /// Closes the session if another worker has held the topics of all rows in flight as stuck since the first row of the batch
+    /// was sent. Otherwise the other rows of its lanes would wait as long again.
+    fn closes_held(&mut self) -> bool {
+        let Some(sent) = self.session.publishing_since else { return false };
+        let holds = &self.relay.memory.holds;
+        self.session.close_if_held(&self.batch, |topic| holds.is_stuck_since(topic, sent))
+    }
+
+    /// Closes the session if the cluster answers and only some partitions are silent. Holds their topics.
+    async fn closes_stuck(&mut self, overdue: &Overdue, deadline: Instant) -> bool {
+        // Other rows may have been acknowledged just before all of Kafka became unavailable.
+        let answers = timeout_at(deadline, self.relay.kafka.publisher.probe()).await;
+        self.session.absorb(&mut self.batch);
+        matches!(answers, Ok(Ok(())))
+            && self.others_work(overdue)
+            && self.session.hold_stuck(&self.batch, overdue.rows, patience(self.relay))
+    }
+
+    /// Whether rows of other partitions were acknowledged, in this batch or another one.
+    fn others_work(&self, overdue: &Overdue) -> bool {
+        let acknowledged_at = self.relay.health.acknowledged_at.get();
+        self.session.others_work(&self.batch) || acknowledged_at.is_some_and(|at| at > overdue.begun)
+    }
+
+    /// Closes the session because rows are not acknowledged at the deadline.
+    fn close_at_deadline(&mut self) {
+        let failure = self.not_acknowledged();
+        self.session.close(failure);
+    }
+
+    /// The failure of rows that are not acknowledged at the deadline, with what the client knows about the cause.
+    pub(super) fn not_acknowledged(&self) -> KafkaFailure {
+        let waited = self.relay.settings.limits().publish_timeout;
+        let error = format!("Kafka did not acknowledge all records within the publish_timeout of {waited:?}");
+        KafkaFailure::unknown(match self.session.producer.last_error(waited) {
+            Some(cause) => format!("{error}. Last error of the Kafka client: {cause}"),
+            None => error,
+        })
+    }
+
+    /// Waits briefly after the session has closed for the reports of rows that are already being sent, even if its partitions
+    /// are stuck: they may have just recovered, and these rows would be duplicates.
+    async fn collect_reports(&mut self) {
+        self.session.absorb(&mut self.batch);
+        self.session.producer.stop(COLLECT_REPORTS_WITHIN).await;
+        self.session.absorb(&mut self.batch);
+    }
 }
 
 fn probed_just_now() -> PostgresFault {
@@ -148,205 +537,10 @@ fn probed_just_now() -> PostgresFault {
     PostgresFault { kind: FaultKind::Probed, doing: "reading events", message }
 }
 
-/// Records which topics accepted rows. This comes before refused rows are judged, because rows that were sent before a refused one
-/// show nothing about those after it.
-pub(super) fn accepted<E: Event, P: Producer>(memory: &Memory, session: &Session<P>, batch: &Batch<E>) {
-    if !memory.streaks.is_empty() {
-        session.tally(batch).for_each(|(topic, _)| memory.streaks.accepted(topic, 0));
-    }
+fn silence_max<P>(relay: &Relay<P>) -> Duration {
+    relay.settings.limits().takeover_timeout / SILENT_SHARE
 }
 
-/// Counts what Kafka acknowledged, once all reports of the batch have arrived.
-pub(super) fn reported<E: Event, P: Publisher>(
-    relay: &Relay<P>,
-    session: &Session<P::Producer>,
-    batch: &Batch<E>,
-) {
-    // Rows that were acknowledged in an earlier cycle are not part of it: they do not show that Kafka works now.
-    let mut acknowledged = false;
-    for (topic, Tally { rows, bytes }) in session.tally(batch) {
-        relay.stats.count_topic(topic, rows, bytes);
-        acknowledged = true;
-    }
-    if acknowledged {
-        relay.health.acknowledged_at.set(Some(Instant::now()));
-    }
-    relay.settings.published(relay.stats.notes.throttle().is_some(), session.publishing());
-    let first_sent = session.publishing().filter(|_| acknowledged).map(|lasted| Instant::now() - lasted);
-    if let Some(at) = first_sent {
-        relay.kafka.gate.acknowledged(at);
-    }
-}
-
-/// The time from the end of a read that found rows to the next one.
-const READ_EVERY: Duration = Duration::from_millis(3);
-/// The same for a read that found none.
-const READ_AFTER_NONE: Duration = Duration::from_millis(5);
-/// A flow ends after this time without a new row.
-const IDLE: Duration = Duration::from_millis(20);
-
-/// Keeps reading and sending new rows until the flow ends. A fault is stored in `claimed`.
-pub(super) async fn flow<C: Claim, P: Publisher>(
-    relay: &Relay<P>,
-    session: &mut Session<P::Producer>,
-    claimed: &mut Claimed<C>,
-    batch: &mut Batch<C::Event>,
-) {
-    let window = relay.settings.limits().flow_window;
-    let may_flow = relay.lanes.narrowing.allows_all() && !relay.memory.settling_is_refused.get();
-    if window.is_zero() || !may_flow || !batch.is_complete(&claimed.lanes) {
-        return;
-    }
-    let Some(mut search) = claimed.planned.search.take() else { return };
-    // The first read may have left too many gaps to search for.
-    if !search.pass(claimed.planned.marks.fenced) {
-        return;
-    }
-    let begun = Instant::now();
-    let renewals = relay.settings.renewals();
-    let mut rows_at = begun;
-    let (mut has_rows, mut arriving) = (false, false);
-    let mut read_at = begun + READ_EVERY;
-    batch.flows();
-    while claimed.fault.is_none() {
-        sleep_until(read_at).await;
-        session.absorb(batch);
-        claimed.measure_latency(relay, batch, batch.first_unacknowledged(claimed.flow.measured));
-        let ends = relay.lanes.board.is_stopped()
-            || !relay.kafka.gate.is_open()
-            || relay.settings.renewals() != renewals
-            || session.leaves_rows(batch);
-        arriving = has_rows && rows_at.elapsed() < IDLE;
-        let ends_window = begun.elapsed() >= window || rows_at.elapsed() >= IDLE;
-        let is_over = claimed.flow.overdue.is_some() || ends_window;
-        if ends || is_over {
-            // Reports that arrive while the flow waits for them show that Kafka works at its end.
-            claimed.flow.acknowledged = batch.sent().count();
-        }
-        if ends || (is_over && !flows_on(relay, session, claimed, batch).await) {
-            break;
-        }
-        fail_point::reach("flowing").await;
-        if let Err(fault) = record(relay, claimed, batch).await {
-            claimed.fault = Some(fault);
-            break;
-        }
-        claimed.extend_deadline(relay);
-        let step = step(relay, session, claimed, batch, &mut search).await;
-        claimed.flow.finds_rows = matches!(step, Ok(Step::Rows));
-        match step {
-            Ok(Step::Rows) => (has_rows, rows_at) = (true, Instant::now()),
-            Ok(Step::NoRows) => {}
-            Ok(Step::Last) => {
-                claimed.flow.acknowledged = batch.sent().count();
-                break;
-            }
-            Err(fault) => claimed.fault = Some(fault),
-        }
-        read_at = Instant::now() + if claimed.flow.finds_rows { READ_EVERY } else { READ_AFTER_NONE };
-    }
-    session.absorb(batch);
-    claimed.flow.is_arriving = claimed.fault.is_none() && arriving;
-    claimed.extend_deadline(relay);
-}
-
-/// Records the acknowledged rows at the start of the batch as sent, if there are enough of them.
-async fn record<C: Claim, P>(
-    relay: &Relay<P>,
-    claimed: &mut Claimed<C>,
-    batch: &Batch<C::Event>,
-) -> Result<(), PostgresFault> {
-    let rows = claimed.flow.recorded..claimed.flow.measured;
-    if rows.len() < relay.settings.limits().flow_records || claimed.skips_locked {
-        return Ok(());
-    }
-    let sent: Vec<&C::Event> = batch.sent_in(rows.clone()).collect();
-    let recorded = claimed.claim.record_sent(&sent).await.inspect_err(|fault| {
-        relay.lanes.narrowing.settlement_failed(&claimed.lanes, fault);
-        relay.memory.note_settlement(Some(fault));
-    })?;
-    fail_point::reach("recorded").await;
-    claimed.flow.recorded = rows.end;
-    claimed.flow.missed |= !recorded;
-    Ok(())
-}
-
-enum Step {
-    Rows,
-    NoRows,
-    Last,
-}
-
-async fn step<C: Claim, P: Publisher>(
-    relay: &Relay<P>,
-    session: &mut Session<P::Producer>,
-    claimed: &mut Claimed<C>,
-    batch: &mut Batch<C::Event>,
-    search: &mut SeenIds,
-) -> Result<Step, PostgresFault> {
-    let limits = relay.settings.limits();
-    let generation = claimed.planned.marks.generation;
-    let bytes_max = limits.batch_bytes.saturating_sub(batch.bytes);
-    let rows_max = relay.memory.rows_in(bytes_max).min(SLICE_ROWS_MAX);
-    // Note the fence before the read is sent. Otherwise an id below it could commit after the read's snapshot.
-    let (fenced, excepted) = {
-        let marks = relay.lanes.marks.borrow();
-        (marks.fence.passed, marks.fence.excepted())
-    };
-    // The rows of a transaction that was excepted and has ended are not part of the search.
-    if excepted.ended != claimed.planned.marks.excepted.ended {
-        return Ok(Step::Last);
-    }
-    let request = Search {
-        above: search.highest,
-        gaps: search.gaps(),
-        hold_version: batch.hold_version,
-        epoch: batch.epoch,
-        excepted: excepted.xids,
-        rows_max: relay.memory.rows_max(limits.batch_rows).saturating_sub(batch.len()).min(rows_max),
-        bytes_max,
-        expects_rows: claimed.flow.finds_rows,
-        expects_free: relay.memory.holds_seen(batch.hold_version).nothing_held,
-    };
-    if request.rows_max == 0 || request.bytes_max == 0 {
-        return Ok(Step::Last);
-    }
-    let mut rows = Vec::new();
-    let found = claimed.claim.read_on(&request, &mut rows).await.inspect_err(|fault| {
-        relay.lanes.narrowing.read_failed(&claimed.planned.lanes, request.rows_max, fault);
-    })?;
-    let same = note(&mut relay.lanes.marks.borrow_mut(), generation, &found, &request, &rows);
-    if !same || relay.memory.probes_any_of(&rows) {
-        return Ok(Step::Last);
-    }
-    search.add(found.ids.iter().copied());
-    let is_known = search.pass(fenced);
-    if rows.is_empty() {
-        return Ok(if found.cut || !is_known { Step::Last } else { Step::NoRows });
-    }
-    let from = batch.extend(rows);
-    relay.memory.note_row_size(&batch.rows()[from..]);
-    relay.memory.mark_acknowledged(batch, from);
-    let sending = timeout_at(claimed.deadline, session.send(&relay.kafka.topics, batch, from));
-    if claimed.keep_during(relay, sending).await.is_err() {
-        session.close(not_acknowledged(relay, session));
-    }
-    Ok(if found.cut || !is_known { Step::Last } else { Step::Rows })
-}
-
-/// Passes what a read found to the marks. Returns whether the flow may continue: the generation, the holds and the epoch
-/// have not changed.
-fn note<E: Event>(
-    marks: &mut Marks,
-    generation: u64,
-    found: &SearchResult,
-    request: &Search,
-    rows: &[E],
-) -> bool {
-    marks.note_epoch(generation, found.epoch);
-    marks.note_ids(generation, rows.iter().map(Event::id));
-    marks.note_seen(generation, &found.ids);
-    marks.generation == generation
-        && found.hold_version == request.hold_version
-        && found.epoch == request.epoch
+fn patience<P>(relay: &Relay<P>) -> Duration {
+    relay.settings.limits().publish_timeout / STUCK_SHARE
 }

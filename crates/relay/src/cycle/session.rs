@@ -18,7 +18,7 @@
 //!   producer ID at *any* sequence number: if the first request failed and the second one were stored, the first would be
 //!   lost although it is reported as delivered.
 
-use crate::memory::{RefusedSizes, Streaks};
+use crate::memory::Streaks;
 use crate::outbox::TopicHold;
 use crate::partition::{self, Counts};
 use crate::publisher::LISTED_FROM;
@@ -45,6 +45,9 @@ const HELD_NAME_MAX: usize = 299;
 /// The maximum number of topics, and of routes, that a session remembers between two batches.
 const TOPICS_KEPT: usize = 4_096;
 
+/// How many topics are looked up at once. One by one, a thousand of them would take seconds.
+const LOOKUPS_MAX: usize = 16;
+
 pub struct Session<P> {
     pub(crate) producer: P,
     topics: Vec<Topic>,
@@ -55,7 +58,9 @@ pub struct Session<P> {
     destinations: Vec<Option<Destination>>,
     /// Rows that wait for the first row of their partition.
     deferred: Vec<u32>,
-    large_rows: LargeRows,
+    /// The partitions of the current batch in which a large row has to be judged. Kafka refuses a whole request because of one
+    /// record that is too large for its topic, so such a row would fail the session. Later rows of them wait for the next batch.
+    with_large_row: Vec<Destination>,
     streaks: Streaks,
     /// What all sessions know about the partitions of topics, and how many changes this one has seen.
     counts: Rc<Counts>,
@@ -66,7 +71,7 @@ pub struct Session<P> {
     /// The time of the current `send`, read once for all rows.
     now: Instant,
     /// When the first row of the current batch was sent.
-    publishing_since: Option<Instant>,
+    pub(crate) publishing_since: Option<Instant>,
     pub(crate) reported_at: Option<Instant>,
     opened_at: Instant,
     pub(crate) failure: Option<KafkaFailure>,
@@ -104,6 +109,21 @@ enum Priming {
     Primed(Instant),
 }
 
+/// Where rows go whose topic depends on the same.
+#[derive(Clone)]
+struct Route {
+    topic: usize,
+    /// Why Kafka or the configuration allows no topic of this name, if so.
+    invalid: Option<Rejection>,
+}
+
+/// The acknowledged rows of a topic.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub rows: u64,
+    pub bytes: u64,
+}
+
 impl<P: Producer> Session<P> {
     pub fn new(producer: P, counts: Rc<Counts>) -> Session<P> {
         Session {
@@ -115,7 +135,7 @@ impl<P: Producer> Session<P> {
             routes: HashMap::new(),
             destinations: Vec::new(),
             deferred: Vec::new(),
-            large_rows: LargeRows::default(),
+            with_large_row: Vec::new(),
             streaks: Streaks::new(),
             unreported: 0,
             reports: Vec::new(),
@@ -136,19 +156,13 @@ impl<P: Producer> Session<P> {
         assert!(self.unreported == 0 && self.deferred.is_empty(), "a batch began before the last one ended");
         self.destinations.clear();
         self.publishing_since = None;
-        self.large_rows.begin(&streaks.sizes);
+        self.with_large_row.clear();
         self.streaks = streaks.clone();
         self.now = Instant::now();
         self.look_up_due();
         self.forget_topics();
     }
 
-    /// How long ago the first row of the batch was sent.
-    pub(crate) fn publishing(&self) -> Option<Duration> {
-        self.publishing_since.map(|since| since.elapsed())
-    }
-
-    /// When Kafka last answered this session.
     pub(crate) fn answered_at(&self) -> Instant {
         self.reported_at.unwrap_or(self.opened_at)
     }
@@ -224,7 +238,7 @@ impl<P: Producer> Session<P> {
             self.unreported -= 1;
             match outcome {
                 Ok(()) => {
-                    batch.acknowledged(index);
+                    batch.set(index, Fate::Acknowledged);
                     primed |= self.prime(index);
                 }
                 Err(failure) => self.report_failure(batch, index, failure),
@@ -245,9 +259,9 @@ impl<P: Producer> Session<P> {
     }
 
     fn report_failure<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, failure: KafkaFailure) {
-        batch.unknown(index);
+        batch.set(index, Fate::Open);
         match (failure.kind, self.destinations[index]) {
-            (FailureKind::Row, _) => batch.suspect(index),
+            (FailureKind::Row, _) => batch.set(index, Fate::Suspect),
             (FailureKind::Topic, Some(destination)) => self.hold(destination, failure.clone().into()),
             _ => {}
         }
@@ -284,7 +298,7 @@ impl<P: Producer> Session<P> {
 
     fn send_row<E: Event>(&mut self, batch: &mut Batch<E>, index: usize) {
         let (Some(destination), None) = (self.destinations[index], &self.failure) else { return };
-        if batch.is_blocked(index) || self.large_rows.blocks(destination) {
+        if batch.is_blocked(index) || self.with_large_row.contains(&destination) {
             return;
         }
         let topic = &mut self.topics[destination.topic as usize];
@@ -295,15 +309,17 @@ impl<P: Producer> Session<P> {
             Priming::Primed(at) if self.now.duration_since(at) < PRIMED_FOR => {}
             Priming::Primed(_) | Priming::Fresh => *priming = Priming::Fresh,
         }
-        // This comes after the check for `Sent`, because deferred rows precede this one.
-        if self.large_rows.keeps(destination, &topic.name, batch.rows()[index].size()) {
-            return batch.suspect(index);
+        // Earlier rows of the partition must be sent before, because a large row is judged only after they are acknowledged. This
+        // comes after the check for `Sent`, because deferred rows precede this one.
+        if self.streaks.refuse_size(&topic.name, batch.rows()[index].size()) {
+            self.with_large_row.push(destination);
+            return batch.set(index, Fate::Suspect);
         }
         self.publishing_since.get_or_insert(self.now);
         match self.producer.send(index as u32, &topic.name, destination.partition, &batch.rows()[index]) {
             Ok(()) => {
                 self.unreported += 1;
-                batch.in_flight(index);
+                batch.set(index, Fate::InFlight);
                 self.streaks.sent(&topic.name);
                 if matches!(priming, Priming::Fresh) {
                     *priming = Priming::Sent;
@@ -338,22 +354,9 @@ impl<P: Producer> Session<P> {
     pub(crate) fn topic(&self, destination: Destination) -> &str {
         &self.topics[destination.topic as usize].name
     }
-}
 
-/// Where rows go whose topic depends on the same.
-#[derive(Clone)]
-pub(super) struct Route {
-    pub(super) topic: usize,
-    /// Why Kafka or the configuration allows no topic of this name, if so.
-    pub(super) invalid: Option<Rejection>,
-}
-
-/// How many topics are looked up at once. One by one, a thousand of them would take seconds.
-const LOOKUPS_MAX: usize = 16;
-
-impl<P: Producer> Session<P> {
     /// Finds the unknown routes of this row and all later rows.
-    pub(super) async fn find_routes<E: Event>(
+    async fn find_routes<E: Event>(
         &mut self,
         topics: &TopicRules,
         batch: &Batch<E>,
@@ -423,7 +426,7 @@ impl<P: Producer> Session<P> {
 
     /// Makes the session look up topics again: those that it looked up a while ago, and those in which another session has
     /// found a change. Only between two batches, when no row is in flight.
-    pub(super) fn look_up_due(&mut self) {
+    fn look_up_due(&mut self) {
         let changed =
             self.counts.changes() != std::mem::replace(&mut self.changes_seen, self.counts.changes());
         for topic in &mut self.topics {
@@ -438,7 +441,7 @@ impl<P: Producer> Session<P> {
 
     /// Forgets the topics that are not open and, if there are too many, the least recently used ones. A forgotten topic is
     /// looked up and primed again. Only between two batches, when no [`Destination`] refers to a topic by its index.
-    pub(super) fn forget_topics(&mut self) {
+    fn forget_topics(&mut self) {
         let is_open = |at: &usize| matches!(self.topics[*at].state, TopicState::Open(_) | TopicState::Due(_));
         let mut kept: Vec<usize> = (0..self.topics.len()).filter(is_open).collect();
         if kept.len() > TOPICS_KEPT {
@@ -476,15 +479,7 @@ impl<P: Producer> Session<P> {
         }
         Route { topic, invalid }
     }
-}
 
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
-    pub rows: u64,
-    pub bytes: u64,
-}
-
-impl<P: Producer> Session<P> {
     /// The topics of the current batch to hold, with the reason and the first unsent row of each.
     pub(crate) fn held<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> Vec<TopicHold<'a, E>> {
         let mut seen = vec![false; self.topics.len()];
@@ -577,36 +572,6 @@ impl<P: Producer> Session<P> {
         }
         let named = self.topics.iter().zip(tallies).map(|(topic, tally)| (topic.name.as_str(), tally));
         named.filter(|(_, tally)| tally.rows > 0)
-    }
-}
-
-/// The partitions of the current batch in which a large row has to be judged. Kafka refuses a whole request because of one
-/// record that is too large for its topic, so such a row would fail the session. Later rows of them wait for the next batch.
-#[derive(Default)]
-pub(crate) struct LargeRows {
-    sizes: RefusedSizes,
-    partitions: Vec<Destination>,
-}
-
-impl LargeRows {
-    pub(crate) fn begin(&mut self, sizes: &RefusedSizes) {
-        self.sizes = sizes.clone();
-        self.partitions.clear();
-    }
-
-    /// Whether the rows of this partition wait behind a large row.
-    pub(crate) fn blocks(&self, destination: Destination) -> bool {
-        !self.partitions.is_empty() && self.partitions.contains(&destination)
-    }
-
-    /// Keeps a row of this size back if its topic would probably refuse it. Earlier rows of its partition must already be
-    /// sent, because it is judged only after they are acknowledged.
-    pub(crate) fn keeps(&mut self, destination: Destination, topic: &str, size: usize) -> bool {
-        let is_large = self.sizes.covers(topic, size);
-        if is_large {
-            self.partitions.push(destination);
-        }
-        is_large
     }
 }
 

@@ -3,11 +3,10 @@
 use crate::cycle::narrow::Before;
 use crate::cycle::{self, Cycle};
 use crate::health::availability::QUIET;
-use crate::lanes::board::MoreWork;
 use crate::reason::SMALLER_BATCHES;
 use crate::{
-    Backoff, Coverage, FailureKind, FaultKind, KafkaFailure, Lane, Outbox, PostgresFault, Producer,
-    Publisher, Relay, Session, Stats, fail_point,
+    Backoff, FailureKind, FaultKind, KafkaFailure, Lane, Outbox, PostgresFault, Producer, Publisher, Relay,
+    Session, Stats, fail_point,
 };
 use std::rc::Rc;
 use std::time::Duration;
@@ -106,7 +105,7 @@ impl<P: Publisher> Worker<'_, P> {
         let health = &self.relay.health;
         let begun = Instant::now();
         let idle = async {
-            while !health.has_settled_since(begun) {
+            while health.settled_at.get().is_none_or(|at| at <= begun) {
                 sleep(QUIET).await;
             }
             health.postgres_worked(self.number);
@@ -131,12 +130,14 @@ impl<P: Publisher> Worker<'_, P> {
         false
     }
 
-    /// Whether the settings or secrets have changed since the session was opened, it is worn, or its connections may be silent.
-    /// Otherwise a row that was not acknowledged could be delayed by one worker after the other.
+    /// Whether the settings or secrets have changed since the session was opened, it is worn, or its connections may be silent:
+    /// Kafka last answered it before it stopped answering another one. Otherwise a row that was not acknowledged could be
+    /// delayed by one worker after the other.
     fn is_outdated(&self, session: &Session<P::Producer>) -> bool {
+        let unanswered_since = self.relay.health.unanswered_since.get();
         self.renewals != self.relay.settings.renewals()
             || session.producer.is_worn()
-            || self.relay.health.may_be_silent(session.answered_at())
+            || unanswered_since.is_some_and(|since| session.answered_at() < since)
     }
 
     /// Runs a cycle over some of these lanes and gives back the others. Returns whether to wait before the next cycle.
@@ -292,9 +293,7 @@ fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
 fn give_back<P>(relay: &Relay<P>, lanes: &[Lane], cycle: &Cycle) {
     let owned: Vec<_> = cycle.coverage.iter().map(|coverage| coverage.lane).collect();
     let others: Vec<_> = lanes.iter().copied().filter(|lane| !owned.contains(lane)).collect();
-    let more = |coverage: &&Coverage| coverage.cut || coverage.first_open.is_some();
-    let more_work: Vec<_> = cycle.coverage.iter().filter(more).map(more_work).collect();
-    relay.lanes.board.give_back(&owned, &more_work);
+    relay.lanes.board.give_back(&owned, &cycle.coverage);
     if cycle.failure.is_some() && owned.is_empty() {
         relay.lanes.board.give_back(&others, &[]);
     } else {
@@ -308,10 +307,6 @@ fn give_back<P>(relay: &Relay<P>, lanes: &[Lane], cycle: &Cycle) {
     if cycle.sent > 0 && !cycle.locked_out {
         relay.lanes.board.progress.set(true);
     }
-}
-
-fn more_work(coverage: &Coverage) -> MoreWork {
-    MoreWork { lane: coverage.lane, front: coverage.last_read.is_none(), used_share: coverage.used_share }
 }
 
 /// Handles the failures of a cycle. Returns whether to wait before the next one.
@@ -333,7 +328,8 @@ fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
 /// Counts a failed session, or a failure to open one. Closes the gate if the cluster failed. An unknown failure also closes
 /// it if the session acknowledged nothing, and a session failure if several sessions in a row acknowledged nothing.
 fn failed<P>(relay: &Relay<P>, failure: &KafkaFailure, acknowledged: usize, attempts: u32) {
-    relay.stats.count_failure(failure.reason);
+    relay.stats.sessions_failed.inc();
+    relay.stats.kafka_failures.at([failure.reason]).inc();
     tracing::debug!("producer session ended: {failure}");
     let closes = match failure.kind {
         FailureKind::Cluster => true,

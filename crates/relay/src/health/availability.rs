@@ -1,7 +1,7 @@
 //! Whether servers, topics and rows are available. A lasting fault is logged once when it begins and once when it ends.
 
 use crate::reason::{fix, remedy};
-use crate::{KafkaFailure, Stats};
+use crate::{KafkaFailure, Stats, until};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
@@ -35,7 +35,6 @@ pub struct Availability {
 struct Outage {
     episode: Episode,
     reported: bool,
-    /// The latest one.
     error: String,
     /// The outage is over when it works for all of these again.
     tasks: HashSet<usize>,
@@ -46,7 +45,6 @@ impl Availability {
         Availability::lasting(what, code, Duration::ZERO)
     }
 
-    /// Outages shorter than `patience` are not reported.
     pub(crate) fn lasting(what: &'static str, code: &'static str, patience: Duration) -> Availability {
         let states = ("unavailable", "available again");
         Availability { what, states, code, patience, outage: RefCell::default(), ended_at: Cell::default() }
@@ -146,7 +144,6 @@ pub struct Gate {
     failed_at: Cell<Option<Instant>>,
     /// It was opened and closed again before any row was acknowledged.
     pub(crate) is_flapping: Cell<bool>,
-    /// Wakes waiting tasks when it opens or closes.
     changed: Notify,
 }
 
@@ -216,21 +213,11 @@ impl Gate {
     }
 
     pub(crate) async fn opened(&self) {
-        self.becomes(true).await;
+        until(&self.changed, || self.is_open()).await;
     }
 
     pub(crate) async fn closed(&self) {
-        self.becomes(false).await;
-    }
-
-    async fn becomes(&self, open: bool) {
-        loop {
-            let changed = self.changed.notified();
-            if self.is_open.get() == open {
-                return;
-            }
-            changed.await;
-        }
+        until(&self.changed, || !self.is_open()).await;
     }
 
     #[cfg(test)]

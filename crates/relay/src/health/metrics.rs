@@ -4,12 +4,13 @@
 //! Conventions: seconds and bytes as base units, and `_total` at the end of counters. Every label has few values: the number
 //! of values from outside, such as topics, is limited by [`Named`].
 
+use crate::health::stats::lock;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::{counter, gauge};
 use prometheus_client::registry::{Metric as Collected, Unit};
 use std::collections::HashSet;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
 
 pub use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 pub use prometheus_client::registry::Registry;
@@ -19,7 +20,6 @@ pub type FloatCounter = counter::Counter<f64, AtomicU64>;
 pub type Gauge = gauge::Gauge;
 pub type FloatGauge = gauge::Gauge<f64, AtomicU64>;
 
-/// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
     /// With `_total` for a counter. The samples of a histogram append `_bucket`, `_sum` and `_count`.
@@ -36,9 +36,7 @@ pub struct Metric {
 pub enum MetricKind {
     /// Increases until the process restarts.
     Counter,
-    /// Increases and decreases.
     Gauge,
-    /// A distribution of values.
     Histogram,
     /// Always 1; the labels carry the information.
     Info,
@@ -67,7 +65,6 @@ impl Metric {
         }
     }
 
-    /// The names of its samples.
     pub fn samples(&self) -> Vec<String> {
         match self.kind {
             MetricKind::Histogram => {
@@ -146,7 +143,7 @@ impl Named {
 
     /// This value, or "other" if there are too many. A named value stays named, so its counters continue.
     pub fn value<'a>(&self, value: &'a str) -> &'a str {
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = lock(&self.names);
         let is_named = names.contains(value) || (names.len() < self.most && names.insert(value.to_owned()));
         if is_named { value } else { Named::OTHER }
     }

@@ -90,20 +90,6 @@ impl Health {
         );
     }
 
-    pub(crate) fn has_settled_since(&self, begun: Instant) -> bool {
-        self.settled_at.get().is_some_and(|at| at > begun)
-    }
-
-    pub(crate) fn acknowledged_since(&self, begun: Instant) -> bool {
-        self.acknowledged_at.get().is_some_and(|at| at > begun)
-    }
-
-    /// Whether the connections of a session may have died together with those of another one, because Kafka last answered
-    /// it before it stopped answering the other one.
-    pub(crate) fn may_be_silent(&self, answered_at: Instant) -> bool {
-        self.unanswered_since.get().is_some_and(|since| answered_at < since)
-    }
-
     pub fn note_clock(&self, clock_us: i64) {
         self.clock.set(Some((clock_us, Instant::now())));
     }
@@ -124,7 +110,7 @@ impl Health {
         RejectedRow { row, topic, why }: &RejectedRow<'_, E>,
         consequence: &str,
     ) {
-        self.stats.count_rejected(why.reason);
+        self.stats.rejected.at([why.reason]).inc();
         let unreadable = why.reason == reason::UNREADABLE_ROW.word;
         let (code, what) = if unreadable {
             ("event_unreadable", "event unreadable")

@@ -6,8 +6,8 @@ use crate::health::Progress;
 use crate::health::metrics::{Gauge, Named};
 use std::collections::VecDeque;
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -207,8 +207,8 @@ crate::metrics! {
         /// The steps of the scout and the workers.
         pub progress: Progress = Progress::new();
         started: Instant = Instant::now();
-        scout_beat_ms: AtomicI64 = AtomicI64::new(0);
-        measured_ms: AtomicI64 = AtomicI64::new(0);
+        scouted_at: Mutex<Instant> = Mutex::new(Instant::now());
+        measured_at: Mutex<Option<Instant>> = Mutex::default();
         stopping: AtomicBool = AtomicBool::new(false);
     }
 }
@@ -264,48 +264,30 @@ impl Stats {
         self.topic_bytes.at([topic]).inc_by(bytes);
     }
 
-    pub fn count_failure(&self, reason: &'static str) {
-        self.sessions_failed.inc();
-        self.kafka_failures.at([reason]).inc();
-    }
-
-    pub fn count_rejected(&self, reason: &'static str) {
-        self.rejected.at([reason]).inc();
-    }
-
     /// Records that the scout has made progress.
     pub fn beat(&self) {
-        self.scout_beat_ms.store(self.age_ms(), Ordering::Relaxed);
+        *lock(&self.scouted_at) = Instant::now();
         self.progress.scouted();
     }
 
     /// How long ago the scout last made progress.
     pub fn since_beat(&self) -> Duration {
-        self.since(&self.scout_beat_ms)
+        lock(&self.scouted_at).elapsed()
     }
 
     /// Records that the backlog and the oldest unsent row were measured.
     pub fn measured(&self) {
-        self.measured_ms.store(self.age_ms(), Ordering::Relaxed);
+        *lock(&self.measured_at) = Some(Instant::now());
     }
 
     /// The time since they were last measured, or since the start.
     pub fn since_measured(&self) -> Duration {
-        self.since(&self.measured_ms)
+        lock(&self.measured_at).unwrap_or(self.started).elapsed()
     }
 
     /// Whether they were measured at all.
     pub fn has_measured(&self) -> bool {
-        self.measured_ms.load(Ordering::Relaxed) > 0
-    }
-
-    fn age_ms(&self) -> i64 {
-        i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX)
-    }
-
-    fn since(&self, moment_ms: &AtomicI64) -> Duration {
-        let moment = Duration::from_millis(moment_ms.load(Ordering::Relaxed).unsigned_abs());
-        self.started.elapsed().saturating_sub(moment)
+        lock(&self.measured_at).is_some()
     }
 
     /// Records that the relay drains and then ends.
@@ -356,7 +338,7 @@ impl Side {
 
     pub fn answers(&self) {
         if self.up.set(1) != 1 {
-            *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *lock(&self.fault) = None;
         }
     }
 
@@ -364,11 +346,11 @@ impl Side {
     pub fn fails(&self, reason: &dyn Display) {
         self.up.set(0);
         let line = reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+        *lock(&self.fault) = Some(line);
     }
 
     pub fn fault(&self) -> Option<String> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.fault).clone()
     }
 }
 
@@ -390,19 +372,19 @@ impl Notes {
     /// Records that a topic has another number of partitions.
     pub(crate) fn partitions_changed(&self, topic: &str, before: u32, now: u32) {
         let text = format!("topic {topic} has {now} partitions instead of {before}");
-        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = lock(&self.changes);
         changes.truncate(CHANGES_SHOWN - 1);
         changes.push_front((Instant::now(), text));
     }
 
     /// Records that a broker has delayed requests for this long, because of a quota.
     pub fn throttled(&self, delay: Duration) {
-        *self.throttled.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), delay));
+        *lock(&self.throttled) = Some((Instant::now(), delay));
     }
 
     /// For how long a broker has delayed requests recently, because of a quota.
     pub(crate) fn throttle(&self) -> Option<Duration> {
-        let throttled = *self.throttled.lock().unwrap_or_else(PoisonError::into_inner);
+        let throttled = *lock(&self.throttled);
         throttled.filter(|(at, _)| at.elapsed() < THROTTLED_FOR).map(|(_, delay)| delay)
     }
 
@@ -412,7 +394,7 @@ impl Notes {
         if let Some(delay) = self.throttle() {
             text += &format!("; throttled by a quota of the brokers, for up to {delay:.1?} per request");
         }
-        for (at, change) in &*self.changes.lock().unwrap_or_else(PoisonError::into_inner) {
+        for (at, change) in &*lock(&self.changes) {
             let age = at.elapsed();
             if age < CHANGES_SHOWN_FOR {
                 text += &format!("; {change} (noticed {} min ago)", age.as_secs() / 60);
@@ -420,6 +402,11 @@ impl Notes {
         }
         text
     }
+}
+
+/// What a panic left behind is still valid: each value is set at once.
+pub(super) fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -11,8 +11,6 @@ use crate::{
     Board, Claim, DeliveryReport, Epoch, Event, FailureKind, KafkaFailure, LANES, Lane, NotSent, Outbox,
     PostgresFault, Producer, ReadEnd, ReadRequest, Relay, Settled, Settlement, partition, topic,
 };
-use futures_util::FutureExt;
-use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt, iter};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -59,10 +57,6 @@ impl<P: Producer, E: Event> Flight<P, E> {
         self.probes.is_empty()
     }
 
-    pub(crate) fn has_failed(&self) -> bool {
-        self.producer.has_failed()
-    }
-
     pub(crate) fn silent_for(&self) -> Duration {
         self.silent_since.elapsed()
     }
@@ -107,7 +101,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
             let owned = claim.lanes().to_vec();
             if owned.is_empty() {
                 claim.release().await?;
-                turns.pause().await;
+                sleep(TRY_EVERY).await;
                 continue;
             }
             let is_ours = |candidate: &mut Candidate| owned.contains(&candidate.example.lane);
@@ -116,7 +110,6 @@ impl<P: Producer, E: Event> Flight<P, E> {
             turns.done(&owned);
             done?;
         }
-        found.unknown.extend(waiting.into_iter().map(|candidate| candidate.due.topic));
         Ok(())
     }
 
@@ -132,16 +125,12 @@ impl<P: Producer, E: Event> Flight<P, E> {
         let (mut rows, _) = read(relay, &mut claim, RowSelection::FirstOfKeys, examples).await?;
         let (first, mut recovered) = (self.sent, Vec::new());
         for Candidate { due, partitions, .. } in candidates {
-            let Some(row) = rows.remove(&due.topic) else {
-                found.unknown.push(due.topic);
-                continue;
-            };
+            let Some(row) = rows.remove(&due.topic) else { continue };
             if let Err((_, rejection)) = topic::of(&relay.kafka.topics, &row) {
                 classify(due, rejection.into(), found);
             } else if relay.memory.acknowledged.borrow().contains(&row) {
                 // An earlier probe sent it, which does not show whether the topic works now.
                 recovered.push(row);
-                found.unknown.push(due.topic);
             } else {
                 self.send(due, row, partitions, found);
             }
@@ -160,7 +149,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
             // The row of a probe was sent after every row that was refused unsent.
             relay.memory.streaks.sent(&due.topic);
             relay.memory.streaks.accepted(&due.topic, row.size());
-            found.acknowledged(due.topic, is_recorded(&settled, &row));
+            found.works.extend(settled.has_recorded(&row).then_some(due.topic));
         }
         Ok(())
     }
@@ -189,7 +178,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
             }
             let reported = async {
                 if self.producer.has_failed() {
-                    // `quiet` returns at once after a failure.
+                    // `wait_until_quiet` returns at once after a failure.
                     self.producer.drained().await;
                 } else {
                     self.producer.wait_until_quiet(true).await;
@@ -260,7 +249,7 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
         let owned = claim.lanes().to_vec();
         if owned.is_empty() {
             claim.release().await?;
-            turns.pause().await;
+            sleep(TRY_EVERY).await;
             continue;
         }
         let ours: Vec<_> = waiting.extract_if(.., |(_, row)| owned.contains(&row.lane())).collect();
@@ -276,10 +265,9 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
                 // Another relay has settled it. Otherwise an operator's `sent_at = NULL` would be ignored.
                 relay.memory.acknowledged.borrow_mut().settled(std::iter::once(&row));
             }
-            found.acknowledged(topic, was_read && is_recorded(&settled, &row));
+            found.works.extend((was_read && settled.has_recorded(&row)).then_some(topic));
         }
     }
-    found.unknown.extend(waiting.into_iter().map(|(topic, _)| topic));
     Ok(())
 }
 
@@ -302,15 +290,6 @@ async fn read<Q, C: Claim>(
     Ok((rows.into_iter().map(|row| (topic::name(&relay.kafka.topics, &row), row)).collect(), slice.end))
 }
 
-/// Whether the settlement has recorded this row as sent. If not, another relay would publish it again once its hold ends.
-fn is_recorded<E: Event>(settled: &Settled, row: &E) -> bool {
-    match settled {
-        Settled::All => true,
-        Settled::Only(recorded) => recorded.contains(&row.id()),
-        Settled::Fewer => false,
-    }
-}
-
 /// Settles rows that Kafka has acknowledged, or ends the claim if there are none.
 async fn settle<Q, C: Claim>(
     relay: &Relay<Q>,
@@ -330,7 +309,7 @@ async fn settle<Q, C: Claim>(
     let settled = claim.settle(&settlement).await;
     let mut acknowledged = relay.memory.acknowledged.borrow_mut();
     let (recorded, others): (Vec<&C::Event>, Vec<&C::Event>) =
-        sent.iter().partition(|row| settled.as_ref().is_ok_and(|settled| is_recorded(settled, **row)));
+        sent.iter().partition(|row| settled.as_ref().is_ok_and(|settled| settled.has_recorded(**row)));
     let count = recorded.len();
     acknowledged.settled(recorded.into_iter());
     acknowledged.keep(others.into_iter(), UNKNOWN_HOLDS);
@@ -342,25 +321,13 @@ async fn settle<Q, C: Claim>(
     settled
 }
 
+/// The topics with a result.
 #[derive(Default)]
 pub(crate) struct ProbeResults {
+    /// Their holds end: Kafka has acknowledged a row, and it is recorded as sent. Otherwise another relay would publish it again
+    /// once its hold ends.
     pub(crate) works: Vec<String>,
     pub(crate) fails: Vec<(String, KafkaFailure)>,
-    /// Topics without a result, for example because another relay has locked the lane.
-    pub(crate) unknown: Vec<String>,
-}
-
-impl ProbeResults {
-    /// Records that Kafka has acknowledged a row of this topic. The hold ends only once the row is recorded as sent.
-    pub(crate) fn acknowledged(&mut self, topic: String, is_recorded: bool) {
-        if is_recorded { self.works.push(topic) } else { self.unknown.push(topic) }
-    }
-
-    pub(crate) fn knows(&self, topic: &String) -> bool {
-        self.works.contains(topic)
-            || self.unknown.contains(topic)
-            || self.fails.iter().any(|(failed, _)| failed == topic)
-    }
 }
 
 /// The maximum number of concurrent requests to the brokers; each has a thread.
@@ -403,7 +370,6 @@ pub(crate) async fn leaders<P: Producer>(
                 let silent = failure.kind != FailureKind::Topic;
                 found.fails.push((first.topic, failure));
                 if silent {
-                    found.unknown.extend(due.map(|due| due.topic));
                     return known;
                 }
             }
@@ -470,46 +436,39 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const TRY_EVERY: Duration = Duration::from_millis(20);
 
 /// Lanes that the prober needs. Dropping it returns them to the workers.
-pub(crate) struct Turns<'a> {
+struct Turns<'a> {
     board: &'a Board,
-    /// Lanes that a worker may still have.
-    taken: BTreeSet<Lane>,
-    reserving: FuturesUnordered<LocalBoxFuture<'a, Lane>>,
+    /// Lanes that a worker still has.
+    waiting: Vec<Lane>,
     reserved: Vec<Lane>,
     deadline: Instant,
 }
 
 impl<'a> Turns<'a> {
-    pub(crate) fn new(board: &'a Board, lanes: impl Iterator<Item = Lane>) -> Turns<'a> {
-        let taken: BTreeSet<Lane> = lanes.collect();
-        let reserve = |lane: Lane| board.reserve(lane).map(move |()| lane).boxed_local();
-        let reserving = taken.iter().copied().map(reserve).collect();
-        Turns { board, taken, reserving, reserved: Vec::new(), deadline: Instant::now() + PATIENCE }
+    fn new(board: &'a Board, lanes: impl Iterator<Item = Lane>) -> Turns<'a> {
+        let lanes: BTreeSet<Lane> = lanes.collect();
+        let waiting = lanes.into_iter().collect();
+        Turns { board, waiting, reserved: Vec::new(), deadline: Instant::now() + PATIENCE }
     }
 
     /// Waits for lanes that no worker of this relay has. `None` if no lanes are left or it takes too long.
-    pub(crate) async fn next(&mut self) -> Option<Vec<Lane>> {
-        if self.reserved.is_empty() {
-            let lane = timeout_at(self.deadline, self.reserving.next()).await.ok()??;
-            self.take(lane);
+    async fn next(&mut self) -> Option<Vec<Lane>> {
+        loop {
+            let returned = self.board.returned.notified();
+            let free = self.board.reserve(&self.waiting);
+            self.waiting.retain(|lane| !free.contains(lane));
+            self.reserved.extend(free);
+            if !self.reserved.is_empty() {
+                return (Instant::now() < self.deadline).then(|| self.reserved.clone());
+            }
+            if self.waiting.is_empty() {
+                return None;
+            }
+            timeout_at(self.deadline, returned).await.ok()?;
         }
-        while let Some(Some(lane)) = self.reserving.next().now_or_never() {
-            self.take(lane);
-        }
-        (Instant::now() < self.deadline).then(|| self.reserved.clone())
     }
 
-    fn take(&mut self, lane: Lane) {
-        self.taken.remove(&lane);
-        self.reserved.push(lane);
-    }
-
-    /// Waits before the next attempt, because other relays have locked all of the lanes.
-    pub(crate) async fn pause(&self) {
-        sleep(TRY_EVERY).await;
-    }
-
-    pub(crate) fn done(&mut self, lanes: &[Lane]) {
+    fn done(&mut self, lanes: &[Lane]) {
         self.reserved.retain(|lane| !lanes.contains(lane));
         lanes.iter().for_each(|lane| self.board.end_reservation(*lane));
     }
@@ -517,7 +476,7 @@ impl<'a> Turns<'a> {
 
 impl Drop for Turns<'_> {
     fn drop(&mut self) {
-        self.taken.iter().for_each(|lane| self.board.cancel_reservation(*lane));
+        self.waiting.iter().for_each(|lane| self.board.cancel_reservation(*lane));
         self.reserved.iter().for_each(|lane| self.board.end_reservation(*lane));
     }
 }

@@ -2,7 +2,6 @@
 //! own statement. What this relay remembers of them is for the log and the metrics.
 
 pub(crate) mod flight;
-pub(crate) mod probe;
 pub mod prober;
 
 use crate::health::LOCKS_PATIENCE;

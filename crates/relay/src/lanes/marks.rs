@@ -4,24 +4,16 @@
 //! A mark is raised in four steps. None may be left out or reordered (ARCHITECTURE.md, "Low-water mark"):
 //!
 //! 1. Note H, the highest id of an unsent row that a read returned. Then list the transactions that hold RowExclusiveLock
-//!    on the outbox or on the sequence of the ids.
-//! 2. All of them have ended ([`Fence`]), so no new row with an id <= H can appear. A transaction that stays
-//!    open is excepted: each read then checks that it is still in progress, and otherwise begins below its rows.
+//!    on the outbox or on the sequence of the ids. A writer takes it before it draws an id, and keeps it until its transaction ends.
+//! 2. All of them have ended ([`Fence`]), so no new row with an id <= H can appear. A transaction that stays open is *excepted*: the
+//!    fence passes without it. Its ids are greater than the fence before it. Each read then checks in its own snapshot that it is
+//!    still in progress, and otherwise begins below its rows.
 //! 3. Only then is a read sent ([`Marks::snapshot`]).
 //! 4. Its rows are settled and the COMMIT is confirmed ([`Marks::raise`]). A scan has nothing to settle.
 //!
-//! The fence is an id up to which no transaction can commit new rows, except those that it names.
-//!
-//! A writer takes RowExclusiveLock on the outbox, or on the sequence of the ids, before it draws an id, and keeps it until its
-//! transaction ends. Note H, then list the holders of the lock. Once every transaction of that list has ended, no new row with
-//! an id <= H can appear.
-//!
-//! A transaction that stays open is *excepted*: the fence passes without it. Its ids are greater than the fence before it. Reads
-//! check in their own snapshots that it is still in progress. If it is not, its rows may be below the marks.
-//!
-//! [`SeenIds`] has the ids that reads have seen committed, and the gaps between them, which a flow still has to search for. Ids come from one sequence for all lanes, so a committed row of any lane fills its gap. An id stays a gap while its
-//! transaction is open, and also after it was rolled back. The fence removes it: no transaction can commit an id up to the
-//! fence any more.
+//! [`SeenIds`] has the ids that reads have seen committed, and the gaps between them, which a flow still has to search for. Ids
+//! come from one sequence for all lanes, so a committed row of any lane fills its gap. An id stays a gap while its transaction is
+//! open, and also after it was rolled back. The fence removes it: no transaction can commit an id up to the fence any more.
 
 use crate::{Coverage, Epoch, LANES, Lane, ServerId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -67,7 +59,7 @@ pub struct MarksSnapshot {
     pub generation: u64,
     /// The fence that had passed when the read was sent.
     pub(crate) fenced: i64,
-    resets: Vec<u32>,
+    resets: [u32; LANES],
     /// One per lane, in the order of the request.
     pub lows: Vec<i64>,
     pub epoch: Epoch,
@@ -79,16 +71,6 @@ impl MarksSnapshot {
     /// The same, but for a read that begins at the smallest id.
     pub(crate) fn reading_from_lowest(&self) -> MarksSnapshot {
         MarksSnapshot { lows: vec![LOWEST; self.lows.len()], ..self.clone() }
-    }
-
-    /// The part about `some` of the `lanes` of the read, in the same order.
-    pub(crate) fn only(mut self, lanes: &[Lane], some: &[Lane]) -> MarksSnapshot {
-        let kept: Vec<bool> = lanes.iter().map(|lane| some.contains(lane)).collect();
-        let mut at = kept.iter();
-        self.resets.retain(|_| at.next() == Some(&true));
-        let mut at = kept.iter();
-        self.lows.retain(|_| at.next() == Some(&true));
-        self
     }
 }
 
@@ -144,7 +126,7 @@ impl Marks {
         MarksSnapshot {
             generation: self.generation,
             fenced: self.fence.passed,
-            resets: lanes.iter().map(|lane| self.resets[lane.index()]).collect(),
+            resets: self.resets,
             lows: lanes.iter().map(|lane| self.low[lane.index()]).collect(),
             epoch: self.epoch,
             excepted: self.fence.excepted(),
@@ -171,6 +153,17 @@ impl Marks {
             self.highest_read = ids.clone().into_iter().fold(self.highest_read, i64::max);
             self.seen.add(ids);
         }
+    }
+
+    /// Notes the epoch in the snapshot of a read of `generation`, and the ids of the unsent rows that it returned.
+    pub(crate) fn note_read(
+        &mut self,
+        generation: u64,
+        epoch: Epoch,
+        ids: impl IntoIterator<Item = i64> + Clone,
+    ) {
+        self.note_epoch(generation, epoch);
+        self.note_ids(generation, ids);
     }
 
     /// Notes what a scan of `generation` found: the first unsent row of each lane. It proves the same as a claim that has settled
@@ -278,10 +271,10 @@ impl Marks {
         if snapshot.generation != self.generation || epoch != self.epoch {
             return;
         }
-        for (coverage, resets) in coverage.iter().zip(&snapshot.resets) {
+        for coverage in coverage {
             let lane = coverage.lane.index();
             let Some(covers_to) = coverage.covers_to() else { continue };
-            if self.resets[lane] == *resets {
+            if self.resets[lane] == snapshot.resets[lane] {
                 let before_first_open = coverage.first_open.map_or(i64::MAX, |id| id - 1);
                 let raised = snapshot.fenced.min(covers_to).min(before_first_open);
                 self.low[lane] = self.low[lane].max(raised);

@@ -7,8 +7,8 @@
 //! nothing may have rows that were reset to unsent, or that were committed with a lower id than rows of another relay. Scans,
 //! at least every [`SCAN_EVERY`], find those.
 
+use crate::lanes::Width;
 use crate::lanes::marks::{Swept, Writer};
-use crate::lanes::width::{ScanOrder, Width};
 use crate::{
     Availability, Backoff, Epoch, FaultKind, LANES, Lane, Limits, Marks, MarksSnapshot, PostgresFault,
     Publisher, Relay, ServerId, fail_point,
@@ -426,6 +426,61 @@ pub fn after<T>(answer: &Result<T, PostgresFault>, begun: Instant, every: Durati
     Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(every, SWEEP_AFTER_AT_MOST)
 }
 
+/// Which lanes the scout scans next. If one statement cannot cover all, they take turns.
+struct ScanOrder {
+    width: Width,
+    next: usize,
+    /// Lanes found empty since the last scan that found rows.
+    empty: [bool; LANES],
+}
+
+impl ScanOrder {
+    fn new() -> ScanOrder {
+        ScanOrder { width: Width::new(LANES), next: 0, empty: [false; LANES] }
+    }
+
+    /// Those of these lanes that the next scan covers.
+    fn next_lanes(&mut self, mut lanes: Vec<Lane>) -> Vec<Lane> {
+        if lanes.len() > self.width.get() {
+            let first = lanes.iter().position(|lane| lane.index() >= self.next).unwrap_or(0);
+            lanes.rotate_left(first);
+            lanes.truncate(self.width.get());
+            self.next = lanes.last().map_or(0, |lane| (lane.index() + 1) % LANES);
+        }
+        lanes
+    }
+
+    /// Records that a scan of these lanes timed out. Returns whether the next one covers fewer, beginning with the same ones.
+    fn timed_out(&mut self, lanes: &[Lane]) -> bool {
+        let narrower = self.width.timed_out(lanes.len());
+        if narrower {
+            self.next = lanes.first().map_or(0, |lane| lane.index());
+        }
+        narrower
+    }
+
+    fn note_duration(&self, lanes: &[Lane], took: Duration) {
+        self.width.worked(lanes.len(), took);
+    }
+
+    /// Records that a scan found rows, or that a lane was not free.
+    fn forget_empty(&mut self) {
+        self.empty = [false; LANES];
+    }
+
+    /// Records that a scan found these lanes empty. Returns whether all 64 are.
+    fn note_empty(&mut self, lanes: &[Lane]) -> bool {
+        for lane in lanes {
+            self.empty[lane.index()] = true;
+        }
+        let everywhere = self.empty.iter().all(|empty| *empty);
+        if everywhere {
+            self.forget_empty();
+        }
+        everywhere
+    }
+}
+
 /// The longest time without a scan.
 pub(crate) const SCAN_EVERY: Duration = Duration::from_millis(500);
 /// After this time without a new row, the scout looks every `poll_interval`.
@@ -446,7 +501,7 @@ pub struct Look {
 pub(crate) struct Lookout {
     /// The highest id and the gaps that were known before the last scan, or that a look has returned since. A new row has a
     /// greater id, or is in a gap.
-    known: Option<(Option<i64>, Vec<i64>)>,
+    known: Option<Look>,
     /// The epoch of the last scan, if since then every unsent row is with a worker or will be found by a look.
     epoch: Option<Epoch>,
     scanned_at: Instant,
@@ -462,7 +517,7 @@ impl Lookout {
 
     /// Notes what is known before a scan is sent, because rows may be committed during it.
     pub(crate) fn scans(&mut self, marks: &mut Marks) {
-        let before = self.known.take().and_then(|(highest, _)| highest);
+        let before = self.known.take().and_then(|known| known.above);
         let seen = marks.search();
         let highest = before.max(seen.as_ref().map(|seen| seen.highest));
         // If another relay has read higher ids, this one does not know their gaps.
@@ -470,7 +525,7 @@ impl Lookout {
         let gaps = seen.filter(|_| knows_gaps).map(|seen| seen.gaps()).filter(|gaps| gaps.len() <= GAPS_MAX);
         // The rows of an excepted transaction are not in the gaps. Only a scan notices that it has ended.
         let excepts = !marks.fence.excepted().xids.is_empty();
-        self.known = (!excepts).then(|| (highest, gaps.unwrap_or_default()));
+        self.known = (!excepts).then(|| Look { above: highest, gaps: gaps.unwrap_or_default() });
         (self.epoch, self.scanned_at) = (None, Instant::now());
     }
 
@@ -503,10 +558,10 @@ impl Lookout {
         if yields || self.epoch.is_none() || self.scanned_at + SCAN_EVERY.max(poll_interval) <= now {
             return None;
         }
-        let (above, gaps) = self.known.clone()?;
+        let look = self.known.clone()?;
         let arriving = self.found_at.elapsed() < ARRIVING_FOR;
         let every = if arriving { poll_interval.min(look_every) } else { poll_interval };
-        Some((Look { above, gaps }, every))
+        Some((look, every))
     }
 
     /// Notes the ids that a look has returned, and the epoch in its snapshot. Returns whether they are new, and the scout need
@@ -516,10 +571,10 @@ impl Lookout {
             self.epoch = None;
             return false;
         }
-        let Some((highest, gaps)) = self.known.as_mut() else { return false };
-        let before = highest.unwrap_or(i64::MIN);
+        let Some(Look { above, gaps }) = self.known.as_mut() else { return false };
+        let before = above.unwrap_or(i64::MIN);
         let newest = ids.iter().copied().fold(before, i64::max);
-        *highest = Some(newest);
+        *above = Some(newest);
         gaps.retain(|gap| !ids.contains(gap));
         if look.above.is_none() || ids.is_empty() {
             return false;

@@ -1,7 +1,7 @@
 //! The topics of rows with various types and names.
 
 use super::*;
-use crate::event::Payload;
+use crate::outbox::Payload;
 use crate::{Lane, fixture};
 use std::collections::HashSet;
 use uuid::Uuid;

@@ -1,7 +1,7 @@
 //! A simulated event. It is small and `Copy`.
 
-use relay::event::{Event, Payload};
 use relay::lanes::Lane;
+use relay::outbox::{Event, Payload};
 use uuid::Uuid;
 
 /// The possible topics. The template is the aggregate type itself, the event type, or the first topic.

@@ -21,10 +21,11 @@ async fn judged(reason: &'static Reason) -> Fate {
     batch.appended(ReadEnd::Complete);
     session.begin(&relay.memory.streaks);
     session.send(&relay.kafka.topics, &mut batch, 0).await;
-    batch.suspect(0);
-    batch.suspect(1);
-    judge(&relay, &mut session, &mut batch).await;
-    batch.fate(0)
+    batch.set(0, Fate::Suspect);
+    batch.set(1, Fate::Suspect);
+    let mut sending = Sending { relay: &relay, session: &mut session, batch };
+    judge(&mut sending).await;
+    sending.batch.fate(0)
 }
 
 #[tokio::test]
@@ -43,10 +44,12 @@ async fn a_claim_judges_for_a_limited_time_but_completes_a_search() {
     batch.appended(ReadEnd::Complete);
     session.begin(&relay.memory.streaks);
     session.send(&relay.kafka.topics, &mut batch, 0).await;
-    (0..16).for_each(|index| batch.suspect(index));
+    (0..16).for_each(|index| batch.set(index, Fate::Suspect));
+    let mut sending = Sending { relay: &relay, session: &mut session, batch };
     let begun = Instant::now();
-    assert!(judge(&relay, &mut session, &mut batch).await.is_none());
+    assert!(judge(&mut sending).await.is_none());
     assert_eq!(begun.elapsed(), Duration::from_millis(800), "eight rows, four, two, one");
+    let batch = sending.batch;
     let rejected = (0..16).filter(|&index| matches!(batch.fate(index), Fate::Rejected(_))).count();
     let left = (0..16).filter(|&index| batch.fate(index) == Fate::Suspect).count();
     assert_eq!((rejected, left), (1, 15));

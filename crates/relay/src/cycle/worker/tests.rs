@@ -3,11 +3,10 @@
 use super::*;
 use crate::fixture::{self, FakeCluster, FakeProducer, Row};
 use crate::lanes::scout::SCOUT;
-use crate::outbox::Slice;
+use crate::outbox::{SearchResult, Slice};
 use crate::reason::{CLIENT_FAILED, CONFIGURATION};
 use crate::{
-    Claim, Epoch, Event, Head, Limits, Marks, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled,
-    Settlement,
+    Claim, Epoch, Event, Head, Limits, Marks, ReadEnd, ReadRequest, Search, ServerId, Settled, Settlement,
 };
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

@@ -280,3 +280,41 @@ async fn it_only_scans_while_another_relay_publishes_or_rows_may_wait() {
     advance(YIELDS_FOR).await;
     assert!(scanned(&mut lookout));
 }
+
+fn all() -> Vec<Lane> {
+    Lane::all().collect()
+}
+
+#[test]
+fn after_a_timeout_the_lanes_take_turns() {
+    let mut scan_order = ScanOrder::new();
+    assert_eq!(scan_order.next_lanes(all()).len(), LANES);
+    assert!(scan_order.timed_out(&all()));
+    let (first, second) = (scan_order.next_lanes(all()), scan_order.next_lanes(all()));
+    assert_eq!((first.len(), second.len()), (32, 32));
+    assert_eq!([first.clone(), second].concat(), all());
+    assert_eq!(scan_order.next_lanes(all()), first, "and again from the first one");
+}
+
+#[test]
+fn a_scan_that_timed_out_is_repeated_with_fewer_lanes() {
+    let mut scan_order = ScanOrder::new();
+    scan_order.timed_out(&all());
+    let half = scan_order.next_lanes(all());
+    assert!(scan_order.timed_out(&half));
+    assert_eq!(scan_order.next_lanes(all()), half[..16]);
+    while scan_order.timed_out(&all()[..scan_order.width.get()]) {}
+    let one = scan_order.next_lanes(all());
+    assert!(!scan_order.timed_out(&one));
+    assert_ne!(scan_order.next_lanes(all()), one, "one slow lane does not delay the others");
+}
+
+#[test]
+fn all_lanes_are_empty_when_each_was_empty_in_turn() {
+    let mut scan_order = ScanOrder::new();
+    assert!(scan_order.note_empty(&all()));
+    assert!(!scan_order.note_empty(&all()[..32]));
+    scan_order.forget_empty();
+    assert!(!scan_order.note_empty(&all()[32..]));
+    assert!(scan_order.note_empty(&all()[..32]));
+}

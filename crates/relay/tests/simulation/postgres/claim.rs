@@ -10,12 +10,11 @@ use crate::postgres::tables::Row;
 use crate::promises::Damage;
 use crate::world::add;
 use reads::Snapshot;
-use relay::event::Event;
 use relay::failure::{FaultKind, PostgresFault};
 use relay::lanes::Lane;
 use relay::outbox::{
-    Claim, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
-    Wanted,
+    Claim, Event, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement,
+    Slice, Wanted,
 };
 use settlement::{record, settle_late};
 use std::rc::Rc;

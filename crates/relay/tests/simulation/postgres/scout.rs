@@ -4,7 +4,6 @@ use super::connection::SimConnection;
 use super::tables::{Change, Scope};
 use crate::event::{TOPICS, topic_number};
 use crate::plan::Sabotage;
-use relay::event::Event;
 use relay::failure::PostgresFault;
 use relay::holds::{Counts, Pause};
 use relay::holds::{Due, ExampleRow, Failed, Holds, LEASE, Waiting};
@@ -13,7 +12,7 @@ use relay::lanes::marks::MarksSnapshot;
 use relay::lanes::marks::Writer;
 use relay::lanes::scout::Look;
 use relay::lanes::scout::{Looked, Scan, ScoutQueries};
-use relay::outbox::ServerId;
+use relay::outbox::{Event, ServerId};
 use relay::reason::REJECTS_EVERYTHING;
 use std::time::Duration;
 

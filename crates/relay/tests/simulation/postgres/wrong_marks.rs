@@ -2,9 +2,8 @@
 //!
 //! They are discarded and reset by a sweep like the real marks. Only the time at which they rise is wrong.
 
-use relay::event::Event;
 use relay::lanes::{LANES, Lane};
-use relay::outbox::Epoch;
+use relay::outbox::{Epoch, Event};
 use std::cell::{Cell, RefCell};
 
 /// One relay's wrong marks.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Lane;
-use crate::event::Payload;
+use crate::outbox::Payload;
 
 /// A row with its own aggregate type.
 struct OfType(i64, String);

@@ -3,9 +3,8 @@
 use super::SimClaim;
 use crate::event::SimEvent;
 use crate::plan::Sabotage;
-use relay::event::Event;
 use relay::lanes::Lane;
-use relay::outbox::{Epoch, ReadRequest, RowSelection, Search, SearchResult};
+use relay::outbox::{Epoch, Event, ReadRequest, RowSelection, Search, SearchResult};
 use std::collections::HashSet;
 use std::rc::Rc;
 

@@ -6,9 +6,8 @@ use crate::postgres::server::Server;
 use crate::postgres::tables::{Change, Row};
 use crate::promises::Damage;
 use crate::world::add;
-use relay::event::Event;
 use relay::failure::FaultKind;
-use relay::outbox::{Settled, Settlement};
+use relay::outbox::{Event, Settled, Settlement};
 use std::collections::HashSet;
 use tokio::time::Instant;
 

@@ -5,8 +5,8 @@ use crate::event::{SimEvent, TOPICS};
 use crate::plan::Sabotage;
 use crate::postgres::tables::{Change, Tables};
 use crate::world::add;
-use relay::event::Event;
 use relay::lanes::LANES;
+use relay::outbox::Event;
 
 impl Server {
     /// PREPARE TRANSACTION. The lock continues under another name.
