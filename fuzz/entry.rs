@@ -7,7 +7,7 @@ use outbox_relay::kafka::record;
 use outbox_relay::postgres::table::TableName;
 use outbox_relay::relay::lanes::Lane;
 use outbox_relay::relay::outbox::{Event, Payload};
-use outbox_relay::relay::reason::UNKNOWN;
+use outbox_relay::relay::reason::UNEXPECTED;
 use pg_outbox::topic::{TOPIC_LENGTH_MAX, TopicTemplate, check_topic};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::message::Headers;
@@ -109,7 +109,7 @@ pub fn headers(data: &[u8]) {
     }
 }
 
-/// An error code of Kafka. Unlisted codes are unknown, and no row is at fault.
+/// An error code of Kafka. Unlisted codes are unexpected, and no row is at fault.
 pub fn kafka_error(data: &[u8]) {
     let Some(number) = data.first_chunk().map(|bytes| i32::from(i16::from_le_bytes(*bytes))) else { return };
     let Ok(code) = RDKafkaRespErr::try_from(number) else { return };
@@ -117,7 +117,7 @@ pub fn kafka_error(data: &[u8]) {
     let listed: Vec<_> =
         CODES.iter().filter(|(_, codes)| codes.contains(&code)).map(|(reason, _)| *reason).collect();
     assert!(listed.len() <= 1, "{code:?}: {listed:?}");
-    assert_eq!(reason(code), listed.first().copied().unwrap_or(&UNKNOWN), "{code:?}");
+    assert_eq!(reason(code), listed.first().copied().unwrap_or(&UNEXPECTED), "{code:?}");
 }
 
 /// A row with these headers.

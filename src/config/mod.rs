@@ -26,7 +26,6 @@ use kafka::headers;
 use kafka::headers::EnvelopeOptions;
 pub use kafka::headers::{Envelope, HeaderTemplate, Part, default_headers};
 pub use kafka::options::{Aws, ClientAuthentication, Kafka, OAuth, Property};
-pub use kafka::properties;
 pub use postgres::columns::{Column, Columns};
 pub use postgres::options::{
     AuthMethod, Authentication, Connection, ConnectionError, OnSent, PasswordCommand, Postgres, Tls, TlsMode,

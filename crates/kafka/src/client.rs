@@ -8,6 +8,7 @@ use crate::tokens::{Tokens, issued};
 use futures_util::future::{LocalBoxFuture, join_all, select_ok};
 use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{BaseProducer, DeliveryResult, Producer as _, ProducerContext};
 use rdkafka::util::get_rdkafka_version;
@@ -16,7 +17,7 @@ use relay::failure::KafkaFailure;
 use relay::reason::{ADVERTISED_ADDRESS, CONFIGURATION};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
@@ -63,7 +64,7 @@ pub(super) fn limit_silence(config: &mut ClientConfig, publish_timeout: Duration
     }
 }
 
-pub(super) fn number(config: &ClientConfig, name: &str) -> Option<usize> {
+pub(crate) fn number(config: &ClientConfig, name: &str) -> Option<usize> {
     config.get(name).and_then(|value| value.parse().ok())
 }
 
@@ -105,7 +106,6 @@ impl Comparison {
         self.compare.replace(Some(compare));
     }
 
-    /// The ID of the cluster that answered last.
     pub fn answered(&self) -> Option<String> {
         self.answered.borrow().clone()
     }
@@ -139,15 +139,17 @@ pub(super) type Address = (String, u16);
 /// the bootstrap connection.
 pub(super) async fn listed(mut config: ClientConfig, tokens: Option<Arc<Tokens>>) -> Vec<Address> {
     config.set("statistics.interval.ms", STATISTICS_EVERY_MS.to_string());
+    // The producers log the same.
+    config.set_log_level(RDKafkaLogLevel::Emerg);
     let list = move || {
-        let list = List { tokens, brokers: Mutex::default() };
-        let client = BaseProducer::from_config_and_context(&config, list).ok()?;
+        let callbacks = Callbacks { tokens, ..Callbacks::default() };
+        let client = BaseProducer::from_config_and_context(&config, callbacks).ok()?;
         let until = Instant::now() + WITHIN;
         let mut brokers = Vec::new();
         if client.client().fetch_cluster_id(WITHIN).is_some() {
             while brokers.is_empty() && Instant::now() < until {
                 client.poll(Duration::from_millis(STATISTICS_EVERY_MS));
-                brokers = std::mem::take(&mut *client.context().brokers());
+                brokers = std::mem::take(&mut *lock(&client.context().brokers));
             }
         }
         // Waits for threads that may be resolving a name.
@@ -204,19 +206,16 @@ async fn connect((host, port): &Address) -> Result<(), String> {
     Err(cannot("reach", why))
 }
 
-/// Collects the brokers that the client has learned of.
-struct List {
-    tokens: Option<Arc<Tokens>>,
-    brokers: Mutex<Vec<Address>>,
+/// The callbacks of clients that publish nothing.
+#[derive(Default)]
+pub(crate) struct Callbacks {
+    /// For SASL OAUTHBEARER.
+    pub tokens: Option<Arc<Tokens>>,
+    /// The brokers that the client has learned of, if it reports statistics.
+    pub brokers: Mutex<Vec<Address>>,
 }
 
-impl List {
-    fn brokers(&self) -> MutexGuard<'_, Vec<Address>> {
-        lock(&self.brokers)
-    }
-}
-
-impl ClientContext for List {
+impl ClientContext for Callbacks {
     const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
 
     fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
@@ -226,16 +225,21 @@ impl ClientContext for List {
     fn stats(&self, statistics: Statistics) {
         // Bootstrap brokers have negative IDs.
         let learned = statistics.brokers.into_values().filter(|broker| broker.nodeid >= 0);
-        *self.brokers() = learned.filter_map(|broker| address(&broker.nodename)).collect();
+        *lock(&self.brokers) = learned.filter_map(|broker| address(&broker.nodename)).collect();
     }
 
-    // The producers report the same.
-    fn log(&self, _: RDKafkaLogLevel, _: &str, _: &str) {}
+    fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
+        tracing::debug!(target: "librdkafka", "{facility}: {message}");
+    }
 
-    fn error(&self, _: KafkaError, _: &str) {}
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(target: "librdkafka", "{error}: {reason}");
+    }
 }
 
-impl ProducerContext for List {
+impl ConsumerContext for Callbacks {}
+
+impl ProducerContext for Callbacks {
     type DeliveryOpaque = ();
 
     fn delivery(&self, _: &DeliveryResult<'_>, (): ()) {}

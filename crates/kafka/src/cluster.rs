@@ -1,24 +1,23 @@
 //! The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
 
 use super::client::{self, Address, Comparison, client_config, limit_silence, number};
-use super::handshake;
 use super::limits::TopicLimits;
-use super::producer::{KafkaProducer, METADATA_TIMEOUT, PolledProducer, cause};
-use super::reports::{Context, CriticalLogs, Reports};
-use super::statistics::Statistics;
+use super::producer::{KafkaProducer, METADATA_TIMEOUT, Shared, not_sent, start};
+use super::reports::{Context, CriticalLogs, Reports, Statistics};
+use super::tls::explained;
 use super::tokens::Tokens;
+use crate::errors::blocking;
 use crate::headers::HeaderTemplate;
 use crate::options::{Kafka, Property};
 use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
-use rdkafka::error::KafkaError;
-use rdkafka::metadata::Metadata;
+use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::producer::{BaseProducer, Producer as _};
 use relay::Limits;
 use relay::failure::{FailureKind, KafkaFailure};
 use relay::health::stats::Stats;
 use relay::outbox::Event;
-use relay::publisher::{DeliveryReport, Judged, NotSent, Producer, Publisher};
+use relay::publisher::{DeliveryReport, Judged, Producer, Publisher};
 use relay::reason::{BROKERS_DOWN, CONFIGURATION, NO_ANSWER, RECORD_TOO_LARGE, TOKEN};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -48,13 +47,10 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// A Kafka cluster.
 pub struct KafkaCluster {
     settings: RefCell<Kafka>,
+    batches: Cell<Limits>,
     /// With SASL OAUTHBEARER.
     tokens: Option<Arc<Tokens>>,
-    batch_rows: Cell<usize>,
-    batch_bytes: Cell<usize>,
-    publish_timeout: Cell<Duration>,
-    limits: Rc<TopicLimits>,
-    headers: Rc<[HeaderTemplate]>,
+    shared: Rc<Shared>,
     critical_logs: Arc<CriticalLogs>,
     /// The client's own metrics, if enabled.
     statistics: Option<Arc<Statistics>>,
@@ -64,8 +60,6 @@ pub struct KafkaCluster {
     judging: RefCell<Option<(Instant, KafkaProducer)>>,
     /// Changes with every [`KafkaCluster::reconfigure`].
     generation: Cell<u64>,
-    /// The topic that was looked up last.
-    topic: Rc<RefCell<Option<String>>>,
     comparison: Comparison,
 }
 
@@ -84,27 +78,27 @@ impl KafkaCluster {
         headers: &[HeaderTemplate],
         limits: &Limits,
     ) -> Result<KafkaCluster, KafkaFailure> {
-        let mut cluster = KafkaCluster {
+        let tokens = Tokens::of(kafka)?;
+        let config = client_config(kafka)?;
+        // The client library's admin client cannot authenticate with a token.
+        let asks_with = tokens.is_none().then_some(config);
+        let shared = Shared {
+            limits: TopicLimits::new(asks_with, record_bytes_max(kafka)),
+            headers: headers.to_vec(),
+            topic: RefCell::default(),
+        };
+        Ok(KafkaCluster {
             settings: RefCell::new(kafka.clone()),
-            tokens: Tokens::of(kafka)?,
-            batch_rows: Cell::new(limits.batch_rows),
-            batch_bytes: Cell::new(limits.batch_bytes),
-            publish_timeout: Cell::new(limits.publish_timeout),
-            limits: Rc::new(TopicLimits::new(None, RECORD_BYTES_MAX)),
-            headers: headers.into(),
+            batches: Cell::new(*limits),
+            tokens,
+            shared: Rc::new(shared),
             critical_logs: Arc::default(),
             statistics: None,
             spare: RefCell::new(None),
             judging: RefCell::new(None),
             generation: Cell::new(0),
-            topic: Rc::default(),
             comparison: Comparison::default(),
-        };
-        let config = client_config(kafka)?;
-        // The client library's admin client cannot authenticate with a token.
-        let asks_with = (!kafka.uses_tokens()).then_some(config);
-        cluster.limits = Rc::new(TopicLimits::new(asks_with, record_bytes_max(kafka)));
-        Ok(cluster)
+        })
     }
 
     /// Makes the producers report their statistics.
@@ -122,15 +116,13 @@ impl KafkaCluster {
     /// properties and the source of tokens must not change.
     pub fn reconfigure(&self, kafka: &Kafka, limits: &Limits) {
         self.settings.replace(kafka.clone());
-        self.batch_rows.set(limits.batch_rows);
-        self.batch_bytes.set(limits.batch_bytes);
-        self.publish_timeout.set(limits.publish_timeout);
+        self.batches.set(*limits);
         self.spare.replace(None);
         self.judging.replace(None);
         self.generation.set(self.generation.get() + 1);
         self.tokens.iter().for_each(|tokens| tokens.renew());
         match client_config(kafka) {
-            Ok(config) => self.limits.reconfigure(config),
+            Ok(config) => self.shared.limits.reconfigure(config),
             // The secret file existed a moment ago. A session that cannot read it reports the failure.
             Err(failure) => tracing::debug!("{failure}"),
         }
@@ -138,22 +130,23 @@ impl KafkaCluster {
 
     /// The largest allowed record, in bytes.
     pub fn record_bytes_max(&self) -> usize {
-        self.limits.record_bytes_max
+        self.shared.limits.record_bytes_max
     }
 
     /// Checks whether librdkafka accepts the settings: some mistakes show only in their combination. Does not connect.
     pub fn check_settings(&self) -> Result<(), KafkaFailure> {
-        let (mut config, batch_bytes) = self.producer_config()?;
+        let mut config = self.producer_config()?;
         config.remove("bootstrap.servers");
-        match BaseProducer::from_config_and_context(&config, self.context(Arc::default(), batch_bytes)) {
-            Ok::<BaseProducer<Context>, _>(_) => Ok(()),
-            Err(error) => Err(unusable(&error)),
-        }
+        let created: KafkaResult<BaseProducer<Context>> =
+            BaseProducer::from_config_and_context(&config, self.context(&config));
+        created.map(drop).map_err(|error| unusable(&error))
     }
 
     /// The configuration of an idempotent producer. The settings behind the guarantees override the user's properties,
-    /// which [`super::properties`] has already checked.
-    fn producer_config(&self) -> Result<(ClientConfig, usize), KafkaFailure> {
+    /// which [`check_property`](crate::options::check_property) has already checked.
+    fn producer_config(&self) -> Result<ClientConfig, KafkaFailure> {
+        let batches = self.batches.get();
+        let limits = &self.shared.limits;
         let mut config = client_config(&self.settings.borrow())?;
         for (name, value) in [("compression.type", "lz4"), ("linger.ms", "0")] {
             if config.get(name).is_none()
@@ -165,10 +158,9 @@ impl KafkaCluster {
         if self.statistics.is_some() && config.get(STATISTICS_INTERVAL).is_none() {
             config.set(STATISTICS_INTERVAL, STATISTICS_EVERY_MS);
         }
-        limit_silence(&mut config, self.publish_timeout.get());
+        limit_silence(&mut config, batches.publish_timeout);
         let wanted = number(&config, "batch.size").unwrap_or(RECORD_BYTES_MAX);
-        let batch_bytes =
-            wanted.min(self.limits.smallest().saturating_sub(BATCH_OVERHEAD)).max(BATCH_BYTES_LEAST);
+        let batch_bytes = wanted.min(limits.smallest().saturating_sub(BATCH_OVERHEAD)).max(BATCH_BYTES_LEAST);
         config.set("batch.size", batch_bytes.to_string());
         config.set("acks", "all");
         config.set("enable.idempotence", "true");
@@ -181,10 +173,10 @@ impl KafkaCluster {
         config.set("debug", debug);
         config.set_log_level(RDKafkaLogLevel::Debug);
         // The queue holds two batches, so it is never full.
-        config.set("queue.buffering.max.messages", (2 * self.batch_rows.get()).max(10_000).to_string());
-        let kilobytes = (4 * (self.batch_bytes.get() + self.limits.record_bytes_max) / 1_024).max(16 * 1_024);
+        config.set("queue.buffering.max.messages", (2 * batches.batch_rows).max(10_000).to_string());
+        let kilobytes = (4 * (batches.batch_bytes + limits.record_bytes_max) / 1_024).max(16 * 1_024);
         config.set("queue.buffering.max.kbytes", kilobytes.min(2_097_151).to_string());
-        Ok((config, batch_bytes))
+        Ok(config)
     }
 
     /// Fetches a token first: without one, no broker answers and librdkafka does not report why.
@@ -192,60 +184,47 @@ impl KafkaCluster {
         let Some(tokens) = self.tokens.clone() else { return Ok(()) };
         match tokio::task::spawn_blocking(move || tokens.get().map(drop)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(TOKEN.failure(error.to_string())),
+            Ok(Err(error)) => Err(TOKEN.failure(error)),
             Err(error) => Err(KafkaFailure::unknown(error.to_string())),
         }
     }
 
-    pub(super) async fn connect(&self) -> Result<(PolledProducer, Arc<Reports>, usize), KafkaFailure> {
-        self.connect_with(self.producer_config()?).await
+    /// A producer that connects by itself, in the background, whether or not a broker answers.
+    pub async fn connecting(&self) -> Result<KafkaProducer, KafkaFailure> {
+        self.create(self.producer_config()?).await
     }
 
-    async fn connect_with(
-        &self,
-        (config, batch_bytes): (ClientConfig, usize),
-    ) -> Result<(PolledProducer, Arc<Reports>, usize), KafkaFailure> {
+    async fn create(&self, config: ClientConfig) -> Result<KafkaProducer, KafkaFailure> {
         self.have_token().await?;
-        let reports = Arc::new(Reports::default());
-        let context = self.context(Arc::clone(&reports), batch_bytes);
-        let created = tokio::task::spawn_blocking(move || PolledProducer::new(&config, context)).await;
-        match created {
-            Ok(Ok(producer)) => Ok((producer, reports, batch_bytes)),
+        let context = self.context(&config);
+        match tokio::task::spawn_blocking(move || start(&config, context)).await {
+            Ok(Ok(started)) => Ok(KafkaProducer::new(started, Rc::clone(&self.shared))),
             Ok(Err(error)) => Err(unusable(&error)),
             Err(error) => Err(KafkaFailure::unknown(error.to_string())),
         }
     }
 
-    fn context(&self, reports: Arc<Reports>, batch_bytes: usize) -> Context {
-        let watched = self.statistics.as_ref().map(Statistics::watch);
-        let requests = (Arc::clone(&self.limits.learned), batch_bytes);
-        Context::new(reports, Arc::clone(&self.critical_logs), self.tokens.clone(), watched, requests)
-    }
-
-    fn wrap(&self, producer: PolledProducer, reports: Arc<Reports>, batch_bytes: usize) -> KafkaProducer {
-        let (limits, headers) = (Rc::clone(&self.limits), Rc::clone(&self.headers));
-        KafkaProducer::new(producer, reports, limits, batch_bytes, headers, Rc::clone(&self.topic))
-    }
-
-    /// A producer that connects by itself, in the background, whether or not a broker answers.
-    pub async fn connecting(&self) -> Result<KafkaProducer, KafkaFailure> {
-        let (producer, reports, batch_bytes) = self.connect().await?;
-        Ok(self.wrap(producer, reports, batch_bytes))
+    fn context(&self, config: &ClientConfig) -> Context {
+        Context {
+            reports: Reports::default(),
+            critical_logs: Arc::clone(&self.critical_logs),
+            tokens: self.tokens.clone(),
+            watched: self.statistics.as_ref().map(Statistics::watch),
+            learned: Arc::clone(&self.shared.limits.learned),
+            request_bytes: number(config, "batch.size").unwrap_or(RECORD_BYTES_MAX),
+        }
     }
 
     /// A producer to which a broker of the right cluster has answered. This needs no permission.
-    async fn answering(
-        &self,
-        config: (ClientConfig, usize),
-    ) -> Result<(PolledProducer, Arc<Reports>, usize), KafkaFailure> {
-        let (producer, reports, batch_bytes) = self.connect_with(config).await?;
-        let client = producer.share();
+    async fn answering(&self, config: ClientConfig) -> Result<KafkaProducer, KafkaFailure> {
+        let producer = self.create(config).await?;
+        let client = producer.client();
         let answered =
             tokio::task::spawn_blocking(move || client.client().fetch_cluster_id(METADATA_TIMEOUT));
-        let (answered, ()) = tokio::join!(answered, self.limits.prepare());
-        let Ok(Some(id)) = answered else { return Err(self.unreachable(&reports).await) };
+        let (answered, ()) = tokio::join!(answered, self.shared.limits.prepare());
+        let Ok(Some(id)) = answered else { return Err(self.unreachable(producer.reports()).await) };
         self.comparison.check(id).await?;
-        Ok((producer, reports, batch_bytes))
+        Ok(producer)
     }
 
     /// The ID of the cluster. Fails if no broker answers.
@@ -261,13 +240,11 @@ impl KafkaCluster {
     ///
     /// Also returns the addresses that the brokers advertise, if a broker has listed them.
     async fn identified(&self) -> Result<(KafkaProducer, Vec<Address>), KafkaFailure> {
-        let (producer, reports, batch_bytes) = self.answering(self.producer_config()?).await?;
+        let producer = self.answering(self.producer_config()?).await?;
+        let reports = producer.reports();
         let (begun, mut advertised) = (Instant::now(), Vec::new());
-        loop {
-            if reports.is_identified() {
-                return Ok((self.wrap(producer, reports, batch_bytes), advertised));
-            }
-            if let Some(cause) = cause(&producer, &reports) {
+        while !reports.is_identified() {
+            if let Some(cause) = producer.cause() {
                 return Err(cause);
             }
             if begun.elapsed() > IDENTIFIED_WITHIN {
@@ -277,17 +254,20 @@ impl KafkaCluster {
                 return Err(self.unusable_addresses().await.unwrap_or_else(|| NO_ANSWER.failure(error)));
             }
             // Ask for a single topic if one is known, because the answer about all topics may be large.
-            let (client, topic) = (producer.share(), self.topic.borrow().clone());
+            let (client, topic) = (producer.client(), self.shared.topic.borrow().clone());
             let fetch = move || client.client().fetch_metadata(topic.as_deref(), METADATA_TIMEOUT);
-            match tokio::task::spawn_blocking(fetch).await {
-                Ok(Ok(metadata)) => advertised = addresses(&metadata),
-                Ok(Err(error)) => tracing::debug!("could not fetch metadata: {error}"),
-                Err(_) => {} // the runtime ends
+            match blocking("fetching metadata", fetch).await {
+                Ok(metadata) => {
+                    let brokers = metadata.brokers().iter();
+                    advertised = brokers.map(|at| (at.host().to_owned(), at.port() as u16)).collect();
+                }
+                Err(failure) => tracing::debug!("{failure}"),
             }
             let done =
                 |reports: &Reports| reports.is_identified() || reports.is_fatal() || reports.has_failed();
             _ = timeout(ASK_AGAIN, reports.wait(false, done)).await;
         }
+        Ok((producer, advertised))
     }
 
     /// Names the addresses that the brokers advertise and that this host cannot use.
@@ -321,8 +301,10 @@ impl KafkaCluster {
             Err(failure) => return failure,
         };
         let error = failure.error.clone();
-        let explained = tokio::task::spawn_blocking(move || handshake::explained(&error, &config)).await;
-        KafkaFailure { error: explained.unwrap_or_else(|_| failure.error.clone()), ..failure }
+        match tokio::task::spawn_blocking(move || explained(&error, &config)).await {
+            Ok(error) => KafkaFailure { error, ..failure },
+            Err(_) => failure,
+        }
     }
 }
 
@@ -362,7 +344,7 @@ impl Publisher for KafkaCluster {
             alone.abandon();
         }
         if judged.failure.as_ref().is_some_and(|failure| failure.reason == RECORD_TOO_LARGE.word) {
-            self.limits.forget(topic);
+            self.shared.limits.forget(topic);
         }
         judged
     }
@@ -387,12 +369,11 @@ impl Publisher for KafkaCluster {
     }
 
     async fn open_for_probes(&self) -> Result<KafkaProducer, KafkaFailure> {
-        let (mut config, batch_bytes) = self.producer_config()?;
+        let mut config = self.producer_config()?;
         // With this guarantee, one refused row would end the producer and purge the rows of all other topics. One row per
         // partition cannot leave a gap.
         config.set("enable.gapless.guarantee", "false");
-        let (producer, reports, batch_bytes) = self.answering((config, batch_bytes)).await?;
-        Ok(self.wrap(producer, reports, batch_bytes))
+        self.answering(config).await
     }
 }
 
@@ -400,13 +381,10 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
     let mut outcomes: Vec<Result<(), KafkaFailure>> =
         vec![Err(KafkaFailure::unknown("request timed out")); rows.len()];
     for (index, row) in rows.iter().enumerate() {
-        let refused = match producer.send(index as u32, topic, partition, *row) {
-            Ok(()) => continue,
-            Err(NotSent::Session(failure)) => failure,
-            Err(NotSent::Row(rejection)) => rejection.into(),
-        };
-        outcomes[index] = Err(refused);
-        break;
+        if let Err(refusal) = producer.send(index as u32, topic, partition, *row) {
+            outcomes[index] = Err(not_sent(refusal));
+            break;
+        }
     }
     // Rows whose reports are late keep the unknown outcome from above.
     let late = timeout(JUDGE_TIMEOUT, producer.drained()).await.is_err();
@@ -421,10 +399,6 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
     let acknowledged = outcomes.iter().take_while(|outcome| outcome.is_ok()).count();
     let failure = outcomes.into_iter().nth(acknowledged).and_then(Result::err);
     Judged { acknowledged, failure }
-}
-
-fn addresses(metadata: &Metadata) -> Vec<Address> {
-    metadata.brokers().iter().map(|broker| (broker.host().to_owned(), broker.port() as u16)).collect()
 }
 
 fn unusable(error: &KafkaError) -> KafkaFailure {

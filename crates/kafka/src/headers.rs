@@ -2,11 +2,9 @@
 //! binary mode of its Kafka protocol binding.
 
 use settings::choice;
-use settings::file::Entry;
-use settings::file::nearest;
+use settings::file::{Entry, nearest};
 use settings::findings::Problem;
-use settings::reader::Raw;
-use settings::reader::Reader;
+use settings::reader::{Raw, Reader};
 use settings::setting::{Setting, Table};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -42,9 +40,7 @@ pub enum Part {
     Text(String),
     /// The UUID as text, lower case with hyphens.
     EventId,
-    /// The column `event_type`.
     EventType,
-    /// The column `aggregate_type`.
     AggregateType,
     /// The column `aggregate_id`, which is the key.
     AggregateId,
@@ -96,7 +92,13 @@ pub fn default_headers() -> Vec<HeaderTemplate> {
 /// Reads the headers of each record: those of the envelope, and those of `[outbox.headers]`.
 pub fn read(options: EnvelopeOptions<'_>, reader: &mut Reader) -> Vec<HeaderTemplate> {
     let entries = reader.entries.table(HEADERS.section);
-    let own = own(&entries, reader);
+    let mut own = Vec::new();
+    for (name, entry) in &entries {
+        match header(name, entry) {
+            Ok(header) => own.push(header),
+            Err(problem) => reader.findings.error(&entry.place, problem),
+        }
+    }
     let mut headers = envelope_headers(options, reader);
     // Headers of the configuration replace the default ones. They are added to those of an envelope.
     let replaces_all = options.envelope.1 == Envelope::None && !entries.is_empty();
@@ -104,18 +106,6 @@ pub fn read(options: EnvelopeOptions<'_>, reader: &mut Reader) -> Vec<HeaderTemp
     headers.extend(own);
     headers.sort_by(|one, other| one.name.cmp(&other.name));
     check(&headers, &entries, reader);
-    headers
-}
-
-/// The headers of `[outbox.headers]`.
-fn own(entries: &BTreeMap<String, Entry>, reader: &mut Reader) -> Vec<HeaderTemplate> {
-    let mut headers = Vec::new();
-    for (name, entry) in entries {
-        match header(name, entry) {
-            Ok(header) => headers.push(header),
-            Err(problem) => reader.findings.error(&entry.place, problem),
-        }
-    }
     headers
 }
 
@@ -160,12 +150,12 @@ fn header(name: &str, entry: &Entry) -> Result<HeaderTemplate, Problem> {
     if name.len().max(text.len()) > BYTES_MAX {
         return Err(invalid(&format!("is longer than {BYTES_MAX} bytes"), ""));
     }
-    let value = parse(text).map_err(|(what, help)| invalid(&what, &help))?;
+    let value = parse(text).map_err(|problem| invalid(&problem.message, &problem.help))?;
     Ok(HeaderTemplate { name: name.to_owned(), value })
 }
 
-/// Parses a template. `{{` and `}}` are literal braces.
-pub(crate) fn parse(template: &str) -> Result<Vec<Part>, (String, String)> {
+/// Parses a template. `{{` and `}}` are literal braces. The message of a problem has no subject.
+fn parse(template: &str) -> Result<Vec<Part>, Problem> {
     let mut parts = Vec::new();
     let mut literal = String::new();
     let mut rest = template;
@@ -180,7 +170,7 @@ pub(crate) fn parse(template: &str) -> Result<Vec<Part>, (String, String)> {
         }
         let Some((name, after)) = after.split_once('}').filter(|_| brace == "{") else {
             let help = "close the brace, or write {{ or }} for a brace in the value";
-            return Err((format!("has an unmatched {brace}"), help.to_owned()));
+            return Err(Problem::new(format!("has an unmatched {brace}"), help));
         };
         if !literal.is_empty() {
             parts.push(Part::Text(mem::take(&mut literal)));
@@ -195,20 +185,20 @@ pub(crate) fn parse(template: &str) -> Result<Vec<Part>, (String, String)> {
     Ok(parts)
 }
 
-fn placeholder(name: &str) -> Result<Part, (String, String)> {
+fn placeholder(name: &str) -> Result<Part, Problem> {
     if let Some((_, part)) = PLACEHOLDERS.iter().find(|(known, _)| *known == name) {
         return Ok(part.clone());
     }
     if name == "id" {
-        let what = "contains {id}, but IDs can be issued again after a failover";
-        return Err((what.to_owned(), "use {event_id}".to_owned()));
+        let message = "contains {id}, but IDs can be issued again after a failover";
+        return Err(Problem::new(message, "use {event_id}"));
     }
     let names = PLACEHOLDERS.iter().map(|(name, _)| *name);
     let help = match nearest(name, names.clone()) {
         Some(near) => format!("did you mean {{{near}}}?"),
         None => format!("the placeholders are {{{}}}", names.collect::<Vec<_>>().join("}, {")),
     };
-    Err((format!("contains the unknown placeholder {{{name}}}"), help))
+    Err(Problem::new(format!("contains the unknown placeholder {{{name}}}"), help))
 }
 
 /// The attributes whose value does not depend on the configuration. `content-type` is the binding's name of `datacontenttype`.
@@ -235,9 +225,7 @@ choice! {
 /// `[outbox] envelope` and `cloudevents_source`, each with its setting.
 #[derive(Clone, Copy, Debug)]
 pub struct EnvelopeOptions<'a> {
-    /// The format.
     pub envelope: (&'static Setting, Envelope),
-    /// The source of CloudEvents.
     pub source: (&'static Setting, Option<&'a str>),
 }
 
@@ -260,8 +248,8 @@ fn envelope_headers(options: EnvelopeOptions<'_>, reader: &mut Reader) -> Vec<He
             attributes()
         }
         (Envelope::CloudEvents, Some(text)) => {
-            let value = value(text).unwrap_or_else(|(what, help)| {
-                reader.error(source, Problem::new(format!("{source} {what}"), help));
+            let value = value(text).unwrap_or_else(|Problem { message, help }| {
+                reader.error(source, Problem::new(format!("{source} {message}"), help));
                 Vec::new()
             });
             let mut headers = attributes();
@@ -280,13 +268,13 @@ fn attributes() -> Vec<HeaderTemplate> {
 }
 
 /// A source is a URI reference that is not empty (CloudEvents 1.0.2, "source").
-fn value(text: &str) -> Result<Vec<Part>, (String, String)> {
+fn value(text: &str) -> Result<Vec<Part>, Problem> {
     let value = parse(text)?;
     let is_literal = |c: char| c.is_ascii_graphic() && !"<>\"\\^`{|}".contains(c);
     let legal = |part: &Part| !matches!(part, Part::Text(text) if !text.chars().all(is_literal));
     if value.is_empty() || !value.iter().all(legal) {
         let help = "for example \"/shop\" or \"https://shop.example.com/{aggregate_type}\"";
-        return Err(("is not a URI reference".to_owned(), help.to_owned()));
+        return Err(Problem::new("is not a URI reference", help));
     }
     Ok(value)
 }

@@ -7,13 +7,11 @@
 pub mod client;
 pub mod cluster;
 pub mod errors;
-mod handshake;
 pub mod headers;
 mod limits;
 mod login;
 #[cfg(feature = "aws")]
 mod msk;
-mod oauth;
 /// The Kafka side of the operator's commands: `doctor`, `init`, `replay` and `verify`.
 pub mod operate {
     pub mod copy;
@@ -23,8 +21,7 @@ pub mod operate {
 }
 pub mod options;
 pub mod producer;
-pub mod properties;
 pub mod record;
 mod reports;
-mod statistics;
+mod tls;
 mod tokens;

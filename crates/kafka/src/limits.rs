@@ -5,12 +5,15 @@
 //! records. After a refusal, the next producer sends requests of at most half the size.
 
 use crate::cluster::BATCH_BYTES_LEAST;
+use crate::reports::lock;
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
+use rdkafka::error::KafkaResult;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -23,6 +26,7 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 const TOPICS_KEPT: usize = 4_096;
 
 /// The size limits of the topics in use.
+#[derive(Default)]
 pub(crate) struct TopicLimits {
     /// librdkafka's `message.max.bytes`, the largest allowed record.
     pub record_bytes_max: usize,
@@ -42,15 +46,7 @@ pub(crate) struct TopicLimits {
 
 impl TopicLimits {
     pub(crate) fn new(config: Option<ClientConfig>, record_bytes_max: usize) -> TopicLimits {
-        TopicLimits {
-            record_bytes_max,
-            config: RefCell::new(config),
-            admin: RefCell::new(None),
-            known: RefCell::new(HashMap::new()),
-            learned: Arc::default(),
-            unanswered_until: Cell::new(None),
-            generation: Cell::new(0),
-        }
+        TopicLimits { record_bytes_max, config: RefCell::new(config), ..TopicLimits::default() }
     }
 
     /// Creates the admin client on another thread before a claim needs it, because that takes as long as creating a producer.
@@ -86,8 +82,6 @@ impl TopicLimits {
     }
 
     /// The topic's limit, read from this broker and remembered. Kafka's default if it cannot be read.
-    ///
-    /// Any broker knows it. Without a broker ID, librdkafka would wait for the controller, which a mock cluster lacks.
     pub(crate) async fn of(&self, topic: &str, broker: Option<i32>) -> usize {
         let learned = || self.learned.of(topic).unwrap_or(usize::MAX);
         let before = self.known.borrow().get(topic).copied();
@@ -132,66 +126,63 @@ impl TopicLimits {
         }
         self.prepare().await;
         let admin = self.admin.borrow().clone()?;
-        let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT)).broker_id(broker);
-        let answer = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
+        let answer = settings_of(&admin, topic, broker, ASK_TIMEOUT).await;
         if answer.is_err() {
             // This broker may be unreachable. The lookups of other topics must not wait for it too.
             self.unanswered_until.set(Some(Instant::now() + UNKNOWN_FOR));
         }
-        let resource = answer.ok()?.into_iter().next()?.ok()?;
-        let entry = resource.get("max.message.bytes")?;
-        entry.value.as_ref()?.parse().ok()
+        value(&answer.ok()??, "max.message.bytes")
     }
 }
 
-/// Shared with the polling threads of all producers.
-#[derive(Default)]
-pub(crate) struct LearnedLimits(Mutex<HashMap<String, Limit>>);
-
-#[derive(Clone, Copy)]
-enum Limit {
-    /// It was read, so there is nothing to learn.
-    Read,
-    /// Requests of at most this size may be accepted.
-    Learned(usize),
+/// The settings of a topic, from this broker; `None` if this user may not read them.
+///
+/// Any broker knows them. Without a broker ID, librdkafka would wait for the controller, which a mock cluster lacks.
+pub(crate) async fn settings_of(
+    admin: &AdminClient<DefaultClientContext>,
+    topic: &str,
+    broker: Option<i32>,
+    within: Duration,
+) -> KafkaResult<Option<ConfigResource>> {
+    let options = AdminOptions::new().request_timeout(Some(within)).broker_id(broker);
+    let answer = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await?;
+    Ok(answer.into_iter().next().and_then(Result::ok))
 }
 
+pub(crate) fn value<T: FromStr>(settings: &ConfigResource, name: &str) -> Option<T> {
+    settings.get(name)?.value.as_ref()?.parse().ok()
+}
+
+/// The request size that each topic may accept; `None` if its limit was read, so there is nothing to learn. Shared with the
+/// polling threads of all producers.
+#[derive(Default)]
+pub(crate) struct LearnedLimits(Mutex<HashMap<String, Option<usize>>>);
+
 impl LearnedLimits {
-    fn set(&self, topic: &str, limit: Limit) {
-        let mut limits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn set(&self, topic: &str, limit: Option<usize>) {
+        let mut limits = lock(&self.0);
         if limits.len() >= TOPICS_KEPT && !limits.contains_key(topic) {
             limits.clear();
         }
         limits.insert(topic.to_owned(), limit);
     }
 
-    fn get(&self, topic: &str) -> Option<Limit> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(topic).copied()
-    }
-
     /// Records that the limit of this topic was read.
-    pub(crate) fn read(&self, topic: &str) {
-        self.set(topic, Limit::Read);
+    fn read(&self, topic: &str) {
+        self.set(topic, None);
     }
 
     /// What was learned about this topic.
-    pub(crate) fn of(&self, topic: &str) -> Option<usize> {
-        match self.get(topic)? {
-            Limit::Read => None,
-            Limit::Learned(bytes) => Some(bytes),
-        }
+    fn of(&self, topic: &str) -> Option<usize> {
+        lock(&self.0).get(topic).copied().flatten()
     }
 
-    /// The smallest size that was learned.
-    pub(crate) fn smallest(&self) -> Option<usize> {
-        let limits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let learned = |limit: &Limit| if let Limit::Learned(bytes) = limit { Some(*bytes) } else { None };
-        limits.values().filter_map(learned).min()
+    fn smallest(&self) -> Option<usize> {
+        lock(&self.0).values().flatten().min().copied()
     }
 
-    /// Forgets everything.
-    pub(crate) fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    fn clear(&self) {
+        lock(&self.0).clear();
     }
 
     /// Records that a topic has refused a request for its size, from a producer whose requests have at most `request_bytes`.
@@ -199,11 +190,11 @@ impl LearnedLimits {
     /// may have contained others.
     pub(crate) fn refused(&self, topic: &str, record_bytes: usize, request_bytes: usize) -> bool {
         let half = (request_bytes / 2).max(BATCH_BYTES_LEAST);
-        let known = self.get(topic);
-        if matches!(known, Some(Limit::Read)) || request_bytes <= BATCH_BYTES_LEAST || record_bytes > half {
+        let known = lock(&self.0).get(topic).copied();
+        if known == Some(None) || request_bytes <= BATCH_BYTES_LEAST || record_bytes > half {
             return false;
         }
-        if !matches!(known, Some(Limit::Learned(bytes)) if bytes <= half) {
+        if known.flatten().is_none_or(|bytes| bytes > half) {
             tracing::info!(
                 code = "request_size_learned",
                 topic,
@@ -212,7 +203,7 @@ impl LearnedLimits {
                  next producer sends requests of at most {half} bytes. To avoid refused requests, grant the relay's Kafka user \
                  DescribeConfigs on the topic, or set \"batch.size\" in [kafka.properties] below the topic's limit"
             );
-            self.set(topic, Limit::Learned(half));
+            self.set(topic, Some(half));
         }
         true
     }

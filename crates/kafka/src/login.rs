@@ -5,15 +5,14 @@ use crate::options::{OAUTHBEARER, Property};
 use hyper::Uri;
 use settings::file::Entry;
 use settings::findings::{Place, Problem};
-use settings::reader::Reader;
-use settings::reader::{Value, is_loopback, is_loopback_address};
+use settings::reader::{Reader, is_loopback, is_loopback_address};
 use settings::secret::SecretSource;
 use settings::setting::Fallback::{Default, Unset};
 use settings::setting::Kind::{Choice, File, Text};
 use settings::setting::{Section, Setting};
 use settings::{choice, section};
 use std::collections::BTreeMap;
-use std::ops::Deref;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 section! {
@@ -21,7 +20,7 @@ section! {
         "Authentication with tokens (SASL OAUTHBEARER, client credentials) instead of a user name and password. \
          Requires\n\"security.protocol\" = \"sasl_ssl\" in [kafka.properties]. Used if token_url \
          is set." {
-        token_url: TokenUrl, Text, Unset("https://login.example.com/oauth2/token"), Restart,
+        token_url: String => token_url, Text, Unset("https://login.example.com/oauth2/token"), Restart,
             "Token endpoint of the identity provider. The URL must use https, unless the host is a loopback address.";
         client_id: String, Text, Unset("outbox-relay"), Restart,
             "Client ID of the relay at the identity provider.";
@@ -46,35 +45,16 @@ section! {
 choice! {
     /// How to send the client ID and secret to a token endpoint (RFC 6749, 2.3.1).
     ClientAuthentication {
-        /// In the `Authorization` header.
         Basic = "basic",
-        /// In the body.
         Post = "post",
     }
 }
 
-/// A token endpoint: `https`, or `http` to a loopback address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenUrl(Uri);
-
-impl Deref for TokenUrl {
-    type Target = Uri;
-
-    fn deref(&self) -> &Uri {
-        &self.0
-    }
-}
-
 impl OAuth {
-    /// The place of the first setting of the section that has no default; `None` if the section is not used.
-    pub(super) fn place(reader: &Reader) -> Option<Place> {
-        place::<OAuth>(reader)
-    }
-
     /// Reads the section. `None` if it is not used or is incomplete.
     pub(super) fn from(reader: &mut Reader) -> Option<OAuth> {
         let oauth = OAuth::read(reader);
-        let place = OAuth::place(reader)?;
+        let place = place::<OAuth>(reader)?;
         let secret = [&OAuth::client_secret, &OAuth::client_secret_file];
         let required = [
             ("token_url", &[&OAuth::token_url][..]),
@@ -92,32 +72,26 @@ impl OAuth {
     }
 }
 
-/// Messages do not quote the URL, because it could contain a password.
-impl Value for TokenUrl {
-    fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<TokenUrl, Problem> {
-        let problem = |message: &str, help: &str| Err(Problem::new(format!("{setting} {message}"), help));
-        let example = "for example \"https://login.example.com/oauth2/token\"";
-        let Ok(url) = text.parse::<Uri>() else { return problem("is not a URL", example) };
-        let (Some(scheme), Some(authority)) = (url.scheme_str(), url.authority()) else {
-            return problem("is not a URL", example);
-        };
-        if authority.as_str().contains('@') {
-            return problem("contains a user or a password", "set client_id and client_secret_file instead");
-        }
-        match scheme {
-            "https" => Ok(TokenUrl(url)),
-            "http" if is_loopback_address(authority.host()) => Ok(TokenUrl(url)),
-            "http" if is_loopback(authority.host()) => problem(
-                "uses http with a name, which a resolver could map to another host",
-                "use http://127.0.0.1",
-            ),
-            "http" => problem("uses http, so the secret would be sent unencrypted", "use https"),
-            _ => problem("uses neither https nor http", "use https"),
-        }
+/// Accepts `https`, or `http` to a loopback address. Messages do not quote the URL, because it could contain a password.
+fn token_url(text: &str, setting: &Setting, _: &Reader) -> Result<String, Problem> {
+    let problem = |message: &str, help: &str| Err(Problem::new(format!("{setting} {message}"), help));
+    let example = "for example \"https://login.example.com/oauth2/token\"";
+    let Ok(url) = text.parse::<Uri>() else { return problem("is not a URL", example) };
+    let (Some(scheme), Some(authority)) = (url.scheme_str(), url.authority()) else {
+        return problem("is not a URL", example);
+    };
+    if authority.as_str().contains('@') {
+        return problem("contains a user or a password", "set client_id and client_secret_file instead");
     }
-
-    fn shown(&self) -> Option<String> {
-        Some(self.0.to_string())
+    match scheme {
+        "https" => Ok(url.to_string()),
+        "http" if is_loopback_address(authority.host()) => Ok(url.to_string()),
+        "http" if is_loopback(authority.host()) => problem(
+            "uses http with a name, which a resolver could map to another host",
+            "use http://127.0.0.1",
+        ),
+        "http" => problem("uses http, so the secret would be sent unencrypted", "use https"),
+        _ => problem("uses neither https nor http", "use https"),
     }
 }
 
@@ -137,20 +111,11 @@ section! {
     }
 }
 
-/// Limits of STS.
-const SESSION_NAME_LENGTH: std::ops::RangeInclusive<usize> = 2..=64;
-const EXTERNAL_ID_LENGTH: std::ops::RangeInclusive<usize> = 2..=1_224;
-
 impl Aws {
-    /// The place of the first setting of the section that has no default; `None` if the section is not used.
-    pub(super) fn place(reader: &Reader) -> Option<Place> {
-        place::<Aws>(reader)
-    }
-
     /// Reads the section. `None` if it is not used, is incomplete, or cannot be used by this program.
     pub(super) fn from(reader: &mut Reader, is_built_in: bool) -> Option<Aws> {
         let aws = Aws::read(reader);
-        let place = Aws::place(reader)?;
+        let place = place::<Aws>(reader)?;
         if !is_built_in {
             reader.findings.error(&place, not_built_in());
             return None;
@@ -198,35 +163,22 @@ fn region_of_broker(broker: &str) -> Option<&str> {
 
 /// Checks the code of a region, such as `eu-central-1` or `us-gov-west-1`. A host name is built from it.
 fn region(text: &str, setting: &Setting, _: &Reader) -> Result<String, Problem> {
-    let parts: Vec<&str> = text.split('-').collect();
-    let is_word = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase());
-    let valid = match parts.as_slice() {
-        [words @ .., number] => {
-            words.len() >= 2
-                && words.iter().all(is_word)
-                && !number.is_empty()
-                && number.bytes().all(|byte| byte.is_ascii_digit())
-        }
-        [] => false,
-    };
-    if valid && text.len() <= 32 {
+    let (words, number) = text.rsplit_once('-').unwrap_or_default();
+    let is_word = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase());
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    if words.contains('-') && words.split('-').all(is_word) && is_number && text.len() <= 32 {
         return Ok(text.to_owned());
     }
     Err(Problem::new(format!("{setting} is not the code of an AWS region"), "for example \"eu-central-1\""))
 }
 
-/// Checks the ARN of a role.
 fn role_arn(text: &str, setting: &Setting, _: &Reader) -> Result<Option<String>, Problem> {
     let parts: Vec<&str> = text.splitn(6, ':').collect();
-    let valid = match parts.as_slice() {
-        ["arn", partition, "iam", "", account, role] => {
-            partition.starts_with("aws")
-                && account.len() == 12
-                && account.bytes().all(|byte| byte.is_ascii_digit())
-                && role.strip_prefix("role/").is_some_and(|name| !name.is_empty())
-        }
-        _ => false,
-    };
+    let valid = matches!(parts.as_slice(), ["arn", partition, "iam", "", account, role]
+        if partition.starts_with("aws")
+            && account.len() == 12
+            && account.bytes().all(|byte| byte.is_ascii_digit())
+            && role.strip_prefix("role/").is_some_and(|name| !name.is_empty()));
     if valid && text.len() <= 2_048 && text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Ok(Some(text.to_owned()));
     }
@@ -234,30 +186,33 @@ fn role_arn(text: &str, setting: &Setting, _: &Reader) -> Result<Option<String>,
     Err(Problem::new(format!("{setting} is not the ARN of an IAM role"), help))
 }
 
-/// Checks the name of a session.
 fn session_name(text: &str, setting: &Setting, _: &Reader) -> Result<String, Problem> {
-    if SESSION_NAME_LENGTH.contains(&text.len()) && text.bytes().all(|byte| is_allowed(byte, b"_+=,.@-")) {
-        return Ok(text.to_owned());
-    }
-    let help = "use 2 to 64 characters: letters, digits, or any of _+=,.@-";
-    Err(Problem::new(format!("{setting} is not a valid session name"), help))
+    check_characters(text, setting, 2..=64, "_+=,.@-", "session name").map(|()| text.to_owned())
 }
 
-/// Checks an external ID.
 fn external_id(text: &str, setting: &Setting, _: &Reader) -> Result<Option<String>, Problem> {
-    if EXTERNAL_ID_LENGTH.contains(&text.len()) && text.bytes().all(|byte| is_allowed(byte, b"_+=,.@:/-")) {
-        return Ok(Some(text.to_owned()));
-    }
-    let help = "use 2 to 1224 characters: letters, digits, or any of _+=,.@:/-";
-    Err(Problem::new(format!("{setting} is not a valid external ID"), help))
+    check_characters(text, setting, 2..=1224, "_+=,.@:/-", "external ID").map(|()| Some(text.to_owned()))
 }
 
-fn is_allowed(byte: u8, others: &[u8]) -> bool {
-    byte.is_ascii_alphanumeric() || others.contains(&byte)
+/// Checks the limits of STS.
+fn check_characters(
+    text: &str,
+    setting: &Setting,
+    lengths: RangeInclusive<usize>,
+    others: &str,
+    what: &str,
+) -> Result<(), Problem> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
+    if lengths.contains(&text.len()) && text.chars().all(is_allowed) {
+        return Ok(());
+    }
+    let (least, most) = lengths.into_inner();
+    let help = format!("use {least} to {most} characters: letters, digits, or any of {others}");
+    Err(Problem::new(format!("{setting} is not a valid {what}"), help))
 }
 
 /// The place of the first setting of a section that has no default; `None` if the section is not used.
-pub(super) fn place<S: Section>(reader: &Reader) -> Option<Place> {
+fn place<S: Section>(reader: &Reader) -> Option<Place> {
     let has_no_default = |setting: &&Setting| !matches!(setting.fallback, Default(_));
     S::SETTINGS.iter().filter(has_no_default).find_map(|setting| reader.place(setting))
 }
@@ -280,9 +235,9 @@ pub(super) struct TokenSection {
 impl TokenSection {
     /// The section that is used. Both together are a finding.
     pub(super) fn used(reader: &mut Reader) -> Option<TokenSection> {
-        let oauth = OAuth::place(reader);
+        let oauth = place::<OAuth>(reader);
         let oauth = oauth.map(|place| TokenSection { name: "[kafka.oauth]", place, is_aws: false });
-        let aws = Aws::place(reader);
+        let aws = place::<Aws>(reader);
         let aws = aws.map(|place| TokenSection { name: "[kafka.aws]", place, is_aws: true });
         if let (Some(_), Some(aws)) = (&oauth, &aws) {
             let problem = Problem::new("both [kafka.oauth] and [kafka.aws] are set", "remove one of them");

@@ -9,9 +9,9 @@
 //! The errors of the AWS crates quote responses, which can contain secrets. So only known causes are shown: a server that did
 //! not answer, an error code of STS, a file that cannot be read, and settings that are invalid.
 
-use crate::oauth::{connector, unanswered};
 use crate::options::Aws;
-use crate::tokens::{self, Issued, Problem, TokenError, TokenSource};
+use crate::tls::Https;
+use crate::tokens::{self, Issued, Problem, TokenSource};
 use aws_config::retry::RetryConfig;
 use aws_config::sts::AssumeRoleProvider;
 use aws_config::{BehaviorVersion, Region};
@@ -32,15 +32,16 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::error::ErrorMetadata;
-use http_body_util::{BodyExt, Full, Limited};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http_body_util::Full;
+use hyper::Uri;
 use hyper::body::Bytes;
-use hyper::{Request, Response, Uri};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
 use settings::secret::Secret;
 use std::error::Error;
+use std::io;
 use std::time::{Duration, SystemTime};
-use std::{fmt, io};
+use tokio::time::timeout;
 use tracing::dispatcher::{self, Dispatch};
 
 /// Attempts of a request to STS, so that an error arrives before the time limit of the token. If it were not set, an invalid
@@ -51,20 +52,15 @@ const LEAST_LEFT: Duration = Duration::from_secs(5);
 /// Those of AWS have up to a few thousand bytes.
 const CREDENTIAL_BYTES_MAX: usize = 16 * 1_024;
 
-pub(super) struct Signer(pub(super) Aws);
-
-impl TokenSource for Signer {
-    /// The AWS crates log requests and errors, which can contain secrets, so nothing of them is logged.
-    fn request(&self) -> Result<Issued, TokenError> {
-        dispatcher::with_default(&Dispatch::none(), || tokens::run(&"AWS", Box::pin(issue(&self.0))))
-    }
-
-    fn principal(&self) -> &str {
-        "outbox-relay"
-    }
-
-    fn remedy(&self) -> &'static str {
-        "check [kafka.aws] and the AWS credentials"
+pub(super) fn signer(settings: Aws) -> TokenSource {
+    // The AWS crates log requests and errors, which can contain secrets, so nothing of them is logged.
+    let request = move || {
+        dispatcher::with_default(&Dispatch::none(), || tokens::run("AWS", Box::pin(issue(&settings))))
+    };
+    TokenSource {
+        principal: "outbox-relay".to_owned(),
+        remedy: "check [kafka.aws] and the AWS credentials",
+        request: Box::new(request),
     }
 }
 
@@ -72,7 +68,9 @@ async fn issue(settings: &Aws) -> Result<Issued, Problem> {
     let credentials = credentials(settings).await?;
     let now = SystemTime::now();
     let lifetime = lifetime(&credentials, now)?;
-    Ok(Issued { token: sign(&credentials, &settings.region, now)?, lifetime })
+    let token = sign(&credentials, &settings.region, now);
+    let token = token.map_err(|error| format!("the token cannot be signed: {error}"))?;
+    Ok(Issued { token, lifetime })
 }
 
 /// The credentials of the environment or of the assumed role.
@@ -123,7 +121,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
-pub(super) struct AwsClient;
+struct AwsClient;
 
 impl HttpClient for AwsClient {
     fn http_connector(&self, settings: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
@@ -151,9 +149,17 @@ impl Connector {
     async fn send(self, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
         let request = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
         let server = server(request.uri());
+        let body = request.body().bytes().map(Bytes::copy_from_slice);
+        let body = body.ok_or_else(|| ConnectorError::user("the request is a stream".into()))?;
+        let https = Https {
+            ca_location: None,
+            authorities: "the system's trust store",
+            connect_timeout: Some(self.connect_timeout),
+            bytes_max: ANSWER_BYTES_MAX,
+        };
         let limit = self.connect_timeout + self.read_timeout;
-        let response = match tokio::time::timeout(limit, self.exchange(request)).await {
-            Ok(Ok(response)) => response,
+        let response = match timeout(limit, https.send(request.map(|_| Full::new(body)))).await {
+            Ok(Ok(response)) => response.map(SdkBody::from),
             Ok(Err(problem)) => return Err(ConnectorError::io(Unanswered { server, problem }.into())),
             Err(_) => {
                 let problem = format!("no response within {limit:?}");
@@ -161,20 +167,6 @@ impl Connector {
             }
         };
         HttpResponse::try_from(response).map_err(|error| ConnectorError::other(error.into(), None))
-    }
-
-    async fn exchange(self, request: Request<SdkBody>) -> Result<Response<SdkBody>, Problem> {
-        let (head, body) = request.into_parts();
-        let body = body.bytes().map(Bytes::copy_from_slice).ok_or("the request is a stream")?;
-        let connector = connector(None, Some(self.connect_timeout))?;
-        let client = Client::builder(TokioExecutor::new()).build(connector);
-        let response = client.request(Request::from_parts(head, Full::new(body))).await;
-        let response = response.map_err(|error| unanswered(&error, "the system's trust store"))?;
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = body
-            .map_err(|_| format!("its response was truncated or has more than {ANSWER_BYTES_MAX} bytes"))?;
-        Ok(Response::from_parts(head, SdkBody::from(body.to_bytes())))
     }
 }
 
@@ -185,19 +177,12 @@ fn server(url: &Uri) -> String {
 }
 
 /// A server of AWS that did not answer.
-#[derive(Debug)]
-pub(super) struct Unanswered {
+#[derive(Debug, thiserror::Error)]
+#[error("no answer from {server}: {problem}")]
+struct Unanswered {
     server: String,
     problem: Problem,
 }
-
-impl fmt::Display for Unanswered {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "no answer from {}: {}", self.server, self.problem)
-    }
-}
-
-impl Error for Unanswered {}
 
 /// The end of messages about problems that only a look at the machine can explain.
 const FIND_OUT: &str =
@@ -205,7 +190,7 @@ const FIND_OUT: &str =
 const HTTP_STATUS: &str = "Non-success status from HTTP credential provider: ";
 
 /// The problem if the chain provides no credentials.
-pub(super) fn without_credentials(error: &CredentialsError) -> Problem {
+fn without_credentials(error: &CredentialsError) -> Problem {
     if let CredentialsError::CredentialsNotLoaded(_) = error {
         return "no AWS credentials found: not in the environment, the profile files, a web identity, or the metadata of \
                 the container or instance. Attach an IAM role to the instance, the task or the service account, or set \
@@ -213,113 +198,90 @@ pub(super) fn without_credentials(error: &CredentialsError) -> Problem {
             .to_owned();
     }
     match refusal(error) {
-        Some(refusal) => format!("STS did not issue the AWS credentials: {}", refusal.explained()),
+        Some(refusal) => format!("STS did not issue the AWS credentials: {refusal}"),
         None => format!("the AWS credentials cannot be loaded: {}", cause(error, "their source")),
     }
 }
 
 /// The problem if STS does not let the relay assume the role.
-pub(super) fn without_role(role: &str, error: &CredentialsError) -> Problem {
-    match refusal(error) {
-        Some(refusal) => format!("the role {role} cannot be assumed: {}", refusal.explained()),
-        None => format!("the role {role} cannot be assumed: {}", cause(error, "STS")),
-    }
+fn without_role(role: &str, error: &CredentialsError) -> Problem {
+    let why = refusal(error).unwrap_or_else(|| cause(error, "STS"));
+    format!("the role {role} cannot be assumed: {why}")
 }
 
-/// An error that STS has returned.
-struct NotSent {
-    code: String,
-    /// The user or role that STS has denied, by its ARN.
-    who: Option<String>,
-}
-
-impl NotSent {
-    fn of(error: &ErrorMetadata) -> Option<NotSent> {
-        let code = error.code().filter(|code| is_code(code))?.to_owned();
-        let words = error.message().unwrap_or_default().split_whitespace();
-        let mut after_user = words.skip_while(|word| *word != "User:").skip(1);
-        let who = after_user.next().filter(|who| is_arn(who)).map(str::to_owned);
-        Some(NotSent { code, who })
-    }
-
-    fn explained(&self) -> String {
-        let NotSent { code, who } = self;
-        match code.as_str() {
-            "AccessDenied" | "AccessDeniedException" => {
-                let who = who.as_deref().unwrap_or("the relay");
-                format!(
-                    "STS denied the request from {who} ({code}). Allow sts:AssumeRole in the IAM policy of the relay, trust \
-                     the relay in the trust policy of the role, and check [kafka.aws] external_id"
-                )
-            }
-            "ExpiredToken" | "ExpiredTokenException" => {
-                format!("the AWS credentials have expired ({code}). Renew them")
-            }
-            "InvalidClientTokenId" | "UnrecognizedClientException" => {
-                format!("STS does not know the AWS access key ({code}). Check the AWS credentials")
-            }
-            "SignatureDoesNotMatch" | "RequestExpired" => {
-                format!(
-                    "STS rejected the signature ({code}). Check the AWS secret access key, and the clock of this host"
-                )
-            }
-            "RegionDisabledException" => {
-                format!(
-                    "STS is not active in this region ({code}). Activate it in IAM, or check [kafka.aws] region"
-                )
-            }
-            "ValidationError" => {
-                format!(
-                    "STS rejected the request ({code}). Check role_arn, role_session_name and external_id"
-                )
-            }
-            "InvalidIdentityToken" | "InvalidIdentityTokenException" | "IDPRejectedClaim" => {
-                format!(
-                    "STS rejected the web identity token ({code}). Check the identity provider and the trust policy"
-                )
-            }
-            code => format!("STS responded with {code}"),
-        }
-    }
-}
-
-/// The refusal among the causes of this error.
-fn refusal(error: &CredentialsError) -> Option<NotSent> {
+/// The error that STS has returned, among the causes of this error.
+fn refusal(error: &CredentialsError) -> Option<Problem> {
     causes(error).find_map(|cause| {
         let assumed = cause.downcast_ref::<AssumeRoleError>().map(AssumeRoleError::meta);
         let by_identity = || {
             let found = cause.downcast_ref::<AssumeRoleWithWebIdentityError>();
             found.map(AssumeRoleWithWebIdentityError::meta)
         };
-        NotSent::of(assumed.or_else(by_identity)?)
+        explained(assumed.or_else(by_identity)?)
     })
+}
+
+/// Error codes of STS, each with what it means and how to fix it.
+const STS: [(&[&str], &str); 7] = [
+    (
+        &["AccessDenied", "AccessDeniedException"],
+        "STS denied the request from {who} ({code}). Allow sts:AssumeRole in the IAM policy of the relay, trust the relay \
+         in the trust policy of the role, and check [kafka.aws] external_id",
+    ),
+    (&["ExpiredToken", "ExpiredTokenException"], "the AWS credentials have expired ({code}). Renew them"),
+    (
+        &["InvalidClientTokenId", "UnrecognizedClientException"],
+        "STS does not know the AWS access key ({code}). Check the AWS credentials",
+    ),
+    (
+        &["SignatureDoesNotMatch", "RequestExpired"],
+        "STS rejected the signature ({code}). Check the AWS secret access key, and the clock of this host",
+    ),
+    (
+        &["RegionDisabledException"],
+        "STS is not active in this region ({code}). Activate it in IAM, or check [kafka.aws] region",
+    ),
+    (
+        &["ValidationError"],
+        "STS rejected the request ({code}). Check role_arn, role_session_name and external_id",
+    ),
+    (
+        &["InvalidIdentityToken", "InvalidIdentityTokenException", "IDPRejectedClaim"],
+        "STS rejected the web identity token ({code}). Check the identity provider and the trust policy",
+    ),
+];
+
+fn explained(error: &ErrorMetadata) -> Option<Problem> {
+    let code = error.code().filter(|code| is_code(code))?;
+    // The user or role that STS has denied, by its ARN.
+    let mut words = error.message().unwrap_or_default().split_whitespace();
+    let who = words.find(|word| *word == "User:").and_then(|_| words.next()).filter(|who| is_arn(who));
+    let known = STS.iter().find(|(codes, _)| codes.contains(&code)).map(|(_, text)| *text);
+    let text = known.unwrap_or("STS responded with {code}");
+    Some(text.replace("{who}", who.unwrap_or("the relay")).replace("{code}", code))
 }
 
 /// Another cause that may be shown. `source` is what should have provided the credentials.
 fn cause(error: &CredentialsError, source: &str) -> String {
-    let found = causes(error).find_map(|cause| {
-        let unanswered = cause.downcast_ref::<Unanswered>();
-        let unanswered =
-            unanswered.map(|cause| format!("{cause}. Check [kafka.aws] region, DNS and the network"));
-        let io = || {
-            let error = cause.downcast_ref::<io::Error>()?;
-            Some(format!("a file cannot be read: {error}. {FIND_OUT}"))
-        };
-        let status = || {
-            let text = cause.to_string();
-            let digits: String =
-                text.strip_prefix(HTTP_STATUS)?.chars().filter(char::is_ascii_digit).collect();
-            Some(format!("{source} responded with status {digits}. {FIND_OUT}"))
-        };
-        unanswered.or_else(io).or_else(status)
-    });
-    found.unwrap_or_else(|| match error {
+    for cause in causes(error) {
+        if let Some(unanswered) = cause.downcast_ref::<Unanswered>() {
+            return format!("{unanswered}. Check [kafka.aws] region, DNS and the network");
+        }
+        if let Some(error) = cause.downcast_ref::<io::Error>() {
+            return format!("a file cannot be read: {error}. {FIND_OUT}");
+        }
+        if let Some(status) = cause.to_string().strip_prefix(HTTP_STATUS) {
+            let digits: String = status.chars().filter(char::is_ascii_digit).collect();
+            return format!("{source} responded with status {digits}. {FIND_OUT}");
+        }
+    }
+    match error {
         CredentialsError::InvalidConfiguration(_) => {
             format!("the profile files or the environment variables AWS_* are invalid. {FIND_OUT}")
         }
         CredentialsError::ProviderTimedOut(_) => format!("{source} did not answer in time. {FIND_OUT}"),
         _ => format!("{source} returned an error or no credentials. {FIND_OUT}"),
-    })
+    }
 }
 
 /// The error itself, and its sources.
@@ -340,26 +302,17 @@ fn is_arn(text: &str) -> bool {
 }
 
 /// How long brokers accept a token.
-pub(super) const VALID: Duration = Duration::from_secs(900);
+const VALID: Duration = Duration::from_secs(900);
 
-const SERVICE: &str = "kafka-cluster";
-const ACTION: &str = "Action=kafka-cluster%3AConnect";
 /// Not part of the signature.
 const USER_AGENT: &str = concat!("User-Agent=outbox-relay%2F", env!("CARGO_PKG_VERSION"));
 
-pub(super) fn sign(credentials: &Credentials, region: &str, now: SystemTime) -> Result<Secret, Problem> {
-    let url = format!("https://kafka.{region}.amazonaws.com/?{ACTION}");
-    let signed = signed(&url, credentials, region, now);
-    let url = signed.map_err(|error| format!("the token cannot be signed: {error}"))?;
-    Ok(Secret::new(base64url(url.as_bytes())))
-}
-
-fn signed(
-    url: &str,
+fn sign(
     credentials: &Credentials,
     region: &str,
     now: SystemTime,
-) -> Result<String, Box<dyn Error + Send + Sync>> {
+) -> Result<Secret, Box<dyn Error + Send + Sync>> {
+    let url = format!("https://kafka.{region}.amazonaws.com/?Action=kafka-cluster%3AConnect");
     let mut settings = SigningSettings::default();
     settings.signature_location = SignatureLocation::QueryParams;
     settings.expires_in = Some(VALID);
@@ -367,15 +320,15 @@ fn signed(
     let params = v4::SigningParams::builder()
         .identity(&identity)
         .region(region)
-        .name(SERVICE)
+        .name("kafka-cluster")
         .time(now)
         .settings(settings)
         .build()?;
-    let request = SignableRequest::new("GET", url, std::iter::empty(), SignableBody::empty())?;
+    let request = SignableRequest::new("GET", &url, std::iter::empty(), SignableBody::empty())?;
     let (instructions, _) = sign_request(request, &params.into())?.into_parts();
     let params = instructions.params().iter();
     let params: String = params.map(|(name, value)| format!("&{name}={}", percent_encode(value))).collect();
-    Ok(format!("{url}{params}&{USER_AGENT}"))
+    Ok(Secret::new(URL_SAFE_NO_PAD.encode(format!("{url}{params}&{USER_AGENT}"))))
 }
 
 fn percent_encode(text: &str) -> String {
@@ -383,11 +336,6 @@ fn percent_encode(text: &str) -> String {
     text.bytes()
         .map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect()
-}
-
-fn base64url(bytes: &[u8]) -> String {
-    let encoded = openssl::base64::encode_block(bytes);
-    encoded.trim_end_matches('=').replace('+', "-").replace('/', "_")
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
-//! `[kafka]`: the cluster, and librdkafka properties.
+//! `[kafka]`: the cluster, and librdkafka properties: which exist, which are secret, which cannot be set, and whether a value is
+//! valid.
 
 use crate::login::{self, TokenSection};
-pub use crate::login::{Aws, ClientAuthentication, OAuth, TokenUrl};
-use crate::properties;
-use settings::file::Entry;
-use settings::file::nearest;
+pub use crate::login::{Aws, ClientAuthentication, OAuth};
+use rdkafka::ClientConfig;
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaConfRes;
+use settings::file::{Entry, nearest};
 use settings::findings::{Place, Problem};
-use settings::reader::{Reader, check_key};
-use settings::reader::{Value, is_loopback};
+use settings::reader::{Reader, Value, check_key, is_loopback};
 use settings::secret::{Secret, SecretSource};
 use settings::section;
 use settings::setting::Fallback::Required;
@@ -27,7 +28,7 @@ section! {
              can be read from\nfiles: \"sasl.password_file\". In the environment, sasl.password is \
              OUTBOX_RELAY__KAFKA__PROPERTIES__SASL_PASSWORD.";
     } and {
-        /// The properties that the user set, by name. Each passed [`properties::check`].
+        /// The properties that the user set, by name. Each passed [`check_property`].
         pub properties: BTreeMap<String, Property>,
         /// The token endpoint for SASL OAUTHBEARER.
         pub oauth: Option<OAuth>,
@@ -36,7 +37,6 @@ section! {
     }
 }
 
-/// `[kafka.properties]`.
 static PROPERTIES: Table = Table {
     section: "kafka.properties",
     example: "{ \"client.id\" = \"relay\" }",
@@ -48,13 +48,12 @@ static PROPERTIES: Table = Table {
 #\"sasl.username\" = \"outbox-relay\"
 #\"sasl.password_file\" = \"kafka-password\"
 ",
-    key_of_variable: properties::of_variable,
+    key_of_variable: of_variable,
     what: "properties of librdkafka",
-    is_known: properties::is_known,
-    is_harmless: properties::is_harmless,
+    is_known,
+    is_harmless,
 };
 
-/// The file of the client's key.
 const KEY: &str = "ssl.key.location";
 
 /// The SASL mechanism that uses tokens.
@@ -81,10 +80,6 @@ impl Property {
 
 impl Kafka {
     /// The user's properties for a new producer, with the current values of secrets.
-    ///
-    /// # Errors
-    ///
-    /// If the file of a secret cannot be read.
     pub fn read_properties(&self) -> io::Result<Vec<(&str, Secret)>> {
         let read = |property: &Property| match property {
             Property::Plain(text) => Ok(Secret::new(text)),
@@ -93,7 +88,6 @@ impl Kafka {
         self.properties.iter().map(|(name, property)| Ok((name.as_str(), read(property)?))).collect()
     }
 
-    /// Whether clients log in with tokens.
     pub fn uses_tokens(&self) -> bool {
         self.oauth.is_some() || self.aws.is_some()
     }
@@ -131,10 +125,8 @@ impl Kafka {
             }
         }
         if reader.whole {
-            if let Some(kafka) = &kafka {
-                warn_if_plaintext(&kafka.bootstrap_servers, properties.get("security.protocol"), reader);
-            }
-            check_together(&properties, &entries, reader);
+            let brokers = kafka.as_ref().map(|kafka| kafka.bootstrap_servers.as_str());
+            check_together(brokers, &properties, &entries, reader);
         }
         Some(Kafka { properties, oauth, aws, ..kafka? })
     }
@@ -142,6 +134,7 @@ impl Kafka {
 
 /// Reports combinations of properties that librdkafka rejects or that are probably mistakes.
 fn check_together(
+    brokers: Option<&str>,
     properties: &BTreeMap<String, Property>,
     entries: &BTreeMap<String, Entry>,
     reader: &mut Reader,
@@ -154,6 +147,11 @@ fn check_together(
     };
     let first = |names: [&'static str; 2]| names.into_iter().find(|name| entries.contains_key(*name));
     let protocol = plain("security.protocol").unwrap_or("plaintext").to_lowercase();
+    if protocol == "plaintext" && brokers.is_some_and(is_remote) {
+        let message = "security.protocol is plaintext, and a broker is remote, so others can read and change the events";
+        let help = "set \"security.protocol\" = \"ssl\" or \"sasl_ssl\" in [kafka.properties]";
+        reader.warn(&Kafka::bootstrap_servers, Problem::new(message, help));
+    }
     let uses_sasl = protocol.starts_with("sasl");
     let mechanism = first(["sasl.mechanism", "sasl.mechanisms"]);
     let tokens = TokenSection::used(reader);
@@ -195,19 +193,6 @@ fn check_together(
     }
 }
 
-fn warn_if_plaintext(brokers: &str, protocol: Option<&Property>, reader: &mut Reader) {
-    let is_plaintext = match protocol {
-        None => true,
-        Some(Property::Plain(protocol)) => protocol.eq_ignore_ascii_case("plaintext"),
-        Some(Property::Secret(_)) => false,
-    };
-    if is_plaintext && is_remote(brokers) {
-        let message = "security.protocol is plaintext, and a broker is remote, so others can read and change the events";
-        let help = "set \"security.protocol\" = \"ssl\" or \"sasl_ssl\" in [kafka.properties]";
-        reader.warn(&Kafka::bootstrap_servers, Problem::new(message, help));
-    }
-}
-
 /// Whether a broker is on another host.
 fn is_remote(brokers: &str) -> bool {
     let host = |broker: &str| {
@@ -217,7 +202,6 @@ fn is_remote(brokers: &str) -> bool {
     !brokers.split(',').map(host).all(|host| is_loopback(&host))
 }
 
-/// Checks a list of brokers.
 fn brokers(list: &str, setting: &Setting, _: &Reader) -> Result<String, Problem> {
     for broker in list.split(',').map(str::trim) {
         let (host, port) = broker.rsplit_once(':').unwrap_or((broker, "9092"));
@@ -242,18 +226,18 @@ fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Prope
         return Err(Problem::new(message, "write lists as one string, separated by commas"));
     };
     let section = Kafka::bootstrap_servers.section;
-    if let Some(base) = name.strip_suffix("_file").filter(|base| properties::is_secret(base)) {
+    if let Some(base) = name.strip_suffix("_file").filter(|base| is_secret(base)) {
         let (source, secret) = reader.secret_file(section, name, &value)?;
         if let Some(secret) = secret {
-            accept(base, secret.expose())?;
+            check_property(base, secret.expose())?;
         }
         return Ok((base.to_owned(), Property::Secret(source)));
     }
-    accept(name, &value)?;
-    if properties::is_secret(name) {
+    check_property(name, &value)?;
+    if is_secret(name) {
         return Ok((name.to_owned(), Property::Secret(SecretSource::Inline(Secret::new(value)))));
     }
-    if properties::FILES.contains(&name) && value != "probe" {
+    if FILES.contains(&name) && value != "probe" {
         let path = reader.readable_file(section, name, &value)?;
         if name == KEY {
             check_key(name, &path)?;
@@ -263,18 +247,215 @@ fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Prope
     Ok((name.to_owned(), Property::Plain(value)))
 }
 
-fn accept(name: &str, value: &str) -> Result<(), Problem> {
-    properties::check(name, value).map_err(|reason| {
-        let help = match nearest(name, properties::names()) {
-            Some(near) if !properties::is_known(name) => format!("did you mean `{near}`?"),
-            None if !properties::is_known(name) => {
-                "for the names, see CONFIGURATION.md of librdkafka".to_owned()
-            }
-            _ if properties::PROTECTED.iter().any(|(protected, _)| *protected == name) => {
-                "remove it".to_owned()
-            }
-            _ => "for the values, see CONFIGURATION.md of librdkafka".to_owned(),
-        };
-        Problem::new(format!("Kafka property `{name}` {reason}"), help)
-    })
+/// Checks whether this property may be set to this value. The problem never contains the value of a secret.
+pub fn check_property(name: &str, value: &str) -> Result<(), Problem> {
+    let protected = protected().find(|(names, _)| names.contains(&name));
+    let verdict = ClientConfig::new().set(name, value).create_native_config();
+    let reason = match (protected, verdict) {
+        (Some((_, reason)), _) => format!("cannot be set: {reason}"),
+        (None, Ok(_)) if is_known(name) => return Ok(()),
+        (None, Ok(_)) => "does not apply to producers".to_owned(),
+        (None, Err(KafkaError::ClientConfig(RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN, ..))) => {
+            "is not a librdkafka property".to_owned()
+        }
+        (None, Err(KafkaError::ClientConfig(_, reason, ..))) if !is_secret(name) => {
+            format!("is rejected by librdkafka: {}", reason.trim_end())
+        }
+        (None, Err(_)) => "has a value that librdkafka rejects".to_owned(),
+    };
+    let known = names();
+    let help = match nearest(name, known.iter().copied()) {
+        _ if reason.starts_with("cannot be set") => "remove it".to_owned(),
+        _ if is_known(name) => "for the values, see CONFIGURATION.md of librdkafka".to_owned(),
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "for the names, see CONFIGURATION.md of librdkafka".to_owned(),
+    };
+    Err(Problem::new(format!("Kafka property `{name}` {reason}"), help))
+}
+
+/// The property for the end of the name of an environment variable: `SASL_PASSWORD` is `sasl.password`, and
+/// `SASL_PASSWORD_FILE` is its twin `sasl.password_file`.
+fn of_variable(variable: &str) -> String {
+    let dotted = |name: &str| name.to_lowercase().replace('_', ".");
+    match variable.strip_suffix("_FILE").map(dotted) {
+        Some(secret) if is_secret(&secret) => format!("{secret}_file"),
+        _ => dotted(variable),
+    }
+}
+
+/// Whether the value of this property may be printed.
+fn is_harmless(name: &str) -> bool {
+    let names_a_file = name.strip_suffix("_file").is_some_and(is_secret);
+    names_a_file || (is_known(name) && !is_secret(name))
+}
+
+/// Properties that the guarantees rest on, or that another setting decides. Each line has their names and the reason.
+const PROTECTED: &str = "\
+acks request.required.acks: an event counts as sent only when all in-sync replicas have it (acks=all)
+enable.idempotence: without it, the producer's own retries would reorder and repeat events
+enable.gapless.guarantee: a producer that continues after a failed event would publish later events of its key first
+max.in.flight max.in.flight.requests.per.connection: librdkafka limits the requests in flight of an idempotent producer, so \
+    that events stay in order
+retries message.send.max.retries: the relay retries until publish_timeout; a lower limit would drop events
+message.timeout.ms delivery.timeout.ms: a timeout in the producer can leave gaps; set [relay] publish_timeout instead
+queuing.strategy: a non-FIFO queue reorders events
+delivery.report.only.error: an event is marked as sent only after its own delivery report
+partitioner: the relay chooses the partition of a key as Java clients do (murmur2)
+transactional.id transaction.timeout.ms: the relay does not use Kafka transactions
+allow.auto.create.topics: a mistyped aggregate type must not create a topic; its events are held instead
+topic.metadata.propagation.max.ms: the relay decides when a topic counts as missing and its events are held
+queue.buffering.max.messages queue.buffering.max.kbytes: the queue is sized so that it is never full; set [relay] batch_size \
+    and batch_bytes instead
+api.version.request: without it, the client does not know whether the brokers support idempotent producers
+bootstrap.servers metadata.broker.list: set [kafka] bootstrap_servers instead
+log_level log.queue: set [log] level instead
+enabled_events: the relay reads the producer's events itself
+plugin.library.paths interceptors: third-party code in the producer could change what is sent
+enable.sasl.oauthbearer.unsecure.jwt: an unsigned token provides no security; set [kafka.oauth] instead
+https.ca.location https.ca.pem: the relay fetches tokens itself; set [kafka.oauth] ca_location instead
+sasl.oauthbearer.method sasl.oauthbearer.config sasl.oauthbearer.client.id sasl.oauthbearer.client.secret \
+    sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret \
+    sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.scope: the relay fetches tokens itself; set token_url, client_id, \
+    client_secret_file and scope in [kafka.oauth] instead
+sasl.oauthbearer.extensions: the relay's tokens have no extensions, because the client library does not support them
+sasl.oauthbearer.grant.type sasl.oauthbearer.metadata.authentication.type sasl.oauthbearer.assertion.algorithm \
+    sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss \
+    sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds \
+    sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.jwt.template.file \
+    sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase \
+    sasl.oauthbearer.assertion.private.key.pem: the relay supports only the client credentials grant; set [kafka.oauth] instead
+topic.blacklist: events of these topics would never be sent; use `outbox-relay pause --topic` instead
+sasl.kerberos.keytab sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.principal \
+    sasl.kerberos.service.name: GSSAPI (Kerberos) is not supported; \"sasl.mechanism\" can be PLAIN, SCRAM-SHA-256, \
+    SCRAM-SHA-512 or OAUTHBEARER";
+
+/// The protected properties: groups of names, each with the reason.
+pub fn protected() -> impl Iterator<Item = (Vec<&'static str>, &'static str)> {
+    let lines = PROTECTED.lines().filter_map(|line| line.split_once(": "));
+    lines.map(|(names, reason)| (names.split(' ').collect(), reason))
+}
+
+/// Properties whose values must never be shown; each can be read from a file by its twin, `<name>_file`.
+pub const SECRETS: &[&str] = &[
+    "sasl.password",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.config",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+    "sasl.oauthbearer.assertion.private.key.pem",
+    "ssl.key.password",
+    "ssl.key.pem",
+    "ssl.keystore.password",
+];
+
+/// Properties that name a file; relative names are looked up as those of secrets are.
+pub const FILES: &[&str] = &[
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.crl.location",
+];
+
+/// The other properties of librdkafka 2.12 that concern a producer and can be written as text.
+const OTHERS: &str = "
+    api.version.fallback.ms api.version.request.timeout.ms batch.num.messages batch.size broker.address.family
+    broker.address.ttl broker.version.fallback client.dns.lookup client.id compression.codec compression.level
+    compression.type connections.max.idle.ms debug enable.metrics.push enable.random.seed
+    enable.ssl.certificate.verification internal.termination.signal linger.ms log.connection.close
+    log.thread.name message.copy.max.bytes message.max.bytes metadata.max.age.ms
+    metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy queue.buffering.backpressure.threshold
+    queue.buffering.max.ms receive.message.max.bytes reconnect.backoff.max.ms reconnect.backoff.ms
+    request.timeout.ms retry.backoff.max.ms retry.backoff.ms sasl.mechanism sasl.mechanisms sasl.password
+    sasl.username security.protocol socket.connection.setup.timeout.ms socket.keepalive.enable
+    socket.max.fails socket.nagle.disable socket.receive.buffer.bytes socket.send.buffer.bytes
+    socket.timeout.ms ssl.ca.certificate.stores ssl.ca.location ssl.ca.pem ssl.certificate.location
+    ssl.certificate.pem ssl.cipher.suites ssl.crl.location ssl.curves.list
+    ssl.endpoint.identification.algorithm ssl.engine.id ssl.engine.location ssl.key.location ssl.key.password
+    ssl.key.pem ssl.keystore.location ssl.keystore.password ssl.providers ssl.sigalgs.list
+    statistics.interval.ms sticky.partitioning.linger.ms topic.metadata.refresh.fast.interval.ms
+    topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse";
+
+/// All properties that a producer has, in alphabetical order.
+fn names() -> Vec<&'static str> {
+    let mut names: Vec<_> = protected().flat_map(|(names, _)| names).collect();
+    names.extend(OTHERS.split_whitespace());
+    names.sort_unstable();
+    names
+}
+
+fn is_known(name: &str) -> bool {
+    names().contains(&name)
+}
+
+/// Whether the value of this property must never be shown.
+pub fn is_secret(name: &str) -> bool {
+    SECRETS.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_name_is_a_librdkafka_property() {
+        for name in names().into_iter().chain(SECRETS.iter().chain(FILES).copied()) {
+            let verdict = ClientConfig::new().set(name, "\u{1}").create_native_config();
+            let unknown =
+                matches!(verdict, Err(KafkaError::ClientConfig(RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN, ..)));
+            assert!(!unknown, "{name}");
+            assert!(is_known(name), "{name}");
+        }
+    }
+
+    fn refused(name: &str, value: &str) -> String {
+        check_property(name, value).unwrap_err().message
+    }
+
+    #[test]
+    fn properties_behind_the_guarantees_cannot_be_set_even_to_the_right_value() {
+        for (name, value) in [("acks", "all"), ("enable.idempotence", "true"), ("message.timeout.ms", "0")] {
+            let refused = refused(name, value);
+            assert!(refused.starts_with(&format!("Kafka property `{name}` cannot be set: ")), "{refused}");
+        }
+    }
+
+    #[test]
+    fn tuning_and_security_properties_can_be_set() {
+        for (name, value) in [
+            ("compression.type", "zstd"),
+            ("linger.ms", "5"),
+            ("batch.size", "100000"),
+            ("message.max.bytes", "5000000"),
+            ("client.id", "relay-1"),
+            ("security.protocol", "sasl_ssl"),
+            ("sasl.mechanism", "SCRAM-SHA-512"),
+            ("sasl.password", "x"),
+            ("ssl.key.pem", "x"),
+        ] {
+            assert_eq!(check_property(name, value), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_error_never_contains_a_secret() {
+        for name in SECRETS {
+            let refused = refused(name, "hunter2\0");
+            assert!(!refused.contains("hunter2"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn an_error_about_an_unsupported_property_names_the_alternative() {
+        let names = names();
+        let oauth = names.iter().filter(|name| name.contains("oauthbearer") || name.starts_with("https."));
+        for name in oauth {
+            let refused = refused(name, "oidc");
+            assert!(refused.contains("` cannot be set: "), "{refused}");
+            assert!(refused.contains("[kafka.oauth]") || name.ends_with(".extensions"), "{refused}");
+        }
+        for name in names.iter().filter(|name| name.contains("kerberos")) {
+            assert!(refused(name, "x").contains("can be PLAIN, SCRAM-SHA-256"), "{name}");
+        }
+    }
 }

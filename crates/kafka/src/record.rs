@@ -6,6 +6,7 @@
 use crate::headers::{HeaderTemplate, Part};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use humantime::format_rfc3339_micros;
 use rdkafka::message::{Header, OwnedHeaders};
 use relay::failure::Rejection;
 use relay::outbox::{Event, Payload};
@@ -13,13 +14,13 @@ use relay::reason::{INVALID_HEADERS, RECORD_TOO_LARGE};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The header by which consumers detect duplicates, unless `[outbox.headers]` renames it.
 pub const EVENT_ID: &str = "event_id";
 
 /// The record of a row, without its topic and partition.
 pub(crate) struct Record<'e> {
-    /// The key.
     pub key: &'e [u8],
     /// `None` is a tombstone.
     pub value: Option<&'e [u8]>,
@@ -97,14 +98,13 @@ fn add_own(
     templates: &[HeaderTemplate],
 ) -> Result<OwnedHeaders, Rejection> {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let own = deserializer.deserialize_map(Own { headers, templates }).map_err(|error| {
+    deserializer.deserialize_map(Own { headers, templates }).map_err(|error| {
         // serde_json's message may contain a value, so only messages of our own visitor are shown.
         let text = error.to_string();
         let message = text.split(" at line ").next().unwrap_or_default();
         let is_ours = message.starts_with(OUR_MESSAGES);
         INVALID_HEADERS.rejection(if is_ours { message } else { NOT_FLAT })
-    })?;
-    Ok(own)
+    })
 }
 
 const NOT_FLAT: &str = "headers must be a flat JSON object of strings and base64 values";
@@ -142,7 +142,7 @@ impl<'de> Visitor<'de> for Own<'_> {
                     "the header {name:?} is neither a string nor {{\"base64\": \"...\"}}"
                 ))
             })?;
-            if value.is_binary() && is_attribute(&name, self.templates) {
+            if matches!(value, HeaderValue::Binary { .. }) && is_attribute(&name, self.templates) {
                 return Err(A::Error::custom(format!(
                     "the header {name:?} is an attribute of CloudEvents, so it must be a string"
                 )));
@@ -170,10 +170,6 @@ enum HeaderValue<'a> {
 }
 
 impl HeaderValue<'_> {
-    fn is_binary(&self) -> bool {
-        matches!(self, HeaderValue::Binary { .. })
-    }
-
     /// `None` if the base64 is invalid. PostgreSQL's `encode` breaks lines, so white space is ignored.
     fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         match self {
@@ -192,37 +188,18 @@ fn is_attribute(name: &str, templates: &[HeaderTemplate]) -> bool {
         && templates.iter().any(|template| template.name == "ce_specversion")
 }
 
-const MICROSECONDS: i64 = 1_000_000;
-const SECONDS_PER_DAY: i64 = 24 * 60 * 60;
-const DAYS_PER_ERA: i64 = 146_097;
-/// From 0000-03-01 to 1970-01-01.
-const DAYS_BEFORE_1970: i64 = 719_468;
+/// After 400 years, the calendar repeats.
+const ERA_US: i64 = 146_097 * 24 * 60 * 60 * 1_000_000;
 
 /// A time in microseconds since 1970, in the format of RFC 3339 (`2026-01-31T23:59:59.000001Z`). `None` if the year is not
 /// from 0000 to 9999.
-pub(crate) fn rfc3339(microseconds: i64) -> Option<String> {
-    let (seconds, micros) = (microseconds.div_euclid(MICROSECONDS), microseconds.rem_euclid(MICROSECONDS));
-    let (days, second) = (seconds.div_euclid(SECONDS_PER_DAY), seconds.rem_euclid(SECONDS_PER_DAY));
-    let (year, month, day) = date(days);
-    if !(0..=9999).contains(&year) {
-        return None;
-    }
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    Some(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z"))
-}
-
-/// The date of this day since 1970, in the proleptic Gregorian calendar, as in PostgreSQL.
-///
-/// An era of 400 years always has the same number of days. Years begin in March here, so the leap day is the last one.
-fn date(days: i64) -> (i64, i64, i64) {
-    let days = days + DAYS_BEFORE_1970;
-    let (era, day) = (days.div_euclid(DAYS_PER_ERA), days.rem_euclid(DAYS_PER_ERA));
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153; // 0 is March
-    let day_of_month = day - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year + next, month, day_of_month)
+fn rfc3339(microseconds: i64) -> Option<String> {
+    // humantime formats no time before 1970, so it gets the same day of another era.
+    let (era, micros) = (microseconds.div_euclid(ERA_US), microseconds.rem_euclid(ERA_US));
+    let text = format_rfc3339_micros(UNIX_EPOCH + Duration::from_micros(micros as u64)).to_string();
+    let (year, rest) = text.split_once('-')?;
+    let year = year.parse::<i64>().ok()? + 400 * era;
+    (0..=9999).contains(&year).then(|| format!("{year:04}-{rest}"))
 }
 
 #[cfg(test)]

@@ -1,25 +1,29 @@
-//! The callbacks of librdkafka: delivery reports, errors and log lines.
+//! The callbacks of librdkafka: delivery reports, errors, log lines and statistics.
 //!
 //! Critical log lines, for example that a thread cannot start, are repeated by each producer at each attempt, and nothing
 //! reports when their cause is gone. So each kind is logged at most every ten minutes.
 
 use crate::errors::failure;
 use crate::limits::LearnedLimits;
-use crate::statistics::Watched;
 use crate::tokens::{Tokens, issued};
+use prometheus_client::metrics::counter::Counter;
 use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::producer::{DeliveryResult, ProducerContext};
+use rdkafka::statistics::Broker;
 use relay::failure::{FailureKind, KafkaFailure};
 use relay::health::availability::Episodes;
+use relay::health::stats::Stats;
 use relay::publisher::DeliveryReport;
 use relay::reason::{
     AUTHENTICATION, BROKERS_DOWN, NO_OFFSET, OTHER_CLUSTER, RECORD_TOO_LARGE, Reason, SMALLER_BATCHES, TLS,
     TOKEN,
 };
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -148,27 +152,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[derive(Default)]
 pub(crate) struct Context {
-    reports: Arc<Reports>,
-    critical_logs: Arc<CriticalLogs>,
+    pub reports: Reports,
+    pub critical_logs: Arc<CriticalLogs>,
     /// For SASL OAUTHBEARER.
-    tokens: Option<Arc<Tokens>>,
-    watched: Option<Watched>,
-    learned: Arc<LearnedLimits>,
+    pub tokens: Option<Arc<Tokens>>,
+    pub watched: Option<Watched>,
+    pub learned: Arc<LearnedLimits>,
     /// The largest request of the producer.
-    request_bytes: usize,
-}
-
-impl Context {
-    pub(crate) fn new(
-        reports: Arc<Reports>,
-        critical_logs: Arc<CriticalLogs>,
-        tokens: Option<Arc<Tokens>>,
-        watched: Option<Watched>,
-        (learned, request_bytes): (Arc<LearnedLimits>, usize),
-    ) -> Context {
-        Context { reports, critical_logs, tokens, watched, learned, request_bytes }
-    }
+    pub request_bytes: usize,
 }
 
 impl ClientContext for Context {
@@ -302,20 +295,162 @@ impl CriticalLogs {
 
     /// How many lines were suppressed since the last logged one. `None` if this line is suppressed too.
     fn suppressed(&self, kind: &str) -> Option<u64> {
-        let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = lock(&self.0);
         let before = kinds.end(|logged, episode| logged == kind && episode.age() >= LOGGED_EVERY).pop();
         kinds.begins(kind.to_owned()).then(|| before.map_or(0, |(_, before)| before.times - 1))
+    }
+}
+
+/// The statistics of all producers of a cluster, each every `statistics.interval.ms`, as sums.
+///
+/// Each producer counts from 0, and is replaced after a failure. So the difference from its previous report is added, and no
+/// counter ever decreases. What a producer did after its last report is not counted.
+pub(crate) struct Statistics {
+    stats: Arc<Stats>,
+    next: AtomicU64,
+    /// The last report of each current producer.
+    live: Mutex<HashMap<u64, Latest>>,
+}
+
+/// One producer. It is forgotten when this is dropped.
+pub(crate) struct Watched {
+    statistics: Arc<Statistics>,
+    number: u64,
+}
+
+#[derive(Default)]
+struct Latest {
+    counted: [u64; COUNTED.len()],
+    queued: i64,
+    queued_bytes: i64,
+    in_flight: i64,
+    waiting: i64,
+    throttle_ms: u64,
+    /// By broker ID.
+    p99_seconds: HashMap<i32, f64>,
+}
+
+/// The part of librdkafka's report that is used. [`rdkafka::Statistics`] would also have every partition.
+#[derive(Deserialize)]
+struct Counts {
+    msg_cnt: i64,
+    msg_size: i64,
+    brokers: HashMap<String, Broker>,
+}
+
+type Field = fn(&Broker) -> u64;
+type Metric = fn(&Stats) -> &Counter;
+
+/// The counters of a broker, and the metrics to which they are added.
+const COUNTED: [(Field, Metric); 8] = [
+    (|broker| broker.tx, |client| &client.kafka_requests),
+    (|broker| broker.txretries, |client| &client.kafka_request_retries),
+    (|broker| broker.txerrs + broker.rxerrs, |client| &client.kafka_request_errors),
+    (|broker| broker.req_timeouts, |client| &client.kafka_request_timeouts),
+    (|broker| broker.connects.unwrap_or_default() as u64, |client| &client.kafka_connects),
+    (|broker| broker.disconnects.unwrap_or_default() as u64, |client| &client.kafka_disconnects),
+    (|broker| broker.txbytes, |client| &client.kafka_sent_bytes),
+    (|broker| broker.rxbytes, |client| &client.kafka_received_bytes),
+];
+
+impl Statistics {
+    pub(crate) fn new(stats: Arc<Stats>) -> Statistics {
+        Statistics { stats, next: AtomicU64::new(0), live: Mutex::default() }
+    }
+
+    /// Registers a producer that is about to be created.
+    pub(crate) fn watch(self: &Arc<Self>) -> Watched {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        Watched { statistics: Arc::clone(self), number }
+    }
+
+    fn set_gauges(&self, live: &HashMap<u64, Latest>) {
+        let client = &self.stats;
+        let sum = |read: fn(&Latest) -> i64| live.values().map(read).sum();
+        client.kafka_queued.set(sum(|latest| latest.queued));
+        client.kafka_queued_bytes.set(sum(|latest| latest.queued_bytes));
+        client.kafka_in_flight.set(sum(|latest| latest.in_flight));
+        client.kafka_waiting.set(sum(|latest| latest.waiting));
+        let throttle = live.values().map(|latest| latest.throttle_ms).max().unwrap_or_default();
+        client.kafka_throttle_seconds.set(throttle as f64 / 1e3);
+        let mut slowest: HashMap<i32, f64> = HashMap::new();
+        for (broker, seconds) in live.values().flat_map(|latest| &latest.p99_seconds) {
+            let slower = slowest.entry(*broker).or_default();
+            *slower = slower.max(*seconds);
+        }
+        client.kafka_broker_seconds.clear();
+        for (broker, seconds) in slowest {
+            client.kafka_broker_seconds.at([client.brokers.value(&broker.to_string())]).set(seconds);
+        }
+    }
+}
+
+impl Watched {
+    /// Processes a report of the producer. Reports that cannot be parsed are ignored, because librdkafka may change them.
+    pub(crate) fn update(&self, json: &[u8]) {
+        let report: Counts = match serde_json::from_slice(json) {
+            Ok(report) => report,
+            Err(error) => {
+                return tracing::debug!(target: "librdkafka", "cannot parse statistics: {error}");
+            }
+        };
+        let mut live = lock(&self.statistics.live);
+        let latest = live.entry(self.number).or_default();
+        latest.update(&report, &self.statistics.stats);
+        if latest.throttle_ms > 0 {
+            self.statistics.stats.notes.throttled(Duration::from_millis(latest.throttle_ms));
+        }
+        self.statistics.set_gauges(&live);
+    }
+}
+
+impl Latest {
+    fn update(&mut self, report: &Counts, client: &Stats) {
+        let brokers = || report.brokers.values();
+        for (before, (field, metric)) in self.counted.iter_mut().zip(COUNTED) {
+            // Compare sums over all brokers, because a broker gets another name when its ID becomes known. If a broker is
+            // gone, the sum decreases, and counting continues from there.
+            let now: u64 = brokers().map(field).sum();
+            metric(client).inc_by(now - now.min(*before));
+            *before = now;
+        }
+        let throttles = brokers().filter_map(|broker| Some(broker.throttle.as_ref()?.max));
+        self.throttle_ms = throttles.max().unwrap_or_default() as u64;
+        self.queued = report.msg_cnt;
+        self.queued_bytes = report.msg_size;
+        self.in_flight = brokers().map(|broker| broker.waitresp_cnt).sum();
+        self.waiting = brokers().map(|broker| broker.outbuf_cnt).sum();
+        for broker in brokers() {
+            let Some(rtt) = broker.rtt.as_ref().filter(|rtt| rtt.cnt > 0) else { continue };
+            client.kafka_responses.inc_by(rtt.cnt as u64);
+            client.kafka_round_trip_seconds.inc_by(rtt.sum as f64 / 1e6);
+            // Bootstrap brokers have negative IDs.
+            if broker.nodeid >= 0 {
+                self.p99_seconds.insert(broker.nodeid, rtt.p99 as f64 / 1e6);
+            }
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let mut live = lock(&self.statistics.live);
+        if live.remove(&self.number).is_some() {
+            self.statistics.set_gauges(&live);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rdkafka::statistics::Window;
+    use serde_json::json;
     use tokio::time::advance;
 
     #[test]
     fn producer_that_meets_another_cluster_is_refused() {
-        let context = Context::new(Arc::default(), Arc::default(), None, None, Default::default());
+        let context = Context::default();
         context.log(RDKafkaLogLevel::Debug, "CLUSTERID", "ClusterId update \"\" -> \"a\"");
         assert!(!context.reports.has_failed());
         context.log(RDKafkaLogLevel::Warning, "CLUSTERID", "Broker b:9092 reports different ClusterId");
@@ -362,5 +497,79 @@ mod tests {
         assert_eq!(critical_logs.suppressed("INIT"), Some(0), "another kind");
         advance(Duration::from_secs(1)).await;
         assert_eq!(critical_logs.suppressed("THREAD"), Some(599));
+    }
+
+    /// The report of a producer with one broker after this many requests.
+    fn report(name: &str, nodeid: i32, tx: u64) -> String {
+        let broker = Broker {
+            nodeid,
+            outbuf_cnt: 1,
+            waitresp_cnt: 2,
+            tx,
+            txbytes: 10,
+            txerrs: 1,
+            txretries: 3,
+            rxbytes: 20,
+            rxerrs: 1,
+            connects: Some(1),
+            disconnects: Some(0),
+            rtt: Some(Window { min: 1, sum: 5_000_000, cnt: 10, p99: 750_000, ..Window::default() }),
+            ..Broker::default()
+        };
+        let topics = json!({"t": {"partitions": {}}});
+        let brokers = json!({name: broker});
+        json!({"name": "x", "msg_cnt": 7, "msg_size": 700, "topics": topics, "brokers": brokers, "tx": 5})
+            .to_string()
+    }
+
+    #[test]
+    fn counters_continue_when_a_producer_is_replaced() {
+        let stats = Arc::new(Stats::new());
+        let client = &stats;
+        let statistics = Arc::new(Statistics::new(Arc::clone(&stats)));
+        let first = statistics.watch();
+        first.update(report("kafka:9092/bootstrap", -1, 100).as_bytes());
+        first.update(report("kafka:9092/1", 1, 150).as_bytes());
+        assert_eq!(client.kafka_requests.get(), 150, "the same broker with another name");
+        assert_eq!(
+            (
+                client.kafka_request_errors.get(),
+                client.kafka_request_retries.get(),
+                client.kafka_received_bytes.get()
+            ),
+            (2, 3, 20)
+        );
+        let second = statistics.watch();
+        second.update(report("kafka:9092/1", 1, 5).as_bytes());
+        assert_eq!((client.kafka_queued.get(), client.kafka_in_flight.get()), (14, 4), "of both");
+        drop(first);
+        assert_eq!(
+            (client.kafka_queued.get(), client.kafka_in_flight.get()),
+            (7, 2),
+            "of the one that is left"
+        );
+        second.update(report("kafka:9092/1", 1, 30).as_bytes());
+        assert_eq!(client.kafka_requests.get(), 180);
+        assert_eq!((client.kafka_responses.get(), client.kafka_round_trip_seconds.get()), (40, 20.0));
+        let seconds = |broker| {
+            client.kafka_broker_seconds.find([client.brokers.value(broker)]).map(|gauge| gauge.get())
+        };
+        assert_eq!(seconds("1"), Some(0.75));
+        assert_eq!(seconds("-1"), None, "a broker without a number is not shown");
+        drop(second);
+        assert_eq!((client.kafka_queued.get(), seconds("1")), (0, None));
+        assert_eq!(client.kafka_requests.get(), 180);
+    }
+
+    #[test]
+    fn counters_do_not_decrease_when_a_broker_is_gone() {
+        let stats = Arc::new(Stats::new());
+        let producer = Arc::new(Statistics::new(Arc::clone(&stats))).watch();
+        for requests in [100, 40, 50] {
+            producer.update(report("kafka:9092/1", 1, requests).as_bytes());
+        }
+        assert_eq!(stats.kafka_requests.get(), 110);
+        producer.update(b"{}");
+        assert_eq!(stats.kafka_requests.get(), 110);
     }
 }

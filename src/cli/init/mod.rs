@@ -9,11 +9,11 @@ mod plan;
 
 use super::frame::{ConfigFile, Failed, block_on, load};
 use super::{check_config, output};
-use crate::config::properties::is_secret;
 use crate::config::{Config, DEFAULT_FILE, Secret, TableName};
 use clap::Args;
 use inspect::OwnerUrl;
 use kafka::operate::topics::Shape;
+use kafka::options::is_secret;
 use pg_outbox::topic::{TopicTemplate, check_topic};
 use postgres::access::roles::{RelayRole, Sessions, example_insert};
 use settings::text::shell;

@@ -13,7 +13,7 @@ fn a_complete_section_implies_the_mechanism() {
     let case = with(&text);
     assert!(case.findings().is_empty(), "{}", case.findings().join("\n"));
     let oauth = case.load().unwrap().kafka.oauth.unwrap();
-    assert_eq!(oauth.token_url.to_string(), "https://idp.example/token");
+    assert_eq!(oauth.token_url, "https://idp.example/token");
     assert_eq!((oauth.client_id.as_str(), oauth.scope.as_deref()), ("relay", Some("a b")));
     assert_eq!(
         (oauth.audience.as_deref(), oauth.client_authentication),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::config::ByteSize;
 use crate::config::catalogue::{CATALOGUE, Fallback, Group, Kind, Setting};
-use crate::config::properties::{FILES, PROTECTED, SECRETS};
+use kafka::options::{FILES, SECRETS, protected};
 
 const HEAD: &str = "\
 # Configuration
@@ -65,9 +65,8 @@ pub(super) fn manual() -> String {
     }
     page += SECRETS_SECTION;
     page += PROTECTED_SECTION;
-    for same_reason in PROTECTED.chunk_by(|(_, reason), (_, next)| reason == next) {
-        let names: Vec<&str> = same_reason.iter().map(|(name, _)| *name).collect();
-        page += &format!("| {} | {} |\n", list(&names), same_reason[0].1);
+    for (names, reason) in protected() {
+        page += &format!("| {} | {reason} |\n", list(&names));
     }
     page
 }
@@ -112,7 +111,7 @@ fn list(names: &[&str]) -> String {
 }
 
 fn properties() -> String {
-    let settable = |name: &&str| PROTECTED.iter().all(|(protected, _)| protected != name);
+    let settable = |name: &&str| protected().all(|(names, _)| !names.contains(name));
     let secrets: Vec<&str> = SECRETS.iter().copied().filter(settable).collect();
     format!(
         "\n### [kafka.properties]\n\n\

@@ -1,9 +1,8 @@
 //! `docs/error-codes.md` contains the tables of the code. `make docs` writes it.
 
 use crate::support::rendered;
-use kafka::errors::CODES;
+use kafka::errors::{known, reason};
 use postgres::connection::sqlstates::SQLSTATES;
-use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::types::RDKafkaRespErr;
 use relay::failure::{FailureKind, FaultKind};
 use relay::reason::{REASONS, Reason};
@@ -27,11 +26,9 @@ fn reasons() -> String {
 }
 
 fn codes() -> String {
-    let mut codes: Vec<(&Reason, RDKafkaErrorCode)> =
-        CODES.iter().flat_map(|(reason, codes)| codes.iter().map(|code| (*reason, *code))).collect();
-    codes.sort_by_key(|(_, code)| *code as i32);
     let mut table = String::from("| Code | Name | Kind | Reason | In the log |\n|---|---|---|---|---|\n");
-    for (reason, code) in codes {
+    for code in known() {
+        let reason = reason(code);
         let name = format!("{:?}", RDKafkaRespErr::try_from(code as i32).unwrap());
         let name = name.trim_start_matches("RD_KAFKA_RESP_ERR_");
         let number = code as i32;

@@ -8,6 +8,7 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use relay::failure::FailureKind;
 use relay::fixture::Row;
 use relay::fixture::limits;
+use relay::publisher::NotSent;
 use std::collections::BTreeMap;
 
 type Mock = MockCluster<'static, DefaultProducerContext>;
@@ -40,7 +41,7 @@ async fn an_open_producer_has_its_producer_id() {
     let cluster = cluster(&mock);
     for _ in 0..3 {
         let producer = cluster.open().await.unwrap();
-        assert!(producer.is_sound() && producer.is_identified());
+        assert!(producer.is_sound() && producer.reports().is_identified());
         producer.abandon();
     }
 }

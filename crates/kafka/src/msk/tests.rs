@@ -3,9 +3,8 @@
 //! The environment of a process cannot be changed safely, so each case runs in a process of its own: this test binary with
 //! only the test [`runs_in_a_process_of_its_own`].
 
-use super::Signer;
+use super::signer;
 use crate::options::Aws;
-use crate::tokens::TokenSource;
 use aws_credential_types::Credentials;
 use openssl::base64::decode_block;
 use openssl::hash::MessageDigest;
@@ -40,7 +39,7 @@ fn runs_in_a_process_of_its_own() {
         role_session_name: "session@host".to_owned(),
         role_arn,
     };
-    let issued = tracing::subscriber::with_default(subscriber, || Signer(settings).request());
+    let issued = tracing::subscriber::with_default(subscriber, signer(settings).request);
     match issued {
         Ok(issued) => println!("\nissued {} {}", issued.lifetime.as_secs(), issued.token.expose()),
         Err(error) => println!("\nrefused {error}"),

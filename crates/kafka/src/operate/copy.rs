@@ -2,12 +2,12 @@
 
 use crate::cluster::KafkaCluster;
 use crate::errors::reason;
-use crate::producer::KafkaProducer;
+use crate::producer::{KafkaProducer, not_sent};
 use rdkafka::error::RDKafkaErrorCode;
-use relay::failure::{FailureKind, KafkaFailure};
+use relay::failure::KafkaFailure;
 use relay::outbox::Event;
 use relay::partition;
-use relay::publisher::{DeliveryReport, NotSent, Producer, Publisher};
+use relay::publisher::{DeliveryReport, Producer, Publisher};
 use relay::reason::{NO_ANSWER, SMALLER_BATCHES};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -65,7 +65,7 @@ impl Copier {
             if let Err(refusal) = self.producer.send(place as u32, &self.topic, partition, *event) {
                 // The earlier events are still acknowledged, unless they fail too.
                 acknowledged += self.wait(acknowledged).await?;
-                return Err(Stopped { acknowledged, failure: refused(refusal) });
+                return Err(Stopped { acknowledged, failure: not_sent(refusal) });
             }
             self.in_flight += 1;
             if !is_primed {
@@ -103,15 +103,6 @@ fn acknowledged_from(first: usize, reports: &[DeliveryReport]) -> usize {
         report.index as usize == *place && report.outcome.is_ok()
     };
     (first..).zip(reports).take_while(is_acknowledged).count()
-}
-
-fn refused(refusal: NotSent) -> KafkaFailure {
-    match refusal {
-        NotSent::Session(failure) => failure,
-        NotSent::Row(rejection) => {
-            KafkaFailure { kind: FailureKind::Row, reason: rejection.reason, error: rejection.error }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,18 +1,16 @@
 //! Reads topics from a point in time to their ends, for `verify`, with digests that it compares with those of rows. It joins no
 //! consumer group and commits no offsets.
 
-use crate::client::client_config;
+use crate::client::{Callbacks, client_config, number};
 use crate::errors::failure;
 use crate::headers::HeaderTemplate;
 use crate::options::Kafka;
 use crate::producer::METADATA_TIMEOUT;
 use crate::record;
-use crate::tokens::{Tokens, issued};
+use crate::tokens::Tokens;
 use openssl::sha::Sha256;
-use rdkafka::ClientConfig;
-use rdkafka::client::{ClientContext, OAuthToken};
-use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
-use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
@@ -20,7 +18,6 @@ use relay::failure::{FailureKind, KafkaFailure, Rejection};
 use relay::outbox::Event;
 use relay::reason::{NO_ANSWER, TOPIC_AUTHORIZATION, UNKNOWN_TOPIC};
 use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -58,7 +55,7 @@ pub enum ReadError {
 
 /// A consumer for whole topics. Its methods block the thread.
 pub struct TopicReader {
-    consumer: BaseConsumer<Client>,
+    consumer: BaseConsumer<Callbacks>,
     /// The header with the event id.
     id_header: String,
 }
@@ -70,9 +67,13 @@ pub struct TopicRead {
     pub partitions: Vec<PartitionRead>,
 }
 
-/// What was read of a partition.
+/// What is left to read of a partition, the offsets from `next` to `end`, and what was read.
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionRead {
+    next: i64,
+    end: i64,
+    /// The partition's leader has confirmed the end, and the rest is read again.
+    end_is_confirmed: bool,
     /// Whether Kafka has deleted all records before the first one that was read.
     pub is_truncated: bool,
     /// The time of the first record, in microseconds since 1970; `None` if there is none.
@@ -103,7 +104,7 @@ impl TopicReader {
     }
 
     /// Calls `each` for every record from `since_us` on, with its event id if it has one. Also calls it for the record before
-    /// that time, which shows whether offsets in between are missing. `topic` is its place in the records.
+    /// that time, which shows whether offsets in between are missing. `place` is that of the topic in the records.
     pub fn read(
         &self,
         (place, topic, partitions): (u32, &str, u32),
@@ -113,7 +114,7 @@ impl TopicReader {
     ) -> Result<TopicRead, ReadError> {
         let doing = format!("reading topic {topic}");
         let mut parts = self.find_range(topic, partitions, since_us)?;
-        progress.begin(topic, parts.iter().map(Partition::left).sum());
+        progress.begin(topic, parts.iter().map(PartitionRead::left).sum());
         self.consumer.assign(&unread(topic, &parts)).map_err(|error| kafka(topic, &doing, &error))?;
         let (mut records, mut last_record, mut last_error) = (0, Instant::now(), None);
         while parts.iter().any(|part| !part.is_done()) {
@@ -147,13 +148,68 @@ impl TopicReader {
         self.consumer.unassign().map_err(|error| kafka(topic, &doing, &error))?;
         // The end of a partition is reported without its topic, so none may be left for the next topic.
         while self.consumer.poll(Duration::ZERO).is_some() {}
-        Ok(TopicRead { records, partitions: parts.iter().map(Partition::result).collect() })
+        Ok(TopicRead { records, partitions: parts })
     }
 
     fn event_id(&self, message: &BorrowedMessage<'_>) -> Option<Uuid> {
         let header = message.headers()?.iter().find(|header| header.key == self.id_header)?;
         std::str::from_utf8(header.value?).ok()?.parse().ok()
     }
+
+    /// The records of each partition from this time to its present end, and the record before them.
+    fn find_range(
+        &self,
+        topic: &str,
+        partitions: u32,
+        since_us: i64,
+    ) -> Result<Vec<PartitionRead>, ReadError> {
+        let doing = format!("reading the offsets of topic {topic}");
+        let failed = |error| kafka(topic, &doing, &error);
+        let mut times = list(topic, 0..partitions as i32);
+        // Kafka has no negative times.
+        let since_ms = (since_us / MICROSECONDS).max(0);
+        times.set_all_offsets(Offset::Offset(since_ms)).map_err(failed)?;
+        let starts = self.consumer.offsets_for_times(times, METADATA_TIMEOUT).map_err(failed)?;
+        let mut parts = Vec::new();
+        for partition in 0..partitions as i32 {
+            let (low, end) =
+                self.consumer.fetch_watermarks(topic, partition, METADATA_TIMEOUT).map_err(failed)?;
+            let start = starts.find_partition(topic, partition);
+            if let Some(start) = &start {
+                start.error().map_err(failed)?;
+            }
+            let start = match start.map(|start| start.offset()) {
+                Some(Offset::Offset(offset)) => offset,
+                // No record is that late.
+                _ => end,
+            };
+            parts.push(PartitionRead::new(low, start, end));
+        }
+        Ok(parts)
+    }
+
+    /// The client has reached the end of the partition before the offset that was its end. Either the last offsets have no
+    /// records, or the partition has a new leader that does not know yet that they are committed.
+    fn check_end(&self, topic: &str, partition: i32, part: &mut PartitionRead) -> Result<(), ReadError> {
+        if part.end_is_confirmed {
+            part.skip_rest();
+            return Ok(());
+        }
+        let doing = format!("reading the end of topic {topic}");
+        let failed = |error| kafka(topic, &doing, &error);
+        let (_, end) = self.consumer.fetch_watermarks(topic, partition, METADATA_TIMEOUT).map_err(failed)?;
+        part.end_is_confirmed = end >= part.end;
+        // The client does not report the same end twice.
+        self.consumer.seek(topic, partition, Offset::Offset(part.next), METADATA_TIMEOUT).map_err(failed)
+    }
+}
+
+/// Receives the progress of the reading.
+pub trait Progress {
+    /// A topic with about this many records begins.
+    fn begin(&self, topic: &str, records: u64);
+    /// More records were read.
+    fn advance(&self, records: u64);
 }
 
 /// A record without a time is never in a range.
@@ -167,7 +223,7 @@ fn record(topic: u32, message: &BorrowedMessage<'_>) -> Record {
         partition: message.partition() as u32,
         offset: message.offset(),
         at_us: micros(message),
-        fingerprint: of_message(message),
+        fingerprint: fingerprint(message.key(), message.payload(), message.headers()),
     }
 }
 
@@ -193,85 +249,11 @@ fn kafka(topic: &str, doing: &str, error: &KafkaError) -> ReadError {
     ReadError::Kafka(failure)
 }
 
-/// Receives the progress of the reading.
-pub trait Progress {
-    /// A topic with about this many records begins.
-    fn begin(&self, topic: &str, records: u64);
-    /// More records were read.
-    fn advance(&self, records: u64);
-}
-
-/// Offsets from `next` to `end`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Partition {
-    next: i64,
-    end: i64,
-    is_truncated: bool,
-    first_us: Option<i64>,
-    has_gaps: bool,
-    /// The partition's leader has confirmed the end, and the rest is read again.
-    end_is_confirmed: bool,
-}
-
-impl TopicReader {
-    /// The records of each partition from this time to its present end, and the record before them.
-    pub(super) fn find_range(
-        &self,
-        topic: &str,
-        partitions: u32,
-        since_us: i64,
-    ) -> Result<Vec<Partition>, ReadError> {
-        let doing = format!("reading the offsets of topic {topic}");
-        let failed = |error| kafka(topic, &doing, &error);
-        let mut times = list(topic, 0..partitions as i32);
-        // Kafka has no negative times.
-        let since_ms = (since_us / MICROSECONDS).max(0);
-        times.set_all_offsets(Offset::Offset(since_ms)).map_err(failed)?;
-        let starts = self.consumer.offsets_for_times(times, METADATA_TIMEOUT).map_err(failed)?;
-        let mut parts = Vec::new();
-        for partition in 0..partitions as i32 {
-            let (low, end) =
-                self.consumer.fetch_watermarks(topic, partition, METADATA_TIMEOUT).map_err(failed)?;
-            let start = starts.find_partition(topic, partition);
-            if let Some(start) = &start {
-                start.error().map_err(failed)?;
-            }
-            let start = match start.map(|start| start.offset()) {
-                Some(Offset::Offset(offset)) => offset,
-                // No record is that late.
-                _ => end,
-            };
-            parts.push(Partition::new(low, start, end));
-        }
-        Ok(parts)
-    }
-
-    /// The client has reached the end of the partition before the offset that was its end. Either the last offsets have no
-    /// records, or the partition has a new leader that does not know yet that they are committed.
-    pub(super) fn check_end(
-        &self,
-        topic: &str,
-        partition: i32,
-        part: &mut Partition,
-    ) -> Result<(), ReadError> {
-        if part.end_is_confirmed {
-            part.skip_rest();
-            return Ok(());
-        }
-        let doing = format!("reading the end of topic {topic}");
-        let failed = |error| kafka(topic, &doing, &error);
-        let (_, end) = self.consumer.fetch_watermarks(topic, partition, METADATA_TIMEOUT).map_err(failed)?;
-        part.end_is_confirmed = end >= part.end;
-        // The client does not report the same end twice.
-        self.consumer.seek(topic, partition, Offset::Offset(part.next), METADATA_TIMEOUT).map_err(failed)
-    }
-}
-
-impl Partition {
+impl PartitionRead {
     /// From `low`, its first offset, to `end`. The range begins at `start`.
-    fn new(low: i64, start: i64, end: i64) -> Partition {
+    fn new(low: i64, start: i64, end: i64) -> PartitionRead {
         let start = start.clamp(low, end);
-        Partition {
+        PartitionRead {
             next: (start - 1).max(low),
             end,
             is_truncated: low > 0 && start == low,
@@ -281,11 +263,11 @@ impl Partition {
         }
     }
 
-    pub(super) fn left(&self) -> u64 {
+    fn left(&self) -> u64 {
         (self.end - self.next).unsigned_abs()
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         self.next >= self.end
     }
 
@@ -296,7 +278,7 @@ impl Partition {
     }
 
     /// Whether the record at this offset belongs to the range.
-    pub(super) fn take(&mut self, offset: i64, at_us: i64) -> bool {
+    fn take(&mut self, offset: i64, at_us: i64) -> bool {
         if offset < self.next || offset >= self.end {
             if offset >= self.end {
                 self.skip_rest();
@@ -309,15 +291,10 @@ impl Partition {
         self.next = offset + 1;
         true
     }
-
-    pub(super) fn result(&self) -> PartitionRead {
-        let Partition { is_truncated, first_us, has_gaps, .. } = *self;
-        PartitionRead { is_truncated, first_us, has_gaps }
-    }
 }
 
 /// The partitions that have records to read, with their first offsets.
-pub(super) fn unread(topic: &str, parts: &[Partition]) -> TopicPartitionList {
+fn unread(topic: &str, parts: &[PartitionRead]) -> TopicPartitionList {
     let mut unread = TopicPartitionList::new();
     for (partition, part) in (0..).zip(parts).filter(|(_, part)| !part.is_done()) {
         unread
@@ -328,7 +305,7 @@ pub(super) fn unread(topic: &str, parts: &[Partition]) -> TopicPartitionList {
     unread
 }
 
-pub(super) fn list(topic: &str, partitions: impl IntoIterator<Item = i32>) -> TopicPartitionList {
+fn list(topic: &str, partitions: impl IntoIterator<Item = i32>) -> TopicPartitionList {
     let mut list = TopicPartitionList::new();
     for partition in partitions {
         list.add_partition(topic, partition);
@@ -343,9 +320,11 @@ const RESPONSE_OVERHEAD: usize = 512;
 /// How long to wait for the first token. librdkafka requests it as soon as the client exists.
 const TOKEN_WAIT: Duration = Duration::from_millis(100);
 
-pub(super) fn consumer(settings: &Kafka) -> Result<BaseConsumer<Client>, KafkaFailure> {
+fn consumer(settings: &Kafka) -> Result<BaseConsumer<Callbacks>, KafkaFailure> {
     let mut config = client_config(settings)?;
-    let fetch_bytes = fetch_bytes(&config).to_string();
+    // A response must fit into the user's limit.
+    let response_max = number(&config, "receive.message.max.bytes").unwrap_or(usize::MAX);
+    let fetch_bytes = FETCH_BYTES.min(response_max.saturating_sub(RESPONSE_OVERHEAD)).to_string();
     config
         // librdkafka requires it. No group is joined, because the partitions are assigned.
         .set("group.id", "outbox-relay-verify")
@@ -358,8 +337,8 @@ pub(super) fn consumer(settings: &Kafka) -> Result<BaseConsumer<Client>, KafkaFa
         .set("enable.partition.eof", "true")
         .set("queued.max.messages.kbytes", "16384")
         .set("fetch.max.bytes", fetch_bytes);
-    let context = Client { tokens: Tokens::of(settings)? };
-    let consumer = BaseConsumer::from_config_and_context(&config, context)
+    let callbacks = Callbacks { tokens: Tokens::of(settings)?, ..Callbacks::default() };
+    let consumer = BaseConsumer::from_config_and_context(&config, callbacks)
         .map_err(|error| failure("creating a consumer", &error))?;
     if settings.uses_tokens() {
         // The token is fetched while the consumer is polled.
@@ -367,35 +346,6 @@ pub(super) fn consumer(settings: &Kafka) -> Result<BaseConsumer<Client>, KafkaFa
     }
     Ok(consumer)
 }
-
-/// A response must fit into the user's `receive.message.max.bytes`.
-fn fetch_bytes(config: &ClientConfig) -> usize {
-    let response_max = config.get("receive.message.max.bytes").and_then(|value| value.parse::<usize>().ok());
-    response_max.map_or(FETCH_BYTES, |most| FETCH_BYTES.min(most.saturating_sub(RESPONSE_OVERHEAD)))
-}
-
-pub(super) struct Client {
-    /// For SASL OAUTHBEARER.
-    tokens: Option<Arc<Tokens>>,
-}
-
-impl ClientContext for Client {
-    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
-
-    fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
-        issued(self.tokens.as_ref())
-    }
-
-    fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
-        tracing::debug!(target: "librdkafka", "{facility}: {message}");
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        tracing::debug!(target: "librdkafka", "{error}: {reason}");
-    }
-}
-
-impl ConsumerContext for Client {}
 
 /// Digests of the parts of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -415,11 +365,6 @@ pub fn of_event<E: Event>(
 ) -> Result<Fingerprint, Rejection> {
     let record = record::record(event, templates, record_bytes_max)?;
     Ok(fingerprint(Some(record.key), record.value, Some(&record.headers)))
-}
-
-/// The fingerprint of a record in Kafka.
-pub(crate) fn of_message(message: &BorrowedMessage<'_>) -> Fingerprint {
-    fingerprint(message.key(), message.payload(), message.headers())
 }
 
 fn fingerprint(key: Option<&[u8]>, value: Option<&[u8]>, headers: Option<&impl Headers>) -> Fingerprint {
@@ -453,14 +398,14 @@ mod tests {
     use super::*;
     use rdkafka::message::{Header, OwnedHeaders};
 
-    fn part(next: i64, end: i64) -> Partition {
-        Partition { next, ..Partition::new(0, 0, end) }
+    fn part(next: i64, end: i64) -> PartitionRead {
+        PartitionRead { next, ..PartitionRead::new(0, 0, end) }
     }
 
     #[test]
     fn record_before_the_range_is_read_too() {
         let first = |low, start, end| {
-            let part = Partition::new(low, start, end);
+            let part = PartitionRead::new(low, start, end);
             (part.next, part.is_truncated)
         };
         assert_eq!(first(0, 0, 8), (0, false));

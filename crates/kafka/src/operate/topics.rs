@@ -3,14 +3,12 @@
 use crate::client::client_config;
 use crate::cluster::KafkaCluster;
 use crate::errors::{failure, reason};
+use crate::limits::{settings_of, value};
 use crate::options::Kafka;
-use crate::producer::{METADATA_TIMEOUT, PolledProducer};
-use rdkafka::admin::{
-    AdminClient, AdminOptions, ConfigResource, NewTopic, ResourceSpecifier, TopicReplication,
-};
+use crate::producer::{KafkaProducer, METADATA_TIMEOUT, existing};
+use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
-use rdkafka::metadata::{Metadata, MetadataBroker, MetadataPartition, MetadataTopic};
-use rdkafka::producer::Producer as _;
+use rdkafka::metadata::{MetadataBroker, MetadataPartition};
 use rdkafka::types::RDKafkaErrorCode;
 use relay::failure::KafkaFailure;
 use relay::reason::{CONFIGURATION, UNKNOWN_TOPIC};
@@ -50,7 +48,7 @@ pub(crate) enum Unknown {
 
 pub struct Inspector {
     /// Reads the metadata, with any kind of authentication.
-    producer: PolledProducer,
+    producer: KafkaProducer,
     /// Reads the settings. It does not support tokens, because rdkafka does not process its token requests.
     admin: Option<AdminClient<DefaultClientContext>>,
 }
@@ -58,81 +56,48 @@ pub struct Inspector {
 impl Inspector {
     /// Creates clients of this cluster, which connect in the background.
     pub async fn new(settings: &Kafka, cluster: &KafkaCluster) -> Result<Inspector, KafkaFailure> {
-        let (producer, ..) = cluster.connect().await?;
-        let admin = if settings.uses_tokens() {
-            None
-        } else {
-            let created = client_config(settings)?.create();
-            Some(created.map_err(|error| failure("creating a client", &error))?)
-        };
+        let producer = cluster.connecting().await?;
+        let admin = (!settings.uses_tokens()).then(|| admin(settings)).transpose()?;
         Ok(Inspector { producer, admin })
     }
 
     pub(crate) async fn describe(&self, topic: &str) -> Result<Described, KafkaFailure> {
-        let what = format!("looking up topic {topic}");
-        let (producer, name) = (self.producer.share(), topic.to_owned());
-        let fetched = tokio::task::spawn_blocking(move || {
-            producer.client().fetch_metadata(Some(&name), METADATA_TIMEOUT)
-        });
-        let metadata = match fetched.await {
-            Ok(Ok(metadata)) => metadata,
-            Ok(Err(error)) => return Err(failure(&what, &error)),
-            Err(error) => return Err(KafkaFailure::unknown(format!("{what}: {error}"))),
+        let metadata = self.producer.metadata(topic, METADATA_TIMEOUT).await?;
+        let partitions = existing(&metadata, topic)?.partitions();
+        let in_sync = |partition: &MetadataPartition| {
+            if partition.leader() < 0 { 0 } else { partition.isr().len() }
         };
-        let (replicas, in_sync) = partitions(&metadata, topic)?;
+        let replicas = partitions.iter().map(|partition| partition.replicas().len());
         let broker = metadata.brokers().first().map(MetadataBroker::id);
-        Ok(Described { replicas, in_sync, settings: self.settings(topic, broker).await })
+        Ok(Described {
+            replicas: replicas.min().unwrap_or_default(),
+            in_sync: partitions.iter().map(in_sync).min().unwrap_or_default(),
+            settings: self.settings(topic, broker).await,
+        })
     }
 
     /// Whether Kafka compacts the topic; `None` if its settings are not known.
     pub async fn compacts(&self, topic: &str) -> Option<bool> {
-        let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT));
-        let answer =
-            self.admin.as_ref()?.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
-        let resource = answer.ok()?.into_iter().next()?.ok()?;
-        Some(resource.get("cleanup.policy")?.value.as_ref()?.contains("compact"))
+        let settings = settings_of(self.admin.as_ref()?, topic, None, ASK_TIMEOUT).await.ok()??;
+        Some(value::<String>(&settings, "cleanup.policy")?.contains("compact"))
     }
 
     async fn settings(&self, topic: &str, broker: Option<i32>) -> Result<TopicSettings, Unknown> {
         let Some(admin) = &self.admin else { return Err(Unknown::Unsupported) };
-        // Any broker knows them. Without a broker ID, librdkafka would wait for the controller.
-        let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT)).broker_id(broker);
-        let answer = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
-        let resource = answer.ok().and_then(|answer| answer.into_iter().next()?.ok());
-        resource.as_ref().and_then(TopicSettings::of).ok_or(Unknown::Hidden)
+        let settings = settings_of(admin, topic, broker, ASK_TIMEOUT).await.ok().flatten();
+        let read = |settings: &ConfigResource| {
+            Some(TopicSettings {
+                min_insync: value(settings, "min.insync.replicas")?,
+                request_bytes_max: value(settings, "max.message.bytes")?,
+                unclean_election: value(settings, "unclean.leader.election.enable").unwrap_or(false),
+            })
+        };
+        settings.as_ref().and_then(read).ok_or(Unknown::Hidden)
     }
 }
 
-impl TopicSettings {
-    fn of(resource: &ConfigResource) -> Option<TopicSettings> {
-        Some(TopicSettings {
-            min_insync: value(resource, "min.insync.replicas")?,
-            request_bytes_max: value(resource, "max.message.bytes")?,
-            unclean_election: value(resource, "unclean.leader.election.enable").unwrap_or(false),
-        })
-    }
-}
-
-fn value<T: std::str::FromStr>(resource: &ConfigResource, name: &str) -> Option<T> {
-    resource.get(name)?.value.as_ref()?.parse().ok()
-}
-
-/// The smallest numbers of replicas and of in-sync replicas of a partition.
-fn partitions(metadata: &Metadata, topic: &str) -> Result<(usize, usize), KafkaFailure> {
-    let found = metadata.topics().iter().find(|found| found.name() == topic);
-    if let Some(code) = found.and_then(MetadataTopic::error) {
-        let code = code.into();
-        return Err(reason(code).failure(format!("topic {topic}: {code}")));
-    }
-    let in_sync = |partition: &MetadataPartition| {
-        if partition.leader() < 0 { 0 } else { partition.isr().len() }
-    };
-    let partitions = found.map(MetadataTopic::partitions).unwrap_or_default();
-    let replicas = partitions.iter().map(|partition| partition.replicas().len()).min();
-    match (replicas, partitions.iter().map(in_sync).min()) {
-        (Some(replicas), Some(in_sync)) => Ok((replicas, in_sync)),
-        _ => Err(UNKNOWN_TOPIC.failure(format!("topic {topic} has no partitions"))),
-    }
+fn admin(settings: &Kafka) -> Result<AdminClient<DefaultClientContext>, KafkaFailure> {
+    client_config(settings)?.create().map_err(|error| failure("creating a client", &error))
 }
 
 /// How long the brokers may take to create a topic.
@@ -157,7 +122,7 @@ pub enum Mode {
 
 /// Finds and creates topics.
 pub struct Topics {
-    inspector: Inspector,
+    producer: KafkaProducer,
     admin: AdminClient<DefaultClientContext>,
 }
 
@@ -168,15 +133,13 @@ impl Topics {
             let error = "the Kafka client library cannot create topics with token authentication";
             return Err(CONFIGURATION.failure(error));
         }
-        let inspector = Inspector::new(settings, cluster).await?;
-        let admin = client_config(settings)?.create();
-        let admin = admin.map_err(|error| failure("creating a client", &error))?;
-        Ok(Topics { inspector, admin })
+        Ok(Topics { producer: cluster.connecting().await?, admin: admin(settings)? })
     }
 
     /// Whether the topic exists.
     pub async fn has(&self, topic: &str) -> Result<bool, KafkaFailure> {
-        match self.inspector.describe(topic).await {
+        let metadata = self.producer.metadata(topic, METADATA_TIMEOUT).await?;
+        match existing(&metadata, topic) {
             Ok(_) => Ok(true),
             Err(failure) if failure.reason == UNKNOWN_TOPIC.word => Ok(false),
             Err(failure) => Err(failure),

@@ -325,9 +325,9 @@ fn invalid_file_is_reported_without_secrets_by_every_command() {
 
 #[test]
 fn debug_output_of_the_configuration_hides_every_secret() {
-    use outbox_relay::config::properties::SECRETS;
+    use kafka::options::{SECRETS, check_property};
     // This build of librdkafka does not support all of them.
-    let may_be_set = |name: &&str| kafka::properties::check(name, "x").is_ok();
+    let may_be_set = |name: &&str| check_property(name, "x").is_ok();
     let properties: Vec<&str> = SECRETS.iter().copied().filter(may_be_set).collect();
     assert!(properties.len() >= 4, "{properties:?}");
     let mut variables = vec![
