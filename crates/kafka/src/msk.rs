@@ -38,6 +38,7 @@ use hyper::{Request, Response, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use settings::secret::Secret;
+use settings::text::percent_encode;
 use std::error::Error;
 use std::time::{Duration, SystemTime};
 use std::{fmt, io};
@@ -374,15 +375,9 @@ fn signed(
     let request = SignableRequest::new("GET", url, std::iter::empty(), SignableBody::empty())?;
     let (instructions, _) = sign_request(request, &params.into())?.into_parts();
     let params = instructions.params().iter();
-    let params: String = params.map(|(name, value)| format!("&{name}={}", percent_encode(value))).collect();
+    let params: String =
+        params.map(|(name, value)| format!("&{name}={}", percent_encode(value, "-._~"))).collect();
     Ok(format!("{url}{params}&{USER_AGENT}"))
-}
-
-fn percent_encode(text: &str) -> String {
-    let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    text.bytes()
-        .map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
 }
 
 fn base64url(bytes: &[u8]) -> String {

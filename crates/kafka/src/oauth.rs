@@ -20,6 +20,7 @@ use openssl::x509::X509;
 use openssl::x509::store::{X509Store, X509StoreBuilder};
 use settings::certificates;
 use settings::secret::Secret;
+use settings::text::percent_encode;
 use std::error::Error;
 use std::io;
 use std::net::IpAddr;
@@ -125,10 +126,7 @@ fn is_error_code(text: &str) -> bool {
 
 /// `application/x-www-form-urlencoded`.
 fn form_encode(text: &str) -> String {
-    let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-._*".contains(&byte);
-    text.bytes()
-        .map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
+    percent_encode(text, "-._*")
 }
 
 /// Connects with TCP, and with TLS if the URL is `https`. Trusts the authorities in the file or, without one, those of the
