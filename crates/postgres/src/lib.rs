@@ -18,6 +18,11 @@ macro_rules! from_row {
     };
 }
 
+/// Whether a name is one of these, which are separated by spaces.
+fn is_in(names: &str, name: &str) -> bool {
+    names.split(' ').any(|known| known == name)
+}
+
 pub mod columns;
 pub mod options;
 pub mod payload;
