@@ -42,7 +42,6 @@ pub mod connection {
     pub mod exec;
     pub mod password_command;
     pub mod pool;
-    pub mod pooler;
     pub mod sqlstates;
     pub mod tls;
 }
