@@ -5,7 +5,7 @@ use super::output;
 use crate::config::Config;
 use clap::{ArgGroup, Args, ValueEnum};
 use postgres::access::roles::{self, RelayRole, Sessions};
-use postgres::payload::PayloadType;
+use postgres::columns::PayloadType;
 use postgres::connection::pool::{Database, has_transaction_pooler};
 use postgres::cycle::statements::{self, Statements};
 use postgres::schema::adopt::{self, Adoption, ExistingRows};

@@ -25,7 +25,6 @@ fn is_in(names: &str, name: &str) -> bool {
 
 pub mod columns;
 pub mod options;
-pub mod payload;
 mod sql;
 pub mod table;
 

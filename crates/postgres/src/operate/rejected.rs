@@ -2,10 +2,10 @@
 //!
 //! Triggers record what a statement does to dead letters, blocked keys and pauses.
 
+use crate::columns::PayloadType;
 use crate::connection::exec::ShortTransaction;
 use crate::connection::pool::Database;
 use crate::cycle::statements::topic_sql;
-use crate::payload::PayloadType;
 use crate::schema::check::Facts;
 use crate::sql::{Script, sql};
 use crate::table::TableName;
