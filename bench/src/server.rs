@@ -241,7 +241,7 @@ fn normalized(sql: &str) -> String {
 mod tests {
     use super::*;
     use outbox_relay::config::OnSent;
-    use outbox_relay::postgres::payload::PayloadType;
+    use outbox_relay::postgres::columns::PayloadType;
     use outbox_relay::postgres::table::TableName;
     use pg_outbox::topic::TopicTemplate;
     use std::time::Duration;

@@ -5,10 +5,9 @@ use super::output;
 use crate::config::Config;
 use clap::{ArgGroup, Args, ValueEnum};
 use postgres::access::roles::{self, RelayRole, Sessions};
-use postgres::connection::pool::Database;
-use postgres::connection::pooler;
+use postgres::columns::PayloadType;
+use postgres::connection::pool::{Database, has_transaction_pooler};
 use postgres::cycle::statements::{self, Statements};
-use postgres::payload::PayloadType;
 use postgres::schema::adopt::{self, Adoption, ExistingRows};
 use postgres::schema::check::check_for;
 use postgres::schema::errors::{AdoptError, MigrateError};
@@ -171,7 +170,7 @@ impl Migrate {
             )));
         }
         let database = Database::new(&config.postgres, 2, Arc::new(Stats::new())).map_err(unavailable)?;
-        if self.apply && pooler::is_in_transaction_mode(&database).await.map_err(unavailable)? {
+        if self.apply && has_transaction_pooler(&database).await.map_err(unavailable)? {
             return Err(Failed::configuration(
                 "[postgres] url connects through a pooler in transaction mode, which cannot build an index concurrently. \
                  Connect to the server directly, for example with OUTBOX_RELAY__POSTGRES__URL",

@@ -7,8 +7,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use kafka::headers::Envelope;
-use kafka::headers::{HEADERS, HeaderTemplate};
+use kafka::headers::{Envelope, HEADERS, HeaderTemplate};
 use kafka::options::{Aws, Kafka, OAuth};
 use pg_outbox::topic::TopicTemplate;
 use postgres::columns::COLUMNS;
@@ -16,15 +15,14 @@ use postgres::options::{OnSent, Postgres};
 use postgres::table::TableName;
 use relay::OnRejected;
 use relay::topic::TopicAllow;
+use settings::reader::ByteSize;
 use settings::section;
 pub use settings::setting::{Catalogue, Effect, Fallback, Group, Kind, Setting, VARIABLE_PREFIX};
-use settings::size::ByteSize;
 
 use super::{LogFormat, listen_address, log_filter, topic_allow};
 use Fallback::{Default, Unset};
 use Kind::{Choice, Count, Flag, Size, Span, Text};
 
-/// Every setting.
 pub static CATALOGUE: Catalogue = Catalogue {
     sections: &[
         Group::of::<Postgres>(),

@@ -4,47 +4,40 @@
 //! the first one. It opens no connections.
 
 pub mod catalogue;
-mod reload;
 mod written;
 
 use ::settings::choice;
-use ::settings::file::nearest;
-use ::settings::file::{self, Entries};
+use ::settings::file::{self, Entries, nearest};
 use ::settings::findings::Problem;
-pub use ::settings::findings::{Finding, Findings, Place, Severity};
-use ::settings::reader::Reader;
-use ::settings::reader::Value;
+pub use ::settings::findings::{Findings, Severity};
+pub use ::settings::reader::{ByteSize, InvalidSize};
+use ::settings::reader::{Reader, Value};
 use ::settings::secret::Lookup;
 pub use ::settings::secret::{Secret, SecretSource, are_of_systemd};
-use ::settings::setting::{Section, Setting};
-pub use ::settings::size::{ByteSize, InvalidSize};
+use ::settings::setting::{Compared, Section, Setting};
 use catalogue::CATALOGUE;
 pub use catalogue::{Admin, Effect, Log, Outbox, Reaper, Relay};
 use humantime::format_duration;
 use kafka::cluster::KafkaCluster;
-use kafka::headers;
-use kafka::headers::EnvelopeOptions;
-pub use kafka::headers::{Envelope, HeaderTemplate, Part, default_headers};
-pub use kafka::options::{Aws, ClientAuthentication, Kafka, OAuth, Property};
+use kafka::headers::{self, EnvelopeOptions};
+pub use kafka::headers::{HeaderTemplate, Part, default_headers};
+pub use kafka::options::{ClientAuthentication, Kafka, Property};
 pub use postgres::columns::{Column, Columns};
 pub use postgres::options::{
-    AuthMethod, Authentication, Connection, ConnectionError, OnSent, PasswordCommand, Postgres, Tls, TlsMode,
-    TlsVersion,
+    Connection, ConnectionError, OnSent, PasswordCommand, Postgres, TlsMode, TlsVersion,
 };
 use postgres::schema::columns::TopicColumn;
-pub use postgres::table::{TableName, TableNameError, quote_identifier};
+pub use postgres::table::{TableName, TableNameError};
 use relay::Limits;
-pub use relay::OnRejected;
 use relay::failure::KafkaFailure;
 use relay::reaper::Pace;
+pub use relay::topic::TopicAllow;
 use relay::topic::TopicRules;
-pub use relay::topic::{TopicAllow, TopicAllowError};
-pub use reload::{Change, changes};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use written::example;
-pub(crate) use written::{Draft, DraftPassword, SettingInForce};
+pub(crate) use written::{Draft, DraftPassword};
 
 /// Read if nothing else is given and it exists. The packages and the container image put the configuration there.
 pub(crate) const DEFAULT_FILE: &str = "/etc/outbox-relay/config.toml";
@@ -89,13 +82,10 @@ pub struct Config {
 }
 
 choice! {
-    /// The form of log lines.
     LogFormat {
         /// journald under systemd, else text.
         Auto = "auto",
-        /// Human-readable lines.
         Text = "text",
-        /// One JSON object per line.
         Json = "json",
         /// Journal entries with fields.
         Journald = "journald",
@@ -108,7 +98,6 @@ impl Config {
         KafkaCluster::new(&self.kafka, &self.outbox.headers, &self.limits())
     }
 
-    /// The configured limits of a batch.
     pub fn limits(&self) -> Limits {
         Limits {
             batch_rows: self.relay.batch_size,
@@ -140,6 +129,142 @@ impl Config {
             batch_rows: self.reaper.batch_size,
         }
     }
+
+    /// The settings in force, in the order of the file. Settings without a value are left out, and secrets are hidden.
+    pub(crate) fn shown(&self) -> Vec<SettingInForce> {
+        let in_force =
+            |section, key: &str, value: String| SettingInForce { section, key: key.to_owned(), value };
+        let set = compared(self, self).into_iter();
+        let set = set.filter_map(|one| Some(in_force(one.setting.section, one.setting.key, one.shown?)));
+        let properties =
+            self.kafka.properties.iter().map(|(name, property)| {
+                in_force("kafka.properties", name, property.shown().unwrap_or_default())
+            });
+        let headers = self.outbox.headers.iter();
+        let headers = headers.map(|header| in_force("outbox.headers", &header.name, header.template()));
+        let columns = self.outbox.table.columns().renamed();
+        let columns =
+            columns.map(|(column, name)| in_force("outbox.columns", column.name(), name.to_owned()));
+        let mut shown: Vec<_> = set.chain(properties).chain(headers).chain(columns).collect();
+        // A table follows its section.
+        let section = |one: &SettingInForce| {
+            CATALOGUE.sections.iter().rposition(|group| one.section.starts_with(group.name))
+        };
+        shown.sort_by_key(section);
+        shown
+    }
+
+    /// This configuration, with the settings of `new` that a running relay can apply.
+    ///
+    /// A reload never changes the source or the destination of events, nor the tasks and connections of the relay. It applies
+    /// limits, intervals, secrets and the log level. The catalogue defines the effect of each setting.
+    pub fn reloaded(&self, new: &Config) -> Config {
+        let postgres = if same_database(self, new) { &new.postgres } else { &self.postgres };
+        let kafka = if same_cluster(&self.kafka, &new.kafka) { &new.kafka } else { &self.kafka };
+        Config {
+            postgres: self.postgres.reloaded(postgres),
+            kafka: kafka.clone(),
+            outbox: self.outbox.reloaded(&new.outbox),
+            relay: self.relay.reloaded(&new.relay),
+            reaper: self.reaper.reloaded(&new.reaper),
+            admin: self.admin.reloaded(&new.admin),
+            log: self.log.reloaded(&new.log),
+            warnings: self.warnings.clone(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SettingInForce {
+    /// Such as `relay`.
+    pub(crate) section: &'static str,
+    pub(crate) key: String,
+    /// A secret is hidden.
+    pub(crate) value: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Such as `relay`.
+    pub section: &'static str,
+    pub key: String,
+    pub effect: Effect,
+}
+
+/// Every setting except tables. Twins share an entry.
+fn compared(old: &Config, new: &Config) -> Vec<Compared> {
+    /// A section that is used in only one of them differs as a whole.
+    fn optional<S: Section>(old: Option<&S>, new: Option<&S>) -> Vec<Compared> {
+        if let (Some(old), Some(new)) = (old, new) {
+            return old.compared(new);
+        }
+        let is_first = |setting: &&Setting| CATALOGUE.twin(setting).is_none_or(|twin| setting.key < twin.key);
+        let settings = S::SETTINGS.iter().filter(|setting| !setting.kind.is_table()).filter(is_first);
+        let differs = old.is_some() != new.is_some();
+        settings.map(|setting| Compared { setting, shown: None, differs }).collect()
+    }
+    let sections = [
+        old.postgres.compared(&new.postgres),
+        old.kafka.compared(&new.kafka),
+        optional(old.kafka.oauth.as_ref(), new.kafka.oauth.as_ref()),
+        optional(old.kafka.aws.as_ref(), new.kafka.aws.as_ref()),
+        old.outbox.compared(&new.outbox),
+        old.relay.compared(&new.relay),
+        old.reaper.compared(&new.reaper),
+        old.admin.compared(&new.admin),
+        old.log.compared(&new.log),
+    ];
+    sections.into_iter().flatten().collect()
+}
+
+/// The differences between two configurations: those of tables after all others.
+pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
+    let change = |Compared { setting, differs, .. }: Compared| {
+        let other_database = setting.section == "postgres" && !same_database(old, new);
+        let effect = if other_database { Effect::Restart } else { setting.effect };
+        let is_table = (setting.section, setting.key) == ("outbox", "table");
+        let is_changed = if is_table { !old.outbox.table.is_same_table(&new.outbox.table) } else { differs };
+        is_changed.then(|| Change { section: setting.section, key: setting.key.to_owned(), effect })
+    };
+    let mut changes: Vec<Change> = compared(old, new).into_iter().filter_map(change).collect();
+    changes.extend(properties(&old.kafka, &new.kafka));
+    let envelope = |outbox: &Outbox| (outbox.envelope, outbox.cloudevents_source.clone());
+    let same_envelope = envelope(&old.outbox) == envelope(&new.outbox);
+    if same_envelope && old.outbox.headers != new.outbox.headers {
+        changes.push(Change { section: "outbox", key: "headers".to_owned(), effect: Effect::Restart });
+    }
+    if old.outbox.table.columns() != new.outbox.table.columns() {
+        changes.push(Change { section: "outbox", key: "columns".to_owned(), effect: Effect::Restart });
+    }
+    changes
+}
+
+/// A running relay applies changed secrets if nothing else about the cluster changed.
+fn properties(old: &Kafka, new: &Kafka) -> Vec<Change> {
+    let mut names: Vec<&String> = old.properties.keys().chain(new.properties.keys()).collect();
+    names.sort();
+    names.dedup();
+    let effect = if same_cluster(old, new) { Effect::Now } else { Effect::Restart };
+    let change = |name: &String| Change { section: "kafka.properties", key: name.clone(), effect };
+    let differs = |name: &&String| old.properties.get(*name) != new.properties.get(*name);
+    names.into_iter().filter(differs).map(change).collect()
+}
+
+/// The password and the TLS mode belong to one server, so they must not be used for another one.
+fn same_database(old: &Config, new: &Config) -> bool {
+    old.postgres.url == new.postgres.url
+}
+
+/// Whether at most the values of secrets differ.
+fn same_cluster(old: &Kafka, new: &Kafka) -> bool {
+    let same = |((name, old), (other, new)): ((&String, &Property), (&String, &Property))| {
+        name == other && (old == new || matches!((old, new), (Property::Secret(_), Property::Secret(_))))
+    };
+    old.bootstrap_servers == new.bootstrap_servers
+        && old.oauth == new.oauth
+        && old.aws == new.aws
+        && old.properties.len() == new.properties.len()
+        && old.properties.iter().zip(&new.properties).all(same)
 }
 
 /// The environment of this process. Unlike [`std::env::vars`], it does not panic if a value is not UTF-8. It replaces invalid
@@ -313,28 +438,20 @@ impl Relay {
     /// Properties of librdkafka with which nothing would be sent before the timeout, or no request could succeed.
     fn compare_with_properties(&self, reader: &mut Reader) {
         let most = self.publish_timeout.as_millis() as f64;
+        let timeout = format_duration(self.publish_timeout);
         for (name, entry) in reader.entries.table("kafka.properties") {
             let Some(Ok(value)) = entry.raw.text().map(|text| text.trim().parse::<f64>()) else { continue };
-            let (is_wrong, message) = if WAITS.contains(&name.as_str()) {
-                let timeout = format_duration(self.publish_timeout);
-                (
-                    value >= most,
-                    format!("must be below [relay] publish_timeout ({timeout}), or nothing is sent in time"),
-                )
-            } else if REQUESTS.contains(&name.as_str()) {
-                (
-                    value < REQUEST_LEAST_MS,
-                    format!("must be at least {REQUEST_LEAST_MS}, or no request succeeds in time"),
-                )
-            } else {
-                continue;
+            let limit = match &*name {
+                name if WAITS.contains(&name) && value >= most => {
+                    format!("below [relay] publish_timeout ({timeout}), or nothing is sent in time")
+                }
+                name if REQUESTS.contains(&name) && value < REQUEST_LEAST_MS => {
+                    format!("at least {REQUEST_LEAST_MS}, or no request succeeds in time")
+                }
+                _ => continue,
             };
-            if is_wrong {
-                let message = format!("Kafka property `{name}` is {value} (milliseconds), but {message}");
-                reader
-                    .findings
-                    .error(&entry.place, Problem::new(message, "remove it: the default is suitable"));
-            }
+            let message = format!("Kafka property `{name}` is {value} (milliseconds), but must be {limit}");
+            reader.findings.error(&entry.place, Problem::new(message, "remove it: the default is suitable"));
         }
     }
 }
@@ -355,7 +472,6 @@ fn listen_address(text: &str, setting: &Setting, reader: &Reader) -> Result<Opti
     if ["", "off"].contains(&text) { Ok(None) } else { Value::from_text(text, setting, reader) }
 }
 
-/// The allowed topics, or `None` for an empty text.
 fn topic_allow(text: &str, setting: &Setting, reader: &Reader) -> Result<Option<TopicAllow>, Problem> {
     if text.is_empty() { Ok(None) } else { Value::from_text(text, setting, reader) }
 }

@@ -1,8 +1,7 @@
-//! Written configurations: the example, the first file of `init`, and the one in force for the status page.
+//! Written configurations: the example, and the first file of `init`.
 
 use super::catalogue::{CATALOGUE, Fallback, Kind, Setting};
-use super::{Config, Secret, TableName};
-use settings::setting::Section;
+use super::{Secret, TableName};
 use std::fmt::Write as _;
 
 const HEADER: &str = "\
@@ -19,18 +18,11 @@ pub fn example() -> String {
          # An environment variable overrides the file: OUTBOX_RELAY__RELAY__BATCH_SIZE sets [relay] batch_size.\n\
          # `outbox-relay check-config` reports every problem in the file.\n",
     );
+    let comment = |text: &str| text.lines().map(|line| format!("# {line}\n")).collect::<String>();
     for group in CATALOGUE.sections {
-        text.push('\n');
-        for line in group.about.lines() {
-            text.push_str(&format!("# {line}\n"));
-        }
-        text.push_str(&format!("[{}]\n", group.name));
+        _ = write!(text, "\n{}[{}]\n", comment(group.about), group.name);
         for setting in group.settings {
-            text.push('\n');
-            for line in setting.help.lines() {
-                text.push_str(&format!("# {line}\n"));
-            }
-            text.push_str(&assignment(setting));
+            _ = write!(text, "\n{}{}", comment(setting.help), assignment(setting));
         }
     }
     text
@@ -40,13 +32,11 @@ fn assignment(setting: &Setting) -> String {
     if let Kind::Table(table) = setting.kind {
         return format!("[{}]\n{}", table.section, table.lines);
     }
-    let key = setting.key;
-    match setting.fallback {
-        Fallback::Required(value) => format!("{key} = {}\n", toml(setting.kind, value)),
-        Fallback::Default(value) | Fallback::Unset(value) => {
-            format!("#{key} = {}\n", toml(setting.kind, value))
-        }
-    }
+    let (mark, value) = match setting.fallback {
+        Fallback::Required(value) => ("", value),
+        Fallback::Default(value) | Fallback::Unset(value) => ("#", value),
+    };
+    format!("{mark}{} = {}\n", setting.key, toml(setting.kind, value))
 }
 
 /// A value as it is written in TOML; the catalogue has it as the environment would give it.
@@ -57,7 +47,6 @@ fn toml(kind: Kind, value: &str) -> String {
     }
 }
 
-/// The settings of a new configuration file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draft<'a> {
     /// The URL of the database, without a password.
@@ -66,9 +55,7 @@ pub(crate) struct Draft<'a> {
     pub(crate) password: DraftPassword<'a>,
     /// Bootstrap brokers as host:port, separated by commas.
     pub(crate) brokers: &'a str,
-    /// librdkafka properties.
     pub(crate) properties: &'a [(String, String)],
-    /// The outbox table.
     pub(crate) table: &'a TableName,
     /// The template in `[outbox] topic`.
     pub(crate) topic: &'a str,
@@ -77,7 +64,6 @@ pub(crate) struct Draft<'a> {
 /// How a new configuration file names the password.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DraftPassword<'a> {
-    /// Not at all.
     None,
     /// By value, for a text that is never written to a file.
     Inline(&'a Secret),
@@ -86,7 +72,6 @@ pub(crate) enum DraftPassword<'a> {
 }
 
 impl Draft<'_> {
-    /// The content of the file.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("{HEADER}\n[postgres]\nurl = {}\n", quoted(self.url));
         match self.password {
@@ -119,53 +104,6 @@ fn quoted(text: &str) -> String {
     }
     quoted.push('"');
     quoted
-}
-
-/// A setting in force.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SettingInForce {
-    /// Such as `relay`.
-    pub(crate) section: &'static str,
-    pub(crate) key: String,
-    /// A secret is hidden.
-    pub(crate) value: String,
-}
-
-impl Config {
-    /// The settings in force, in the order of the file. Settings without a value are left out, and secrets are hidden.
-    pub(crate) fn shown(&self) -> Vec<SettingInForce> {
-        let mut shown = Vec::new();
-        add(&mut shown, &self.postgres);
-        add(&mut shown, &self.kafka);
-        shown.extend(self.kafka.properties.iter().map(|(name, property)| SettingInForce {
-            section: "kafka.properties",
-            key: name.clone(),
-            value: property.shown().unwrap_or_default(),
-        }));
-        self.kafka.oauth.iter().for_each(|oauth| add(&mut shown, oauth));
-        self.kafka.aws.iter().for_each(|aws| add(&mut shown, aws));
-        add(&mut shown, &self.outbox);
-        shown.extend(self.outbox.headers.iter().map(|header| SettingInForce {
-            section: "outbox.headers",
-            key: header.name.clone(),
-            value: header.template(),
-        }));
-        shown.extend(self.outbox.table.columns().renamed().map(|(column, name)| SettingInForce {
-            section: "outbox.columns",
-            key: column.name().to_owned(),
-            value: name.to_owned(),
-        }));
-        add(&mut shown, &self.relay);
-        add(&mut shown, &self.reaper);
-        add(&mut shown, &self.admin);
-        add(&mut shown, &self.log);
-        shown
-    }
-}
-
-fn add<S: Section>(shown: &mut Vec<SettingInForce>, section: &S) {
-    let values = section.shown().into_iter().filter_map(|(key, value)| Some((key, value?)));
-    shown.extend(values.map(|(key, value)| SettingInForce { section: S::NAME, key: key.to_owned(), value }));
 }
 
 #[cfg(test)]

@@ -7,8 +7,7 @@ pub(crate) mod verdict;
 use crate::config::{Config, ConnectionError, OnSent};
 use crate::supervisor::{self, StartError};
 use postgres::access::grants::STATUS_PRIVILEGES;
-use postgres::connection::pool::{Database, monitoring_settings};
-use postgres::connection::pooler;
+use postgres::connection::pool::{Database, has_transaction_pooler, monitoring_settings};
 use postgres::diagnose::status::{Counters, LaneStatus, PostgresStatus};
 use relay::failure::PostgresFault;
 use relay::health::stats::Stats;
@@ -140,7 +139,7 @@ impl Monitor {
         self.difference.clone_from(&facts.difference);
         self.status.set_topics(&facts.topics(&self.config.outbox));
         // This needs a second connection, which may not be available. That must not prevent the report.
-        let pooled = pooler::is_in_transaction_mode(&self.database).await.unwrap_or(false);
+        let pooled = has_transaction_pooler(&self.database).await.unwrap_or(false);
         self.checked = Some(pooled);
         Ok(pooled)
     }

@@ -38,6 +38,7 @@ use http_body_util::Full;
 use hyper::Uri;
 use hyper::body::Bytes;
 use settings::secret::Secret;
+use settings::text::percent_encode;
 use std::error::Error;
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -327,15 +328,9 @@ fn sign(
     let request = SignableRequest::new("GET", &url, std::iter::empty(), SignableBody::empty())?;
     let (instructions, _) = sign_request(request, &params.into())?.into_parts();
     let params = instructions.params().iter();
-    let params: String = params.map(|(name, value)| format!("&{name}={}", percent_encode(value))).collect();
+    let params: String =
+        params.map(|(name, value)| format!("&{name}={}", percent_encode(value, "-._~"))).collect();
     Ok(Secret::new(URL_SAFE_NO_PAD.encode(format!("{url}{params}&{USER_AGENT}"))))
-}
-
-fn percent_encode(text: &str) -> String {
-    let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    text.bytes()
-        .map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
 }
 
 #[cfg(test)]

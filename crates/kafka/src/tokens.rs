@@ -19,6 +19,7 @@ use relay::failure::KafkaFailure;
 #[cfg(not(feature = "aws"))]
 use relay::reason::CONFIGURATION;
 use settings::secret::Secret;
+use settings::text::percent_encode;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{mem, thread};
@@ -308,10 +309,7 @@ fn is_error_code(text: &str) -> bool {
 
 /// `application/x-www-form-urlencoded`.
 fn form_encode(text: &str) -> String {
-    let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-._*".contains(&byte);
-    text.bytes()
-        .map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
+    percent_encode(text, "-._*")
 }
 
 #[cfg(test)]

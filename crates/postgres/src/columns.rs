@@ -1,12 +1,14 @@
-//! `[outbox.columns]`: the names of the columns of an existing table.
+//! The columns of the outbox: `[outbox.columns]`, their names in an existing table, and the type of the payload.
 
 use crate::table::IDENTIFIER_BYTES_MAX;
+use settings::choice;
 use settings::file::{Entry, nearest};
 use settings::findings::Problem;
 use settings::reader::{Raw, Reader};
 use settings::setting::Table;
 use std::collections::BTreeMap;
-use std::fmt;
+use std::str::FromStr;
+use tokio_postgres::types::Type;
 
 /// `[outbox.columns]`.
 pub static COLUMNS: Table = Table {
@@ -19,67 +21,28 @@ pub static COLUMNS: Table = Table {
     is_harmless: |_| false,
 };
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Column {
-    /// The order within a key.
-    Id,
-    /// Identifies the event.
-    EventId,
-    /// Determines the topic.
-    AggregateType,
-    /// The Kafka key.
-    AggregateId,
-    /// The type of the event.
-    EventType,
-    /// The value of the record.
-    Payload,
-    Headers,
-    CreatedAt,
-    SentAt,
-    /// The topic that the event names. The column is optional.
-    Topic,
-}
-
-impl Column {
-    /// All columns, in the order of the table that `migrate` creates. The optional one is the last.
-    pub const ALL: [Column; 10] = [
-        Column::Id,
-        Column::EventId,
-        Column::AggregateType,
-        Column::AggregateId,
-        Column::EventType,
-        Column::Payload,
-        Column::Headers,
-        Column::CreatedAt,
-        Column::SentAt,
-        Column::Topic,
-    ];
-
-    /// The standard name, which is also the key in `[outbox.columns]`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Column::Id => "id",
-            Column::EventId => "event_id",
-            Column::AggregateType => "aggregate_type",
-            Column::AggregateId => "aggregate_id",
-            Column::EventType => "event_type",
-            Column::Payload => "payload",
-            Column::Headers => "headers",
-            Column::CreatedAt => "created_at",
-            Column::SentAt => "sent_at",
-            Column::Topic => "topic",
-        }
-    }
-
-    /// The column with this standard name.
-    pub(crate) fn named(name: &str) -> Option<Column> {
-        Column::ALL.into_iter().find(|column| column.name() == name)
-    }
-}
-
-impl fmt::Display for Column {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+choice! {
+    /// A column, by its standard name, which is also the key in `[outbox.columns]`. They are in the order of the table that
+    /// `migrate` creates.
+    #[derive(PartialOrd, Ord, Hash)]
+    Column {
+        /// The order within a key.
+        Id = "id",
+        /// Identifies the event.
+        EventId = "event_id",
+        /// Determines the topic.
+        AggregateType = "aggregate_type",
+        /// The Kafka key.
+        AggregateId = "aggregate_id",
+        /// The type of the event.
+        EventType = "event_type",
+        /// The value of the record.
+        Payload = "payload",
+        Headers = "headers",
+        CreatedAt = "created_at",
+        SentAt = "sent_at",
+        /// The topic that the event names. The column is optional.
+        Topic = "topic",
     }
 }
 
@@ -163,10 +126,9 @@ fn same_name(column: Column, twin: Column, name: &str, both_are_set: bool) -> Pr
 
 fn read(key: &str, entry: &Entry) -> Result<(Column, String), Problem> {
     let Some(column) = Column::named(key) else {
-        let names = Column::ALL.map(Column::name);
-        let help = match nearest(key, names) {
+        let help = match nearest(key, Column::WORDS.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("the columns are {}", names.join(", ")),
+            None => format!("the columns are {}", Column::WORDS.join(", ")),
         };
         let message = format!("unknown column `{}` in [outbox.columns]", key.escape_debug());
         return Err(Problem::new(message, help));
@@ -187,4 +149,71 @@ fn read(key: &str, entry: &Entry) -> Result<(Column, String), Problem> {
         return Err(invalid("contains a control character or `$$`", "rename the column"));
     }
     Ok((column, name.clone()))
+}
+
+choice! {
+    /// By its name in SQL.
+    PayloadType {
+        /// JSON text as the application wrote it.
+        Json = "json",
+        /// JSON as normalized by PostgreSQL. The binary format starts with a version byte.
+        Jsonb = "jsonb",
+        Bytea = "bytea",
+        Text = "text",
+    }
+}
+
+impl PayloadType {
+    /// The payload type for this column of a result.
+    pub(crate) fn of(column: &Type) -> Option<PayloadType> {
+        match *column {
+            Type::JSON => Some(PayloadType::Json),
+            Type::JSONB => Some(PayloadType::Jsonb),
+            Type::BYTEA => Some(PayloadType::Bytea),
+            Type::TEXT => Some(PayloadType::Text),
+            _ => None,
+        }
+    }
+
+    /// The cast of a payload to a type whose length the server knows. Except for jsonb, it does not read the value: the cast of
+    /// json to text is binary-compatible.
+    pub(crate) fn as_text(self) -> &'static str {
+        match self {
+            PayloadType::Bytea => "",
+            PayloadType::Json | PayloadType::Jsonb | PayloadType::Text => "::text",
+        }
+    }
+
+    /// SQL for the length of a payload in bytes.
+    pub(crate) fn length_sql(self, column: &str) -> String {
+        format!("octet_length({column}{})", self.as_text())
+    }
+
+    /// SQL for a payload as bytes.
+    pub(crate) fn bytes_sql(self, column: &str) -> String {
+        match self {
+            PayloadType::Bytea => column.to_owned(),
+            PayloadType::Json | PayloadType::Jsonb | PayloadType::Text => {
+                format!("convert_to({column}::text, 'UTF8')")
+            }
+        }
+    }
+
+    /// SQL that converts the result of [`PayloadType::bytes_sql`] back to a payload.
+    pub(crate) fn decode_sql(self, bytes: &str) -> String {
+        match self {
+            PayloadType::Bytea => bytes.to_owned(),
+            PayloadType::Text => format!("convert_from({bytes}, 'UTF8')"),
+            PayloadType::Json => format!("convert_from({bytes}, 'UTF8')::json"),
+            PayloadType::Jsonb => format!("convert_from({bytes}, 'UTF8')::jsonb"),
+        }
+    }
+}
+
+impl FromStr for PayloadType {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::named(name).ok_or("use json, jsonb, text or bytea")
+    }
 }

@@ -25,9 +25,13 @@ macro_rules! params {
     };
 }
 
+/// Whether a name is one of these, which are separated by spaces.
+fn is_in(names: &str, name: &str) -> bool {
+    names.split(' ').any(|known| known == name)
+}
+
 pub mod columns;
 pub mod options;
-pub mod payload;
 mod sql;
 pub mod table;
 
@@ -44,7 +48,6 @@ pub mod connection {
     pub mod exec;
     pub mod password_command;
     pub mod pool;
-    pub mod pooler;
     pub mod sqlstates;
     pub mod tls;
 }

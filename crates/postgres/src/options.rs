@@ -1,11 +1,12 @@
 //! `[postgres]`: the connection to the database.
 
 mod conninfo;
-mod tls;
 
+pub use conninfo::{AuthMethod, Authentication, Tls, TlsMode, TlsVersion};
+use conninfo::{ConnectionBuilder, is_local};
 use settings::file::Entries;
 use settings::findings::Problem;
-use settings::reader::{Reader, Value};
+use settings::reader::{Reader, Value, words};
 use settings::secret::{HIDDEN, Lookup, Secret, SecretSource};
 use settings::setting::Fallback::{Default, Required, Unset};
 use settings::setting::Kind::{Choice, Command, File, Flag, Span, Text};
@@ -14,9 +15,7 @@ use settings::{choice, section};
 use std::path::PathBuf;
 use std::time::Duration;
 use std::{fmt, io};
-pub use tls::{AuthMethod, Authentication, Tls, TlsMode, TlsVersion};
-use tls::{TlsParameters, is_local};
-use tokio_postgres::config::{Host, TargetSessionAttrs};
+use tokio_postgres::config::Host;
 
 /// PostgreSQL keeps 63 bytes. Commands add their own name.
 const NAME_BYTES_MAX: usize = 48;
@@ -60,7 +59,6 @@ section! {
         application_name: Option<String>, Text, Default("outbox-relay"), Restart,
             "Name shown in pg_stat_activity.";
     } and {
-        /// Where relative file names are looked up.
         lookup: Lookup,
     }
 }
@@ -70,7 +68,6 @@ choice! {
     OnSent {
         /// `sent_at` is set, and the reaper deletes the row later.
         Mark = "mark",
-        /// The row is deleted.
         Delete = "delete",
     }
 }
@@ -98,7 +95,6 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Whether every host is a Unix socket or loopback.
     pub fn is_local(&self) -> bool {
         is_local(&self.config)
     }
@@ -137,7 +133,7 @@ impl Postgres {
     fn connect_to(&self, url: &Secret, password: Option<&Secret>) -> Result<Connection, Vec<Problem>> {
         let conninfo = conninfo::split(url.expose())?;
         // The message of the parser can quote the text.
-        let parsed = conninfo.rest.parse::<tokio_postgres::Config>().map_err(|error| {
+        let mut config = conninfo.rest.parse::<tokio_postgres::Config>().map_err(|error| {
             let reason = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             let message = match reason.strip_prefix("invalid value for option ") {
                 Some(option) => format!("[postgres] url has an invalid value for {option}"),
@@ -148,7 +144,6 @@ impl Postgres {
                 "correct the url, and percent-encode special characters in the password",
             )]
         })?;
-        let mut config = parsed;
         let mut problems = Vec::new();
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             let help = "for example postgres://user@host/database, or host=/run/postgresql for a socket";
@@ -162,33 +157,21 @@ impl Postgres {
         if let Some(password) = password {
             config.password(password.expose());
         }
-        let mut tls_parameters = TlsParameters::new(&self.lookup);
-        let mut authentication = Authentication::default();
+        let mut builder = ConnectionBuilder::new(&self.lookup, config);
         // Settings override the URL.
         let keys = [
-            ("sslmode", self.sslmode.map(TlsMode::name)),
             ("sslrootcert", self.sslrootcert.as_deref()),
             ("sslcert", self.sslcert.as_deref()),
             ("sslkey", self.sslkey.as_deref()),
         ];
         let keys = keys.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        for (key, value) in conninfo.own.iter().map(|(key, value)| (&**key, &**value)).chain(keys) {
-            let set = tls_parameters.set(key, value).or_else(|| authentication.set(key, value));
-            problems.extend(set.unwrap_or_else(|| own_parameter(key, value, &mut config)).err());
-        }
-        self.set_defaults(&mut config);
-        let (tls, faults) = tls_parameters.resolve(&config);
+        let in_url = conninfo.parameters.iter().map(|parameter| (&*parameter.key, &*parameter.value));
+        problems.extend(in_url.chain(keys).filter_map(|(key, value)| builder.set(key, value).err()));
+        builder.mode = self.sslmode.or(builder.mode);
+        self.set_defaults(&mut builder.config);
+        let (connection, faults) = builder.resolve();
         problems.extend(faults);
-        let authentication = authentication.resolve(tls.mode);
-        let has_socket = config.get_hosts().iter().any(|host| matches!(host, Host::Unix(_)));
-        if authentication.peer.is_some() && !has_socket {
-            let message = "requirepeer has no effect, because no host is a Unix socket";
-            problems.push(Problem::new(
-                message,
-                "remove requirepeer, or set host to the directory of the socket",
-            ));
-        }
-        if problems.is_empty() { Ok(Connection { config, tls, authentication }) } else { Err(problems) }
+        if problems.is_empty() { Ok(connection) } else { Err(problems) }
     }
 
     /// Sets timeouts that libpq leaves unlimited, so that the relay detects a dead server within about half a minute.
@@ -222,7 +205,10 @@ impl Postgres {
         // The file was just read. If it is no longer readable, the empty URL is a finding.
         let url = postgres.url.read().unwrap_or_else(|_| Secret::new(""));
         // Settings override the URL, and the URL overrides defaults.
-        let in_url = |key| conninfo::split(url.expose()).is_ok_and(|parts| parts.names(key));
+        let in_url = |key: &str| {
+            conninfo::split(url.expose())
+                .is_ok_and(|split| split.parameters.iter().any(|parameter| parameter.key == key))
+        };
         if reader.place(&Postgres::connect_timeout).is_none() && in_url("connect_timeout") {
             postgres.connect_timeout = None;
         }
@@ -293,39 +279,6 @@ impl Postgres {
     }
 }
 
-/// Applies a parameter that `tokio_postgres` does not support or handles differently from libpq.
-fn own_parameter(key: &str, value: &str, config: &mut tokio_postgres::Config) -> Result<(), Problem> {
-    let invalid = |help: &str| invalid(key, help);
-    match key {
-        "connect_timeout" => {
-            let seconds: i64 = value.parse().map_err(|_| invalid("set a number of seconds"))?;
-            if seconds > 0 {
-                config.connect_timeout(Duration::from_secs(seconds.unsigned_abs()));
-            }
-        }
-        // The unit is milliseconds in libpq, but seconds in tokio_postgres.
-        "tcp_user_timeout" => {
-            let milliseconds: i64 = value.parse().map_err(|_| invalid("set a number of milliseconds"))?;
-            if milliseconds > 0 {
-                config.tcp_user_timeout(Duration::from_millis(milliseconds.unsigned_abs()));
-            }
-        }
-        "target_session_attrs" => {
-            config.target_session_attrs(match value {
-                "any" => TargetSessionAttrs::Any,
-                "read-write" | "primary" => TargetSessionAttrs::ReadWrite,
-                _ => return Err(invalid("set any or read-write: the relay needs to write")),
-            });
-        }
-        _ => return Err(invalid("remove it: the relay does not support it")),
-    }
-    Ok(())
-}
-
-pub(super) fn invalid(key: &str, help: &str) -> Problem {
-    Problem::new(format!("connection parameter {key} has an invalid value"), help)
-}
-
 fn read(source: &SecretSource) -> Result<Secret, ConnectionError> {
     source.read().map_err(|error| match source {
         SecretSource::File(path) => ConnectionError::Unreadable { path: path.clone(), source: error },
@@ -371,52 +324,14 @@ impl fmt::Debug for PasswordCommand {
 
 impl Value for PasswordCommand {
     fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<PasswordCommand, Problem> {
-        let words = words(text).ok_or_else(|| {
-            let help = format!("for example {}", example(setting));
-            Problem::new(format!("{setting} must be an array of strings"), help)
-        })?;
-        PasswordCommand::new(words).ok_or_else(|| {
-            let help = format!("for example {}. Remove it if you need no command", example(setting));
+        PasswordCommand::new(words(text).unwrap_or_default()).ok_or_else(|| {
+            let (Default(example) | Unset(example) | Required(example)) = setting.fallback;
+            let help = format!("for example {} = {example}. Remove it if you need no command", setting.key);
             Problem::new(format!("{setting} names no program"), help)
         })
     }
 
     fn shown(&self) -> Option<String> {
         Some(HIDDEN.to_owned())
-    }
-}
-
-fn example(setting: &Setting) -> String {
-    use settings::setting::Fallback::{Default, Required, Unset};
-    let (Default(text) | Unset(text) | Required(text)) = setting.fallback;
-    format!("{} = {text}", setting.key)
-}
-
-/// The strings of an array in TOML.
-fn words(text: &str) -> Option<Vec<String>> {
-    let table: toml::Table = format!("words = {text}").parse().ok()?;
-    let mut values = table.into_iter();
-    match (values.next(), values.next()) {
-        (Some((_, toml::Value::Array(words))), None) => {
-            words.into_iter().map(|word| word.as_str().map(str::to_owned)).collect()
-        }
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_array_survives_as_text() {
-        let array_of = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-        for list in [&["a"][..], &["a b", "c\"d'e\\f\n\u{e9}", ""], &[]] {
-            let list = array_of(list);
-            assert_eq!(words(&toml::Value::from(list.clone()).to_string()), Some(list));
-        }
-        for text in ["", "a b", "\"a\"", "[1]", "[\"a\", 1]", "[\"a\"]\nother = 1", "[\"a\""] {
-            assert_eq!(words(text), None, "{text:?}");
-        }
     }
 }

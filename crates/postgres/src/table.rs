@@ -7,6 +7,7 @@
 //! that the statement would otherwise have.
 
 use crate::columns::{Column, Columns};
+use crate::is_in;
 use std::fmt;
 use std::str::FromStr;
 
@@ -108,42 +109,21 @@ impl TableName {
 
     /// The outbox table for SQL text: `"app"."outbox"`.
     pub fn quoted(&self) -> String {
-        self.derived("")
-    }
-
-    /// The lane table, quoted.
-    pub(crate) fn lane(&self) -> String {
-        self.derived("_lane")
-    }
-
-    /// The table of held topics, quoted.
-    pub(crate) fn hold(&self) -> String {
-        self.derived("_hold")
-    }
-
-    /// The table that counts changes of holds, blocked keys and pauses, quoted.
-    pub(crate) fn hold_version(&self) -> String {
-        self.derived("_hold_version")
-    }
-
-    /// The pending index, quoted, without the schema: `CREATE INDEX` does not accept one.
-    pub(crate) fn pending_index(&self) -> String {
-        quote_identifier(&self.pending_index_name())
+        self.sibling(self.table())
     }
 
     /// The pending index's name, unquoted.
     pub(crate) fn pending_index_name(&self) -> String {
-        format!("{}{PENDING_INDEX_SUFFIX}", self.table())
+        format!("{}_pending", self.table())
     }
 
     /// The name of a placeholder, unquoted, as in the system catalogs: `{lane}` becomes `outbox_lane`.
     pub fn name_of(&self, placeholder: &str) -> String {
-        let name = placeholder.trim_matches(['{', '}']);
-        if MODULE_NAMES.contains(&name) {
-            return name.to_owned();
+        match placeholder.trim_matches(['{', '}']) {
+            name if is_in(MODULE_NAMES, name) => name.to_owned(),
+            name if is_in(DERIVED, name) => format!("{}_{name}", self.table()),
+            _ => self.table().to_owned(),
         }
-        let known = DERIVED.iter().find(|(known, _)| *known == name);
-        format!("{}{}", self.table(), known.map_or("", |(_, suffix)| suffix))
     }
 
     /// A name in the same schema, quoted.
@@ -159,30 +139,22 @@ impl TableName {
     /// The value of a placeholder, given without braces.
     pub(crate) fn value_of(&self, placeholder: &str) -> Option<String> {
         match placeholder {
-            "pending_index" => Some(self.pending_index()),
+            // Without the schema: `CREATE INDEX` does not accept one.
+            "pending_index" => Some(quote_identifier(&self.pending_index_name())),
             "schema" => Some(quote_identifier(self.schema())),
             "schema_literal" => Some(quote_literal(self.schema())),
             "id_literal" => Some(quote_literal(self.columns().name(Column::Id))),
             "rows" => Some(self.rows(false)),
             "named_rows" => Some(self.named_rows()),
             "whole_event" => Some(self.whole_event("o")),
-            name if MODULE_NAMES.contains(&name) => Some(self.sibling(name)),
+            name if is_in(MODULE_NAMES, name) => Some(self.sibling(name)),
             name if name.ends_with("_literal") => {
                 Some(quote_literal(&self.value_of(name.trim_end_matches("_literal"))?))
             }
-            _ => DERIVED
-                .iter()
-                .find_map(|(known, suffix)| match placeholder.strip_prefix(known)? {
-                    "" => Some(self.derived(suffix)),
-                    "_literal" => Some(quote_literal(&self.derived(suffix))),
-                    _ => None,
-                })
-                .or_else(|| Some(self.column(Column::named(placeholder.strip_suffix("_column")?)?))),
+            "outbox" => Some(self.quoted()),
+            name if is_in(DERIVED, name) => Some(self.sibling(&self.name_of(name))),
+            _ => Some(self.column(Column::named(placeholder.strip_suffix("_column")?)?)),
         }
-    }
-
-    fn derived(&self, suffix: &str) -> String {
-        self.sibling(&format!("{}{suffix}", self.table()))
     }
 
     /// The column for SQL text. A standard name needs no quotes.
@@ -199,15 +171,13 @@ impl TableName {
         format!("{alias}.{}", self.column(column))
     }
 
-    /// The same as an output column with the standard name.
-    fn output_of(&self, alias: &str, column: Column) -> String {
-        let of_row = self.column_of(alias, column);
-        if self.columns().is_renamed(column) { format!("{of_row} AS {column}") } else { of_row }
-    }
-
-    fn outputs_of(&self, alias: &str, columns: impl IntoIterator<Item = Column>) -> String {
-        let outputs = columns.into_iter().map(|column| self.output_of(alias, column));
-        outputs.collect::<Vec<_>>().join(", ")
+    /// The same as output columns with the standard names.
+    fn outputs_of(&self, alias: &str, columns: impl Iterator<Item = Column>) -> String {
+        let output = |column| {
+            let of_row = self.column_of(alias, column);
+            if self.columns().is_renamed(column) { format!("{of_row} AS {column}") } else { of_row }
+        };
+        columns.map(output).collect::<Vec<_>>().join(", ")
     }
 
     /// Every column of an event except `sent_at` and `topic`, with the standard names, of the row `alias` of the table itself.
@@ -287,26 +257,19 @@ fn parse_part(text: &str) -> Result<(String, Option<&str>), TableNameError> {
     loop {
         let (before, after) = quoted.split_once('"').ok_or(TableNameError::Unterminated)?;
         name.push_str(before);
-        if let Some(more) = after.strip_prefix('"') {
-            name.push('"');
-            quoted = more;
-            continue;
+        let mut rest = after.chars();
+        match rest.next() {
+            Some('"') => name.push('"'),
+            Some('.') => return Ok((name, Some(rest.as_str()))),
+            Some(c) => return Err(TableNameError::NeedsQuotes(c)),
+            None => return Ok((name, None)),
         }
-        return match after.strip_prefix('.') {
-            Some(rest) => Ok((name, Some(rest))),
-            None => match after.chars().next() {
-                None => Ok((name, None)),
-                Some(c) => Err(TableNameError::NeedsQuotes(c)),
-            },
-        };
+        quoted = rest.as_str();
     }
 }
 
 fn parse_plain(text: &str) -> Result<(String, Option<&str>), TableNameError> {
-    let (name, rest) = match text.split_once('.') {
-        Some((name, rest)) => (name, Some(rest)),
-        None => (text, None),
-    };
+    let (name, rest) = text.split_once('.').map_or((text, None), |(name, rest)| (name, Some(rest)));
     let starts = |c: char| c.is_ascii_alphabetic() || c == '_' || !c.is_ascii() && !c.is_control();
     let continues = |c: char| starts(c) || c.is_ascii_digit() || c == '$';
     let unfit = name.char_indices().find(|&(at, c)| if at == 0 { !starts(c) } else { !continues(c) });
@@ -316,57 +279,18 @@ fn parse_plain(text: &str) -> Result<(String, Option<&str>), TableNameError> {
     }
 }
 
-/// Placeholders of names that derive from the outbox table, with the suffix of each name.
-const DERIVED: [(&str, &str); 17] = [
-    ("outbox", ""),
-    ("lane", "_lane"),
-    ("dead_letter", "_dead_letter"),
-    ("hold", "_hold"),
-    ("blocked_key", "_blocked_key"),
-    ("pause", "_pause"),
-    ("act", "_act"),
-    ("act_recorded", "_act_recorded"),
-    ("record_act", "_record_act"),
-    ("reaper", "_reaper"),
-    ("hold_version", "_hold_version"),
-    ("hold_changed", "_hold_changed"),
-    ("enqueue", "_enqueue"),
-    ("setting", "_setting"),
-    ("template", "_template"),
-    ("wait", "_wait"),
-    ("migration", "_migration"),
-];
+/// Names that derive from the outbox table: its name, an underscore, and one of these, which is also the placeholder.
+const DERIVED: &str = "\
+    lane dead_letter hold blocked_key pause act act_recorded record_act reaper hold_version hold_changed \
+    enqueue setting template wait migration";
 
 /// Fixed names, which a schema has at most once: the tables and functions of the optional modules. The placeholder is the
 /// name.
-pub(crate) const MODULE_NAMES: [&str; 24] = [
-    "pg_outbox_migration",
-    "processed_message",
-    "inbox_service",
-    "inbox_owner",
-    "inbox_receive",
-    "inbox_receive_many",
-    "inbox_reap",
-    "once_key",
-    "once_service",
-    "once_owner",
-    "once_claim",
-    "once_reap",
-    "idempotency_key",
-    "idempotency_service",
-    "idempotency_owner",
-    "idempotency_fingerprint",
-    "idempotency_begin",
-    "idempotency_finish",
-    "idempotency_reach",
-    "idempotency_extend",
-    "idempotency_release",
-    "idempotency_abandoned",
-    "idempotency_reap",
-    "idempotency_unfinished",
-];
-
-const PENDING_INDEX_SUFFIX: &str = "_pending";
+pub(crate) const MODULE_NAMES: &str = "\
+    pg_outbox_migration processed_message inbox_service inbox_owner inbox_receive inbox_receive_many \
+    inbox_reap once_key once_service once_owner once_claim once_reap idempotency_key idempotency_service \
+    idempotency_owner idempotency_fingerprint idempotency_begin idempotency_finish idempotency_reach \
+    idempotency_extend idempotency_release idempotency_abandoned idempotency_reap idempotency_unfinished";
 
 /// `'text'`, whether `standard_conforming_strings` is on or off.
 pub(crate) fn quote_literal(text: &str) -> String {
@@ -380,47 +304,36 @@ pub(crate) fn quote_literal(text: &str) -> String {
 
 /// `template` with every `{placeholder}` replaced for which `value_of` returns a value. Values are not expanded again.
 pub(crate) fn fill(template: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
+    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
     let mut sql = String::with_capacity(template.len() + template.len() / 4);
     let mut rest = template;
-    while let Some((before, placeholder, after)) = next_placeholder(rest) {
+    while let Some((before, from)) = rest.split_once('{') {
         sql.push_str(before);
-        match value_of(placeholder) {
-            Some(name) => sql.push_str(&name),
-            None => sql.extend(["{", placeholder, "}"]),
+        let placeholder = from.split_once('}').filter(|(name, _)| is_name(name));
+        match placeholder.and_then(|(name, after)| Some((value_of(name)?, after))) {
+            Some((value, after)) => {
+                sql.push_str(&value);
+                rest = after;
+            }
+            None => {
+                sql.push('{');
+                rest = from;
+            }
         }
-        rest = after;
     }
-    sql.push_str(rest);
-    sql
-}
-
-/// The next `{lower_case}` placeholder: the text before it, its name, and the text after it.
-fn next_placeholder(text: &str) -> Option<(&str, &str, &str)> {
-    let mut from = 0;
-    loop {
-        let open = from + text[from..].find('{')?;
-        let name = text[open + 1..].split(|c: char| !c.is_ascii_lowercase() && c != '_').next()?;
-        let close = open + 1 + name.len();
-        if !name.is_empty() && text[close..].starts_with('}') {
-            return Some((&text[..open], name, &text[close + 1..]));
-        }
-        from = open + 1;
-    }
+    sql + rest
 }
 
 /// The placeholders in `template` that [`TableName::render`] does not know.
 #[cfg(test)]
 pub(crate) fn unknown_placeholders(template: &str) -> Vec<String> {
-    let name = TableName::new("s", "t").unwrap();
-    let mut unknown = Vec::new();
-    let mut rest = template;
-    while let Some((_, placeholder, after)) = next_placeholder(rest) {
-        if name.value_of(placeholder).is_none() {
-            unknown.push(placeholder.to_owned());
-        }
-        rest = after;
-    }
-    unknown
+    let (name, unknown) = (TableName::new("s", "t").unwrap(), std::cell::RefCell::new(Vec::new()));
+    fill(template, |placeholder| {
+        let value = name.value_of(placeholder);
+        unknown.borrow_mut().extend(value.is_none().then(|| placeholder.to_owned()));
+        value
+    });
+    unknown.into_inner()
 }
 
 #[cfg(test)]
@@ -430,8 +343,8 @@ mod tests {
     #[test]
     fn names_derived_from_the_longest_table_name_fit() {
         let name = TableName::new("s".repeat(63), "t".repeat(50)).unwrap();
-        for (placeholder, suffix) in DERIVED {
-            assert!(name.table().len() + suffix.len() <= IDENTIFIER_BYTES_MAX, "{placeholder}");
+        for placeholder in DERIVED.split(' ') {
+            assert!(name.name_of(placeholder).len() <= IDENTIFIER_BYTES_MAX, "{placeholder}");
         }
         assert!(name.pending_index_name().len() <= IDENTIFIER_BYTES_MAX);
     }

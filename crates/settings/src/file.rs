@@ -52,28 +52,19 @@ impl Entries {
 
 /// Reads the file. Returns whether all of it could be read.
 pub fn from_file(catalogue: &Catalogue, path: &Path, findings: &mut Findings) -> (Entries, bool) {
-    match std::fs::read(path).map(String::from_utf8) {
-        Ok(Ok(text)) => from_text(catalogue, path, &text, findings),
-        failed => {
-            let problem = failed.map_or_else(
-                |error| unreadable(&error),
-                |_| Problem::new("the file is not UTF-8 text", "save it as UTF-8"),
-            );
-            findings.error(&Place::File(path.to_path_buf()), problem);
-            (Entries::default(), false)
-        }
-    }
+    let problem = match std::fs::read(path).map(String::from_utf8) {
+        Ok(Ok(text)) => return from_text(catalogue, path, &text, findings),
+        Ok(Err(_)) => Problem::new("the file is not UTF-8 text", "save it as UTF-8"),
+        Err(error) => unreadable(&error),
+    };
+    findings.error(&Place::File(path.to_path_buf()), problem);
+    (Entries::default(), false)
 }
 
 /// Reads the content of the file. Returns whether all of it could be read.
 pub fn from_text(catalogue: &Catalogue, path: &Path, text: &str, findings: &mut Findings) -> (Entries, bool) {
-    let mut entries = Entries::default();
-    let lines = Lines::new(catalogue, path, text);
+    let lines = Lines { catalogue, path, text };
     let (document, errors) = DeTable::parse_recoverable(text);
-    if errors.is_empty() {
-        walk(document.get_ref(), &lines, &mut entries, findings);
-        return (entries, true);
-    }
     let mut malformed = Vec::new();
     for error in &errors {
         let place = lines.malformed(error.span().unwrap_or_default().start);
@@ -86,13 +77,20 @@ pub fn from_text(catalogue: &Catalogue, path: &Path, text: &str, findings: &mut 
         };
         findings.error(&place, Problem::new(format!("malformed TOML: {}", error.message()), help));
     }
-    // In a malformed file, only known settings on intact lines are checked. Other keys may be wrong guesses of the parser, and
-    // could quote a secret.
-    walk(document.get_ref(), &lines, &mut entries, &mut Findings::default());
-    let whole = |entry: &Entry| entry.place.line().is_none_or(|line| !malformed.contains(&line));
-    let is_free = |section: &str| catalogue.tables().any(|(_, table)| table.section == section);
-    entries.0.retain(|(section, _), entry| !is_free(section) && whole(entry));
-    (entries, false)
+    let whole = errors.is_empty();
+    let mut ignored = Findings::default();
+    let findings = if whole { findings } else { &mut ignored };
+    let mut walk = Walk { lines, entries: Entries::default(), findings };
+    walk.document(document.get_ref());
+    let mut entries = walk.entries;
+    if !whole {
+        // In a malformed file, only known settings on intact lines are checked. Other keys may be wrong guesses of the parser,
+        // and could quote a secret.
+        let intact = |entry: &Entry| entry.place.line().is_none_or(|line| !malformed.contains(&line));
+        let is_free = |section: &str| catalogue.tables().any(|(_, table)| table.section == section);
+        entries.0.retain(|(section, _), entry| !is_free(section) && intact(entry));
+    }
+    (entries, whole)
 }
 
 fn unreadable(error: &std::io::Error) -> Problem {
@@ -105,21 +103,70 @@ fn unreadable(error: &std::io::Error) -> Problem {
     Problem::new(format!("cannot read the file: {error}"), help)
 }
 
-fn walk(document: &DeTable<'_>, lines: &Lines<'_>, entries: &mut Entries, findings: &mut Findings) {
-    for (section, value) in document {
-        let place = lines.place(section.span().start);
-        let known = lines.catalogue.sections.iter().find(|group| group.name == section.get_ref());
-        match (known, value.get_ref()) {
-            (Some(group), DeValue::Table(table)) => {
-                walk_section(group.name, table, lines, entries, findings);
+/// Collects the values of a document.
+struct Walk<'a> {
+    lines: Lines<'a>,
+    entries: Entries,
+    findings: &'a mut Findings,
+}
+
+impl Walk<'_> {
+    fn document(&mut self, document: &DeTable<'_>) {
+        for (section, value) in document {
+            let catalogue = self.lines.catalogue;
+            let known = catalogue.sections.iter().find(|group| group.name == section.get_ref());
+            let problem = match (known, value.get_ref()) {
+                (Some(group), DeValue::Table(table)) => {
+                    self.section(group.name, table);
+                    continue;
+                }
+                (Some(group), _) => {
+                    let help = format!("write [{}] on its own line", group.name);
+                    Problem::new(format!("[{}] must be a table", group.name), help)
+                }
+                (None, value) => unknown_section(catalogue, section.get_ref(), value),
+            };
+            self.findings.error(&self.lines.place(section.span().start), problem);
+        }
+    }
+
+    fn section(&mut self, section: &'static str, table: &DeTable<'_>) {
+        let catalogue = self.lines.catalogue;
+        for (key, value) in table {
+            let place = self.lines.place(key.span().start);
+            if let (Some(inner), DeValue::Table(table)) =
+                (subsection(catalogue, section, key.get_ref()), value.get_ref())
+            {
+                self.section(inner, table);
+                continue;
             }
-            (Some(group), _) => {
-                let message = format!("[{}] must be a table", group.name);
-                let help = format!("write [{}] on its own line", group.name);
-                findings.error(&place, Problem::new(message, help));
+            match (catalogue.find(section, key.get_ref()), value.get_ref()) {
+                (None, _) => self.findings.error(&place, unknown_key(catalogue, section, key.get_ref())),
+                (Some(Setting { kind: Kind::Table(kind), .. }), DeValue::Table(table)) => {
+                    self.table(kind.section, "", table);
+                }
+                (Some(setting), value) if setting.kind.is_table() => {
+                    if let Err(problem) = parse(setting, &raw(value)) {
+                        self.findings.error(&place, problem);
+                    }
+                }
+                (Some(setting), value) => {
+                    self.entries.insert(section, setting.key, Entry { raw: raw(value), place });
+                }
             }
-            (None, value) => {
-                findings.error(&place, unknown_section(lines.catalogue, section.get_ref(), value));
+        }
+    }
+
+    /// Accepts both `"sasl.password" = ...` and `sasl.password = ...`, which is a nested table in TOML.
+    fn table(&mut self, section: &'static str, prefix: &str, table: &DeTable<'_>) {
+        for (key, value) in table {
+            let name = format!("{prefix}{}", key.get_ref());
+            match value.get_ref() {
+                DeValue::Table(table) => self.table(section, &format!("{name}."), table),
+                value => {
+                    let place = self.lines.place(key.span().start);
+                    self.entries.insert(section, &name, Entry { raw: raw(value), place });
+                }
             }
         }
     }
@@ -138,36 +185,6 @@ fn unknown_section(catalogue: &Catalogue, name: &str, value: &DeValue<'_>) -> Pr
         None => format!("the sections are {}", names.collect::<Vec<_>>().join(", ")),
     };
     Problem::new(format!("unknown section [{name}]"), help)
-}
-
-fn walk_section(
-    section: &'static str,
-    table: &DeTable<'_>,
-    lines: &Lines<'_>,
-    entries: &mut Entries,
-    findings: &mut Findings,
-) {
-    for (key, value) in table {
-        let place = lines.place(key.span().start);
-        if let (Some(inner), DeValue::Table(table)) =
-            (subsection(lines.catalogue, section, key.get_ref()), value.get_ref())
-        {
-            walk_section(inner, table, lines, entries, findings);
-            continue;
-        }
-        match (lines.catalogue.find(section, key.get_ref()), value.get_ref()) {
-            (None, _) => findings.error(&place, unknown_key(lines.catalogue, section, key.get_ref())),
-            (Some(Setting { kind: Kind::Table(kind), .. }), DeValue::Table(table)) => {
-                walk_table(kind.section, "", table, lines, entries);
-            }
-            (Some(setting), value) if setting.kind.is_table() => {
-                findings.extend(&place, parse(setting, &raw(value)).err());
-            }
-            (Some(setting), value) => {
-                entries.insert(section, setting.key, Entry { raw: raw(value), place });
-            }
-        }
-    }
 }
 
 /// The subsection with this key: `[kafka.oauth]` is the table `oauth` of `[kafka]`.
@@ -192,26 +209,6 @@ fn unknown_key(catalogue: &Catalogue, section: &str, key: &str) -> Problem {
         (None, None, None) => format!("[{section}] has {}", keys.collect::<Vec<_>>().join(", ")),
     };
     Problem::new(format!("unknown key `{key}` in [{section}]"), help)
-}
-
-/// Accepts both `"sasl.password" = ...` and `sasl.password = ...`, which is a nested table in TOML.
-fn walk_table(
-    section: &'static str,
-    prefix: &str,
-    table: &DeTable<'_>,
-    lines: &Lines<'_>,
-    entries: &mut Entries,
-) {
-    for (key, value) in table {
-        let name = format!("{prefix}{}", key.get_ref());
-        match value.get_ref() {
-            DeValue::Table(table) => walk_table(section, &format!("{name}."), table, lines, entries),
-            value => {
-                let place = lines.place(key.span().start);
-                entries.insert(section, &name, Entry { raw: raw(value), place });
-            }
-        }
-    }
 }
 
 fn raw(value: &DeValue<'_>) -> Raw {
@@ -273,24 +270,20 @@ pub fn from_environment(
 }
 
 /// The configuration file, by line.
-pub(crate) struct Lines<'a> {
-    pub(crate) catalogue: &'a Catalogue,
+struct Lines<'a> {
+    catalogue: &'a Catalogue,
     path: &'a Path,
     text: &'a str,
 }
 
-impl<'a> Lines<'a> {
-    pub(crate) fn new(catalogue: &'a Catalogue, path: &'a Path, text: &'a str) -> Lines<'a> {
-        Lines { catalogue, path, text }
-    }
-
+impl Lines<'_> {
     /// The line of the key at this offset.
-    pub(crate) fn place(&self, offset: usize) -> Place {
+    fn place(&self, offset: usize) -> Place {
         self.at(offset, |key| key.chars().all(|c| c.is_ascii_alphanumeric() || "_-. ".contains(c)))
     }
 
     /// The line of a syntax error, where something that looks like a key may be part of a secret.
-    pub(crate) fn malformed(&self, offset: usize) -> Place {
+    fn malformed(&self, offset: usize) -> Place {
         let keys = || self.catalogue.settings().map(|setting| setting.key);
         self.at(offset, |key| nearest(key, keys()).is_some())
     }

@@ -1,9 +1,9 @@
 //! Errors and warnings about a configuration, each with its place and a remedy.
 
 use std::fmt;
+use std::ops::Deref;
 use std::path::PathBuf;
 
-/// Whether a finding stops the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The configuration cannot be used.
@@ -12,12 +12,10 @@ pub enum Severity {
     Warning,
 }
 
-/// The place of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// A line of the configuration file.
     Line {
-        /// The configuration file.
         path: PathBuf,
         /// The number of the line, from 1.
         line: usize,
@@ -26,7 +24,6 @@ pub enum Place {
     },
     /// The configuration file as a whole.
     File(PathBuf),
-    /// An environment variable.
     Variable(String),
     /// No place, because there is no file.
     Nowhere,
@@ -44,11 +41,8 @@ impl Place {
 /// A problem of the configuration. It never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Whether it stops the program.
     pub severity: Severity,
-    /// The place.
     pub place: Place,
-    /// What is wrong.
     pub message: String,
     /// What to do; may be empty.
     pub help: String,
@@ -68,25 +62,11 @@ impl Problem {
 }
 
 /// All errors and warnings, in the order of the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct Findings(Vec<Finding>);
 
 impl Findings {
-    /// All findings, in the order of the file.
-    pub fn iter(&self) -> std::slice::Iter<'_, Finding> {
-        self.0.iter()
-    }
-
-    /// Whether there are no findings.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// How many findings there are.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// Whether there is an error, so that the configuration cannot be used.
     pub fn has_errors(&self) -> bool {
         self.iter().any(|finding| finding.severity == Severity::Error)
@@ -104,12 +84,6 @@ impl Findings {
         self.0.push(Finding { severity, place: place.clone(), message, help });
     }
 
-    pub fn extend(&mut self, place: &Place, problems: impl IntoIterator<Item = Problem>) {
-        for problem in problems {
-            self.error(place, problem);
-        }
-    }
-
     /// Sorts findings by line. Those without a line come last.
     pub fn sort(&mut self) {
         self.0.sort_by(|a, b| a.place.cmp(&b.place));
@@ -117,21 +91,11 @@ impl Findings {
     }
 }
 
-impl std::error::Error for Findings {}
+impl Deref for Findings {
+    type Target = [Finding];
 
-impl<'a> IntoIterator for &'a Findings {
-    type Item = &'a Finding;
-    type IntoIter = std::slice::Iter<'a, Finding>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-impl fmt::Display for Findings {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let findings: Vec<String> = self.iter().map(ToString::to_string).collect();
-        formatter.write_str(&findings.join("\n"))
+    fn deref(&self) -> &[Finding] {
+        &self.0
     }
 }
 

@@ -11,5 +11,4 @@ pub mod findings;
 pub mod reader;
 pub mod secret;
 pub mod setting;
-pub mod size;
 pub mod text;

@@ -5,15 +5,15 @@ use crate::file::{Entries, nearest};
 use crate::findings::{Findings, Place, Problem};
 use crate::secret::{HIDDEN, Lookup, Secret, SecretSource};
 use crate::setting::{Catalogue, Fallback, Kind, Setting};
-use crate::size::ByteSize;
 use humantime::format_duration;
 use pg_outbox::topic::TopicTemplate;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs::Metadata;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 /// A url is a secret only if it contains a password.
@@ -245,7 +245,6 @@ pub fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
     let text = match (setting.kind, raw) {
         (_, Raw::Variable(text)) => text.clone(),
         (Kind::Count(..) | Kind::Flag | Kind::Command, Raw::String(_)) => return Err(wrong()),
-        // An array of strings as a text, as in an environment variable.
         (Kind::Command, Raw::List(words)) => toml::Value::from(words.clone()).to_string(),
         (_, Raw::String(text)) => text.clone(),
         (Kind::Flag, Raw::Boolean(flag)) => flag.to_string(),
@@ -260,11 +259,11 @@ pub fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
         _ => return Err(wrong()),
     };
     match setting.kind {
-        Kind::Text | Kind::File | Kind::Command => {}
-        Kind::Flag => {
-            text.parse::<bool>().map_err(|_| wrong())?;
-        }
-        Kind::Choice(words) => one_of(setting, words, &text)?,
+        Kind::Text | Kind::File => {}
+        Kind::Flag => _ = text.parse::<bool>().map_err(|_| wrong())?,
+        Kind::Choice(words) if words.contains(&&*text) => {}
+        Kind::Choice(words) => return Err(unknown_word(setting, words, &text)),
+        Kind::Command => _ = words(&text).ok_or_else(wrong)?,
         Kind::Count(min, max) => {
             let number: i128 = text.trim().parse().map_err(|_| wrong())?;
             in_range(setting, number, min.into(), max.into(), |number| number)?;
@@ -306,10 +305,6 @@ fn wrong_type(setting: &Setting, raw: &Raw) -> Problem {
     Problem::new(message, format!("for example {} = {example}", setting.key))
 }
 
-fn one_of(setting: &Setting, words: &[&str], text: &str) -> Result<(), Problem> {
-    if words.contains(&text) { Ok(()) } else { Err(unknown_word(setting, words, text)) }
-}
-
 pub fn unknown_word(setting: &Setting, words: &[&str], text: &str) -> Problem {
     let near = nearest(text, words.iter().copied());
     let help = near.map(|word| format!("did you mean \"{word}\"?")).unwrap_or_default();
@@ -331,6 +326,11 @@ fn in_range<T: PartialOrd + Copy, S: Display>(
 
 fn out_of_range(setting: &Setting, value: impl Display, min: impl Display, max: impl Display) -> Problem {
     Problem::new(format!("{setting} is {value}, but must be from {min} to {max}"), "")
+}
+
+/// The strings of an array in TOML, as an environment variable contains it.
+pub fn words(text: &str) -> Option<Vec<String>> {
+    text.trim().parse::<toml::Value>().ok()?.try_into().ok()
 }
 
 /// A type of a setting. A new type decides here whether its values are shown.
@@ -394,16 +394,6 @@ impl Value for SocketAddr {
     }
 }
 
-impl Value for Secret {
-    fn from_text(text: &str, _: &Setting, _: &Reader) -> Result<Secret, Problem> {
-        Ok(Secret::new(text))
-    }
-
-    fn shown(&self) -> Option<String> {
-        Some(HIDDEN.to_owned())
-    }
-}
-
 impl Value for SecretSource {
     fn from_text(text: &str, _: &Setting, _: &Reader) -> Result<SecretSource, Problem> {
         Ok(SecretSource::Inline(Secret::new(text)))
@@ -415,16 +405,6 @@ impl Value for SecretSource {
             SecretSource::File(_) => "hidden, from a file",
         };
         Some(hidden.to_owned())
-    }
-}
-
-impl Value for TopicTemplate {
-    fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<TopicTemplate, Problem> {
-        TopicTemplate::parse(text).map_err(|error| rejected(setting, &error))
-    }
-
-    fn shown(&self) -> Option<String> {
-        Some(self.to_string())
     }
 }
 
@@ -454,9 +434,8 @@ macro_rules! value_from_str {
         }
     )*};
 }
-value_from_str!(bool, u32, usize, String, ByteSize);
+value_from_str!(bool, u32, usize, String, ByteSize, TopicTemplate);
 
-/// The problem with a text that could not be parsed.
 pub fn rejected(setting: &Setting, error: &dyn Display) -> Problem {
     let help = match setting.fallback {
         Fallback::Default(default) => format!("for example \"{default}\""),
@@ -470,8 +449,83 @@ pub fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || is_loopback_address(host)
 }
 
-/// Whether this is an address of this host itself.
 pub fn is_loopback_address(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
+/// A number of bytes, written like `8MiB`, `512KiB` or `65536`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(u64);
+
+const UNITS: [(&str, u64); 7] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1_000),
+    ("B", 1),
+];
+
+impl ByteSize {
+    pub const fn bytes(bytes: u64) -> ByteSize {
+        ByteSize(bytes)
+    }
+
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+
+    pub fn as_usize(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a size such as \"8MiB\", \"512KiB\" or 65536")]
+pub struct InvalidSize;
+
+impl FromStr for ByteSize {
+    type Err = InvalidSize;
+
+    fn from_str(text: &str) -> Result<ByteSize, InvalidSize> {
+        let text = text.trim();
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = (&text[..digits], text[digits..].trim_start());
+        let factor = match unit {
+            "" => 1,
+            unit => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or(InvalidSize)?.1,
+        };
+        let number: u64 = number.parse().map_err(|_| InvalidSize)?;
+        number.checked_mul(factor).map(ByteSize).ok_or(InvalidSize)
+    }
+}
+
+impl Display for ByteSize {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let binary =
+            UNITS.iter().take(3).find(|(_, factor)| self.0 >= *factor && self.0.is_multiple_of(*factor));
+        match binary {
+            Some((unit, factor)) => write!(formatter, "{}{unit}", self.0 / factor),
+            None => write!(formatter, "{}B", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_survives_as_text() {
+        let array_of = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        for list in [&["a"][..], &["a b", "c\"d'e\\f\n\u{e9}", ""], &[]] {
+            let list = array_of(list);
+            assert_eq!(words(&toml::Value::from(list.clone()).to_string()), Some(list));
+        }
+        for text in ["", "a b", "\"a\"", "[1]", "[\"a\", 1]", "[\"a\"]\nother = 1", "[\"a\""] {
+            assert_eq!(words(text), None, "{text:?}");
+        }
+    }
 }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-/// How a secret is shown.
 pub const HIDDEN: &str = "hidden";
 
 /// A text that must not be printed: `Debug` hides it, and there is no `Display`. Dropping it wipes the text.
@@ -14,7 +13,6 @@ pub const HIDDEN: &str = "hidden";
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Secret {
         Secret(Zeroizing::new(text.into()))
     }
@@ -74,15 +72,9 @@ impl Lookup {
     /// The path for a file name in the configuration. If the file does not exist, this is a path in the folder of the
     /// configuration file, where an operator would expect it.
     pub fn resolve(&self, name: &str) -> PathBuf {
-        let name = Path::new(name);
-        if name.is_absolute() {
-            return name.to_path_buf();
-        }
         let credential =
             self.credentials.as_ref().map(|folder| folder.join(name)).filter(|path| path.exists());
-        credential.unwrap_or_else(|| {
-            self.config_folder.as_ref().map_or_else(|| name.to_path_buf(), |folder| folder.join(name))
-        })
+        credential.unwrap_or_else(|| self.config_folder.clone().unwrap_or_default().join(name))
     }
 
     /// The help for an empty file of a secret. The systemd units of the package pass an empty file for a missing credential.
@@ -103,7 +95,6 @@ impl Lookup {
         }
     }
 
-    /// The searched folders, for a message.
     pub fn places(&self) -> String {
         let folder = self.config_folder.as_deref().filter(|path| !path.as_os_str().is_empty());
         let config_folder = folder.unwrap_or(Path::new(".")).display();

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use crate::reader::Reader;
 
-/// The kind of a value.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
-    /// Any text.
     Text,
     /// The name of a file.
     File,
@@ -76,20 +74,16 @@ pub enum Effect {
     Restart,
 }
 
-/// A setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// The table in the file.
     pub section: &'static str,
-    /// The key.
     pub key: &'static str,
-    /// The kind of its value.
     pub kind: Kind,
     /// The value if it is not set.
     pub fallback: Fallback,
     /// Whether the value must never be printed. A secret has a twin whose key ends in `_file`.
     pub secret: bool,
-    /// When a change takes effect.
     pub effect: Effect,
     /// The description, in a line or two.
     pub help: &'static str,
@@ -99,7 +93,6 @@ pub struct Setting {
 pub const VARIABLE_PREFIX: &str = "OUTBOX_RELAY__";
 
 impl Setting {
-    /// The environment variable that overrides this setting.
     pub fn variable(&self) -> String {
         let section = self.section.replace('.', "__");
         format!("{VARIABLE_PREFIX}{section}__{}", self.key).to_uppercase()
@@ -118,26 +111,22 @@ pub fn twin(key: &str) -> String {
     key.strip_suffix("_file").map_or_else(|| format!("{key}_file"), str::to_owned)
 }
 
-/// The settings of a program.
 #[derive(Debug)]
 pub struct Catalogue {
     /// In the order of the file.
     pub sections: &'static [Group],
 }
 
-/// The settings of a section.
 #[derive(Clone, Copy, Debug)]
 pub struct Group {
     /// The name in the file.
     pub name: &'static str,
-    /// The description.
     pub about: &'static str,
     /// In the order of the file.
     pub settings: &'static [Setting],
 }
 
 impl Group {
-    /// The settings of this section.
     pub const fn of<S: Section>() -> Group {
         Group { name: S::NAME, about: S::ABOUT, settings: S::SETTINGS }
     }
@@ -149,7 +138,6 @@ impl Catalogue {
         self.sections.iter().flat_map(|group| group.settings)
     }
 
-    /// The setting with this name.
     pub fn find(&self, section: &str, key: &str) -> Option<&'static Setting> {
         self.settings().find(|setting| setting.section == section && setting.key == key)
     }
@@ -173,7 +161,6 @@ impl Catalogue {
 pub trait Section: Sized {
     /// The name in the file.
     const NAME: &'static str;
-    /// The description.
     const ABOUT: &'static str;
     /// In the order of the file.
     const SETTINGS: &'static [Setting];
@@ -184,11 +171,17 @@ pub trait Section: Sized {
     /// These settings, with those of `new` that need no restart.
     fn reloaded(&self, new: &Self) -> Self;
 
-    /// Each setting except tables, and whether it differs. Twins share an entry.
-    fn compared(&self, new: &Self) -> Vec<(&'static Setting, bool)>;
+    /// Each setting except tables. Twins share an entry.
+    fn compared(&self, new: &Self) -> Vec<Compared>;
+}
 
-    /// The key of each setting except tables, and its value without secrets; `None` if it is not set.
-    fn shown(&self) -> Vec<(&'static str, Option<String>)>;
+/// A setting in a configuration, compared with another configuration.
+#[derive(Debug)]
+pub struct Compared {
+    pub setting: &'static Setting,
+    /// The value without secrets; `None` if it is not set.
+    pub shown: Option<String>,
+    pub differs: bool,
 }
 
 /// Defines a section of the configuration: a struct that implements [`Section`], with one field per setting.
@@ -276,12 +269,12 @@ macro_rules! section {
                 reloaded
             }
 
-            fn compared(&self, new: &$name) -> Vec<(&'static $crate::setting::Setting, bool)> {
-                vec![$((&$name::$key, self.$key != new.$key)),*]
-            }
-
-            fn shown(&self) -> Vec<(&'static str, Option<String>)> {
-                vec![$((stringify!($key), $crate::reader::Value::shown(&self.$key))),*]
+            fn compared(&self, new: &$name) -> Vec<$crate::setting::Compared> {
+                vec![$($crate::setting::Compared {
+                    setting: &$name::$key,
+                    shown: $crate::reader::Value::shown(&self.$key),
+                    differs: self.$key != new.$key,
+                }),*]
             }
         }
     };
@@ -311,17 +304,21 @@ macro_rules! choice {
         pub enum $name { $($(#[$doc])* $variant),+ }
 
         impl $name {
-            /// All words.
+            pub const ALL: [$name; [$($word),+].len()] = [$($name::$variant),+];
             pub const WORDS: &'static [&'static str] = &[$($word),+];
 
-            /// The word in the configuration.
             pub fn name(self) -> &'static str {
                 match self { $($name::$variant => $word),+ }
             }
 
-            /// The value with this word.
             pub fn named(word: &str) -> Option<$name> {
                 match word { $($word => Some($name::$variant),)+ _ => None }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str(self.name())
             }
         }
 

@@ -124,6 +124,14 @@ pub fn bytes(bytes: i64) -> String {
     }
 }
 
+/// The text as a part of a URL. Letters, digits and the characters in `plain` stay.
+pub fn percent_encode(text: &str, plain: &str) -> String {
+    let keep = |byte: u8| byte.is_ascii_alphanumeric() || plain.as_bytes().contains(&byte);
+    text.bytes()
+        .map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
 /// The text as one word of a shell.
 pub fn shell(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/:@.,_-+=%".contains(c);

@@ -15,6 +15,7 @@ use postgres::schema::errors::CheckError;
 use postgres::schema::migrate;
 use relay::failure::{FailureKind, KafkaFailure};
 use relay::publisher::Publisher;
+use settings::text::percent_encode;
 use std::path::Path;
 use tokio_postgres::Client;
 
@@ -324,24 +325,13 @@ impl OwnerUrl {
 
     pub(super) fn of_role(&self, role: &str) -> String {
         let OwnerUrl { scheme, rest, .. } = self;
-        format!("{scheme}{}@{rest}", percent_encode(role))
+        format!("{scheme}{}@{rest}", percent_encode(role, "-._~"))
     }
 
     /// Whether this is the URL of that role.
     pub(super) fn is_of(&self, role: &str) -> bool {
-        self.user.as_ref().is_some_and(|user| *user == percent_encode(role))
+        self.user.as_ref().is_some_and(|user| *user == percent_encode(role, "-._~"))
     }
-}
-
-fn percent_encode(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte.into()),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ impl Reloading {
     }
 
     fn apply(&mut self, new: &Config) -> Config {
-        for warning in &new.warnings {
+        for warning in new.warnings.iter() {
             tracing::warn!("{warning}");
         }
         let changes = config::changes(&self.config, new);

@@ -2,9 +2,8 @@
 
 use super::{LEAST, with};
 use crate::config::catalogue::CATALOGUE;
-use crate::config::reload::compared;
-use crate::config::{Config, Effect, PasswordCommand, changes};
-use settings::setting::Setting;
+use crate::config::{Config, Effect, PasswordCommand, changes, compared};
+use settings::setting::{Compared, Setting};
 
 const OPERATING: &str = include_str!("../../../docs/operating.md");
 
@@ -62,8 +61,9 @@ fn every_setting_is_compared_and_its_effect_is_documented() {
     let all = compared(&running, &other);
     for setting in CATALOGUE.settings().filter(|setting| !setting.kind.is_table()) {
         let key = CATALOGUE.twin(setting).map_or(setting.key, |twin| twin.key.min(setting.key));
-        let known = all.iter().find(|(known, _)| (known.section, known.key) == (setting.section, key));
-        let (Setting { section, key, effect, .. }, differs) =
+        let known =
+            all.iter().find(|known| (known.setting.section, known.setting.key) == (setting.section, key));
+        let Compared { setting: Setting { section, key, effect, .. }, differs, .. } =
             known.unwrap_or_else(|| panic!("{setting:?} is not compared"));
         // The password command cannot be set together with the password, nor the token sections without a login.
         let unchanged = ["url", "bootstrap_servers", "sslcert", "sslkey", "password_command"].contains(key)

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_relay::config;
+use postgres::columns::PayloadType;
 use postgres::connection::pool::Database;
 use postgres::cycle::claim::PostgresOutbox;
 use postgres::cycle::row::OutboxRow;
 use postgres::cycle::statements::Statements;
-use postgres::payload::PayloadType;
 use relay::failure::FaultKind;
 use relay::health::stats::Stats;
 use relay::lanes::Lane;

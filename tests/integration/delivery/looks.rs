@@ -4,10 +4,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use outbox_relay::config;
+use postgres::columns::PayloadType;
 use postgres::connection::pool::Database;
 use postgres::cycle::scout::PostgresScoutQueries;
 use postgres::cycle::statements::Statements;
-use postgres::payload::PayloadType;
 use relay::health::stats::Stats;
 use relay::lanes::Lane;
 use relay::lanes::scout::Look;

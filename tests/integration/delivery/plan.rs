@@ -2,9 +2,9 @@
 
 use outbox_relay::config::OnSent;
 use pg_outbox::topic::TopicTemplate;
+use postgres::columns::PayloadType;
 use postgres::connection::exec::plain_settings;
 use postgres::cycle::statements::Statements;
-use postgres::payload::PayloadType;
 use postgres::table::TableName;
 use relay::topic::TopicRules;
 

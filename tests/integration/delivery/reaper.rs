@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_relay::config::{self, Config};
+use postgres::columns::PayloadType;
 use postgres::connection::exec::reaper_settings;
 use postgres::connection::pool::Database;
 use postgres::cycle::reap::PostgresReaper;
 use postgres::cycle::scout::PostgresScoutQueries;
 use postgres::cycle::statements::Statements;
 use postgres::cycle::statements::reap_sql;
-use postgres::payload::PayloadType;
 use relay::failure::FaultKind;
 use relay::health::stats::Stats;
 use relay::lanes::Lane;

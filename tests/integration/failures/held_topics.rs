@@ -1,10 +1,10 @@
 //! A topic that cannot be written to delays only its own rows, and they are published once the topic is available.
 
 use outbox_relay::config;
+use postgres::columns::PayloadType;
 use postgres::connection::pool::Database;
 use postgres::cycle::holds::PostgresHolds;
 use postgres::cycle::statements::Statements;
-use postgres::payload::PayloadType;
 use relay::health::stats::Stats;
 use relay::holds::Holds;
 use std::collections::HashMap;

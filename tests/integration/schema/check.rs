@@ -2,7 +2,7 @@
 //! remedy.
 
 use postgres::access::grants::{relay_grants, writer_grants};
-use postgres::payload::PayloadType;
+use postgres::columns::PayloadType;
 use postgres::schema::check::check;
 use postgres::schema::columns::TopicColumn;
 use postgres::schema::errors::{CheckError, SchemaFault, SchemaFaultKind};

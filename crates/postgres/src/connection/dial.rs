@@ -26,11 +26,10 @@ use tokio_postgres::{Client, Config, Error, tls};
 
 /// The default of `connect_timeout`.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const PORT: u16 = 5432;
+pub(super) const PORT: u16 = 5432;
 /// The message that requests TLS: its length, and a code instead of a version.
 const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
-/// Drives the connection until it ends.
 pub(super) type Connection = tokio_postgres::Connection<Empty, Guard>;
 
 /// The servers of the url, and how to connect to them.
@@ -84,7 +83,6 @@ impl Dialer {
         }
     }
 
-    /// Tries the addresses of a host.
     async fn connect_to(&self, place: usize) -> Result<(Client, Connection), Error> {
         let host = self.config.get_hosts().get(place);
         let mut addresses = match self.addresses(host, place).await {
@@ -264,7 +262,6 @@ pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 pub(super) type Raw = Box<dyn Duplex>;
 
-/// A connection to a server, encrypted or not.
 pub(super) enum Stream {
     Plain(Raw),
     Tls(TlsStream<Raw>),
@@ -345,7 +342,6 @@ struct Requests {
     allowed: Authentication,
     /// The beginning of the message, up to the number.
     head: Vec<u8>,
-    /// The rest of its body.
     skip: usize,
     is_answered: bool,
 }

@@ -5,11 +5,12 @@ use crate::connection::sqlstates;
 use relay::failure::{FaultKind, PostgresFault};
 use relay::reason::NO_ACTION;
 use settings::certificates;
+use std::borrow::Cow;
 use std::error::Error;
 use std::future::Future;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
-use std::{fmt, io};
 use tokio_postgres::error::SqlState;
 
 /// The timeout of each statement of the relay, on the server.
@@ -34,15 +35,13 @@ pub(crate) async fn answer<T>(
 /// When a table last changed under a prepared statement, in seconds since 1970; 0 if none has.
 static TABLE_CHANGED: AtomicU64 = AtomicU64::new(0);
 
-/// Notes that a table has changed under a prepared statement.
-fn note_changed_table() {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    TABLE_CHANGED.store(since.as_secs(), Ordering::Relaxed);
-}
-
-/// When that was, in seconds since 1970; 0 if never.
-pub(crate) fn table_changed() -> u64 {
-    TABLE_CHANGED.load(Ordering::Relaxed)
+/// The text to prepare. A pooler such as PgBouncer keeps the statements of its own connections by their text, even if their
+/// plans are stale and the client reconnects. A comment makes it prepare them again.
+pub(crate) fn prepared_text(sql: &str) -> Cow<'_, str> {
+    match TABLE_CHANGED.load(Ordering::Relaxed) {
+        0 => Cow::Borrowed(sql),
+        at => Cow::Owned(format!("{sql} /* {at} */")),
+    }
 }
 
 /// A fault for a connection that cannot be opened or was lost.
@@ -60,11 +59,12 @@ pub(crate) fn fault_at(place: &str, doing: &'static str, error: tokio_postgres::
     let error = ServerError::from(error);
     let text = error.to_string();
     if error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED) {
-        note_changed_table();
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        TABLE_CHANGED.store(since.as_secs(), Ordering::Relaxed);
     }
     let remedy = match error.code() {
-        Some(code) => remedy_if_intercepted(&text)
-            .or_else(|| sqlstates::entry(code.code()).map(|entry| entry.remedy.to_owned())),
+        Some(_) if text.contains(INTERCEPTED.0) => Some(INTERCEPTED.1.to_owned()),
+        Some(code) => sqlstates::entry(code.code()).map(|entry| entry.remedy.to_owned()),
         None => connection_remedy(&text),
     };
     let message = message(error.code(), &format!("{text}{place}"), remedy);
@@ -83,7 +83,6 @@ fn message(code: Option<&SqlState>, text: &str, remedy: Option<String>) -> Strin
     message
 }
 
-/// The server setting that ended the transaction.
 fn ended_by(state: &str) -> Option<&'static str> {
     match state {
         "25P03" => Some("idle_in_transaction_session_timeout"),
@@ -101,7 +100,8 @@ fn kind(code: Option<&SqlState>) -> FaultKind {
 /// An error of the server or the connection, without DETAIL, HINT and CONTEXT, which can contain a row.
 ///
 /// It has no source, so that printing the chain of causes cannot show them either.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}{}", .code.as_ref().map(|code| format!(" (SQLSTATE {})", code.code())).unwrap_or_default())]
 pub struct ServerError {
     code: Option<SqlState>,
     message: String,
@@ -134,22 +134,10 @@ impl From<tokio_postgres::Error> for ServerError {
 #[error("{0}")]
 pub(crate) struct Refused(pub(super) String);
 
-/// Whether the relay itself refused the connection.
 fn is_ours(cause: &(dyn Error + 'static)) -> bool {
     cause.is::<Refused>()
         || matches!(cause.downcast_ref().and_then(io::Error::get_ref), Some(within) if within.is::<Refused>())
 }
-
-impl fmt::Display for ServerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.code {
-            Some(code) => write!(f, "{} (SQLSTATE {})", self.message, code.code()),
-            None => f.write_str(&self.message),
-        }
-    }
-}
-
-impl Error for ServerError {}
 
 /// Parts of error messages of the client library, each with a remedy: an imperative without a full stop.
 const REMEDIES: &[(&str, &str)] = &[
@@ -187,14 +175,11 @@ const REMEDIES: &[(&str, &str)] = &[
 ];
 
 /// The server's message if the relay received a certificate other than the server's, because something else terminates TLS.
-const INTERCEPTED: &str = "channel binding check failed";
-
-/// The remedy for [`INTERCEPTED`].
-fn remedy_if_intercepted(error: &str) -> Option<String> {
-    let remedy = "check whether a pooler, proxy or attacker terminates TLS between the relay and the server. If \
-         this is intended, set channel_binding=disable in the url";
-    error.contains(INTERCEPTED).then(|| remedy.to_owned())
-}
+const INTERCEPTED: (&str, &str) = (
+    "channel binding check failed",
+    "check whether a pooler, proxy or attacker terminates TLS between the relay and the server. If this is intended, set \
+     channel_binding=disable in the url",
+);
 
 /// The remedy for an error without an SQLSTATE, if one is known.
 fn connection_remedy(error: &str) -> Option<String> {

@@ -8,13 +8,12 @@
 //! the order in which they are first polled, and a statement that is prepared already is found without waiting. So the first poll
 //! sends everything.
 
-use crate::connection::errors::{STATEMENT_TIMEOUT, answer, fault, table_changed};
+use crate::connection::errors::{STATEMENT_TIMEOUT, answer, fault, prepared_text};
 use crate::connection::pool::Database;
 use crate::sql::sql;
 use deadpool_postgres::{Object, Transaction};
 use futures_util::{FutureExt, TryStreamExt, join};
 use relay::failure::PostgresFault;
-use std::borrow::Cow;
 use std::pin::pin;
 use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
@@ -40,7 +39,6 @@ impl Ready<'_> {
         }
     }
 
-    /// Sends the statement, and returns all rows.
     pub(crate) async fn query(&self, client: &Client, params: Params<'_>) -> Result<Vec<Row>, Error> {
         self.rows(client, params).await?.try_collect().await
     }
@@ -55,15 +53,6 @@ impl Ready<'_> {
 
 fn values<'a>(params: Params<'a>) -> Vec<&'a (dyn ToSql + Sync)> {
     params.iter().map(|(value, _)| *value).collect()
-}
-
-/// The text to prepare. A pooler such as PgBouncer keeps the statements of its own connections by their text, even if their
-/// plans are stale and the client reconnects. A comment makes it prepare them again.
-fn prepared_text(sql: &str) -> Cow<'_, str> {
-    match table_changed() {
-        0 => Cow::Borrowed(sql),
-        at => Cow::Owned(format!("{sql} /* {at} */")),
-    }
 }
 
 /// The place of a statement in its transaction.
@@ -126,7 +115,6 @@ impl ShortTransaction {
         ShortTransaction { database, access, settings }
     }
 
-    /// Runs a statement on a connection of the pool.
     pub(crate) async fn query(
         &self,
         doing: &'static str,
@@ -137,7 +125,6 @@ impl ShortTransaction {
         self.query_on(connection, doing, sql, params).await.1
     }
 
-    /// Takes a connection from the pool.
     pub(crate) async fn connect(&self) -> Result<Object, PostgresFault> {
         self.database.get().await
     }
@@ -168,18 +155,10 @@ impl ShortTransaction {
         sql: &str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, PostgresFault> {
-        let begin = async {
-            match place {
-                Place::Only | Place::First => connection.batch_execute(&self.begin()).await,
-                Place::Next | Place::Last => Ok(()),
-            }
-        };
-        let end = async {
-            match place {
-                Place::Only | Place::Last => connection.batch_execute("COMMIT").await,
-                Place::First | Place::Next => Ok(()),
-            }
-        };
+        let begins = matches!(place, Place::Only | Place::First);
+        let ends = matches!(place, Place::Only | Place::Last);
+        let begin = async { if begins { connection.batch_execute(&self.begin()).await } else { Ok(()) } };
+        let end = async { if ends { connection.batch_execute("COMMIT").await } else { Ok(()) } };
         let query = async {
             // Prepare first, or COMMIT would be sent before the statement.
             let transaction = (place == Place::Only).then(|| OpenTransaction::new(connection));
@@ -206,10 +185,10 @@ impl ShortTransaction {
 }
 
 async fn ready<'a>(connection: &Object, prepares: bool, sql: &'a str) -> Result<Ready<'a>, Error> {
-    match prepares {
-        true => connection.prepare_cached(&prepared_text(sql)).await.map(Ready::Prepared),
-        false => Ok(Ready::Text(sql)),
+    if !prepares {
+        return Ok(Ready::Text(sql));
     }
+    connection.prepare_cached(&prepared_text(sql)).await.map(Ready::Prepared)
 }
 
 /// Rolls back a transaction whose BEGIN and COMMIT the relay sends itself, unless it has ended.
@@ -260,10 +239,8 @@ enum Open<'a> {
     Manual(&'a Object, OpenTransaction<'a>),
 }
 
-/// The server answers the COMMIT of an aborted transaction with success, although it rolls back. The client library does not
-/// return the command tag that says so, but every other statement fails in such a transaction.
-const FAILS_IF_ABORTED: &str = "SELECT";
-/// Commits, or fails if the transaction is aborted.
+/// Commits, or fails if the transaction is aborted. The server would answer a COMMIT with success, although it rolls back. The
+/// client library does not return the command tag that says so, but every other statement fails in such a transaction.
 pub(crate) const COMMIT: &str = "SELECT; COMMIT";
 
 impl<'a> ClaimTransaction<'a> {
@@ -286,7 +263,6 @@ impl<'a> ClaimTransaction<'a> {
         }
     }
 
-    /// Prepares a statement, unless prepared statements are off.
     pub(crate) async fn ready<'b>(&self, sql: &'b str) -> Result<Ready<'b>, Error> {
         match &self.open {
             Open::Library(transaction) => {
@@ -305,7 +281,6 @@ impl<'a> ClaimTransaction<'a> {
         answer(doing, async { self.ready(sql).await?.query(self.client(), params).await }).await
     }
 
-    /// Returns how many rows the statement has changed.
     pub(crate) async fn execute(
         &self,
         doing: &'static str,
@@ -329,7 +304,6 @@ impl<'a> ClaimTransaction<'a> {
         }
     }
 
-    /// The next rows of a portal of this transaction.
     pub(crate) async fn next_rows(&self, portal: &Portal, rows_max: usize) -> Result<RowStream, Error> {
         let Open::Library(transaction) = &self.open else { unreachable!("it has no portals") };
         transaction.query_portal_raw(portal, rows_max as i32).await
@@ -350,7 +324,7 @@ impl<'a> ClaimTransaction<'a> {
     pub(crate) async fn commit(self) -> Result<(), Error> {
         match self.open {
             Open::Library(transaction) => {
-                transaction.batch_execute(FAILS_IF_ABORTED).await?;
+                transaction.batch_execute("SELECT").await?; // as in `COMMIT`
                 transaction.commit().await
             }
             Open::Manual(_, open) => open.end(COMMIT).await,
@@ -379,7 +353,6 @@ pub(crate) async fn examine<T, E: From<Error>>(
     Ok(examined)
 }
 
-/// Opens a transaction of the client library.
 pub async fn open<'a>(
     client: &'a mut Client,
     read_only: bool,
@@ -433,7 +406,6 @@ pub(crate) fn settings_since(server_version_num: u32) -> String {
 /// would be quoted.
 pub(crate) const PLAIN_NAMES: &str = "SET LOCAL quote_all_identifiers = off";
 
-/// The settings of the checks of the schema.
 pub fn check_settings() -> String {
     format!(
         "{PLAIN_NAMES}; SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; {NO_VIEWS}",

@@ -12,7 +12,6 @@ use tokio::io::{AsyncRead, AsyncReadExt, copy, sink};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// How long the command may take.
 pub const WITHIN: Duration = Duration::from_secs(10);
 /// A password is far shorter.
 const BYTES_MAX: u64 = 64 << 10;
@@ -63,7 +62,6 @@ async fn output(command: &PasswordCommand) -> Result<Secret, String> {
     })
 }
 
-/// Reads the output, then waits for the command.
 async fn end(
     group: &mut Group,
     stdout: Option<ChildStdout>,

@@ -1,13 +1,13 @@
-//! The connection pool, and why the server ended a session.
+//! The connection pool, why the server ended a session, and whether a pooler is between the relay and the server.
 //!
 //! The pool does not check a connection before it returns it (`RecyclingMethod::Fast`). The check would cost a round trip,
 //! and a transaction on a broken connection fails without harm. Secrets and certificates are reloaded at every connect, so
 //! that rotated ones are used.
 
-use crate::connection::dial::{CONNECT_TIMEOUT, Connection, Dialer};
-use crate::connection::errors::{fault, fault_at, unavailable};
-use crate::connection::password_command;
+use crate::connection::dial::{CONNECT_TIMEOUT, Connection, Dialer, PORT};
+use crate::connection::errors::{answer, fault, fault_at, unavailable};
 use crate::connection::tls::CachedConnector;
+use crate::connection::{exec, password_command};
 use crate::options::{ConnectionError, Postgres};
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
 use relay::failure::{FaultKind, PostgresFault};
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio::time;
 use tokio_postgres::config::Host;
+use tokio_postgres::{Client, Error};
 
 /// How long to wait for a free connection. The pool is large enough, so this never happens.
 const POOL_WAIT: Duration = Duration::from_secs(60);
@@ -31,14 +32,21 @@ const CONNECTING: &str = "connecting to PostgreSQL";
 /// The database, through a pool of connections.
 #[derive(Clone)]
 pub struct Database {
-    settings: Arc<Mutex<Postgres>>,
+    shared: Arc<Shared>,
+    pool: Pool,
+}
+
+/// What the pool shares with the code that opens its connections.
+struct Shared {
+    settings: Mutex<Postgres>,
     prepares: bool,
-    latest: LatestSettings,
-    tls: Arc<CachedConnector>,
-    server: ServerVersion,
+    /// For the next connection; `None` before the first one.
+    dialer: Mutex<Option<Dialer>>,
+    tls: CachedConnector,
+    /// As the server reported it at the latest connect; 0 before.
+    server_version_num: AtomicU32,
     ending: Ending,
     stats: Arc<Stats>,
-    pool: Pool,
 }
 
 impl Database {
@@ -49,17 +57,18 @@ impl Database {
         stats: Arc<Stats>,
     ) -> Result<Database, PostgresFault> {
         LazyLock::force(&PROCESS_START);
-        let latest = LatestSettings::default();
-        let server = ServerVersion::default();
-        let ending = Ending::default();
-        let connect = Connect {
-            latest: latest.clone(),
-            server: server.clone(),
-            ending: ending.clone(),
-            stats: Arc::clone(&stats),
-        };
+        let shared = Arc::new(Shared {
+            settings: Mutex::new(settings.clone()),
+            prepares: settings.prepared_statements,
+            dialer: Mutex::default(),
+            tls: CachedConnector::default(),
+            server_version_num: AtomicU32::default(),
+            ending: Ending::default(),
+            stats,
+        });
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         // `Connect` uses the latest settings; the ones given here are never used.
+        let connect = Connect(Arc::clone(&shared));
         let manager = Manager::from_connect(tokio_postgres::Config::new(), connect, recycling);
         let pool = Pool::builder(manager)
             .max_size(connections)
@@ -68,26 +77,24 @@ impl Database {
             .create_timeout(Some(connect_within(settings)))
             .build()
             .map_err(|error| unavailable(CONNECTING, error.to_string()))?;
-        let (settings, prepares) = (Arc::new(Mutex::new(settings.clone())), settings.prepared_statements);
-        Ok(Database { settings, prepares, latest, tls: Arc::default(), server, ending, stats, pool })
+        Ok(Database { shared, pool })
     }
 
-    /// Returns a free connection, or opens one.
     pub async fn get(&self) -> Result<Object, PostgresFault> {
         // The pool would replace a connection that the server has closed, with settings that were read long ago.
         self.pool.retain(|connection, _| !connection.is_closed());
         // Only before a new connection, because it reads files and may run a command.
         if self.pool.status().available == 0 {
-            self.read_settings().await?;
+            self.shared.read_settings().await?;
         }
         self.pool.get().await.map_err(|error| match error {
             // A failed connect is always retried: a password may be rotated, other connections may end.
             PoolError::Backend(error) => {
-                let place = format!(" ({})", self.latest.servers());
+                let place = format!(" ({})", self.shared.servers());
                 PostgresFault { kind: FaultKind::Unavailable, ..fault_at(&place, CONNECTING, error) }
             }
             PoolError::Timeout(_) => {
-                let servers = self.latest.servers();
+                let servers = self.shared.servers();
                 unavailable(
                     CONNECTING,
                     format!(
@@ -101,31 +108,30 @@ impl Database {
 
     /// Uses these settings for new connections. They must lead to the same database. Open connections stay.
     pub fn reconfigure(&self, settings: &Postgres) {
-        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings.clone();
+        *lock(&self.shared.settings) = settings.clone();
     }
 
-    /// Counts a transaction that is about to begin.
     pub(crate) fn count_transaction(&self) {
-        self.stats.postgres_transactions.inc();
+        self.shared.stats.postgres_transactions.inc();
     }
 
-    /// Whether to use prepared statements.
     pub fn prepares(&self) -> bool {
-        self.prepares
+        self.shared.prepares
     }
 
     /// The version of the server of the latest connection, like `server_version_num`; 0 if it is unknown.
     pub(crate) fn server_version_num(&self) -> u32 {
-        self.server.0.load(Ordering::Relaxed)
+        self.shared.server_version_num.load(Ordering::Relaxed)
     }
 
-    /// Why the server ended a session.
     pub(crate) fn ending(&self) -> Ending {
-        self.ending.clone()
+        self.shared.ending.clone()
     }
+}
 
+impl Shared {
     async fn read_settings(&self) -> Result<(), PostgresFault> {
-        let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let settings = lock(&self.settings).clone();
         let mut connection = settings.connection().map_err(|error| unavailable(CONNECTING, chain(&error)))?;
         if let Some(command) = &settings.password_command {
             let password = password_command::run(command).await;
@@ -133,9 +139,33 @@ impl Database {
         }
         let tls =
             self.tls.get(&connection.tls).map_err(|error| unavailable(CONNECTING, error.to_string()))?;
-        *self.latest.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Dialer::new(connection, tls));
+        *lock(&self.dialer) = Some(Dialer::new(connection, tls));
         Ok(())
     }
+
+    /// The hosts and ports, for messages. The URL may be in a file that the reader of the log cannot see.
+    fn servers(&self) -> String {
+        let latest = lock(&self.dialer);
+        let Some(Dialer { config, .. }) = latest.as_ref() else { return String::new() };
+        let name = |host: &Host| match host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(folder) => folder.display().to_string(),
+        };
+        let names: Vec<String> = match config.get_hosts() {
+            [] => config.get_hostaddrs().iter().map(ToString::to_string).collect(),
+            hosts => hosts.iter().map(name).collect(),
+        };
+        let ports = config.get_ports();
+        let server = |(place, name): (usize, &String)| {
+            let port = ports.get(place).or(ports.first()).copied().unwrap_or(PORT);
+            format!("{name}:{port}")
+        };
+        names.iter().enumerate().map(server).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// For a program that finds relays by their `application_name`: returns that name, and the settings with
@@ -166,70 +196,31 @@ pub(crate) fn serial(connection: &Object) -> u64 {
     created.saturating_duration_since(*PROCESS_START).as_nanos() as u64
 }
 
-/// The settings for the next connection.
-#[derive(Clone, Default)]
-struct LatestSettings(Arc<Mutex<Option<Dialer>>>);
-
-impl LatestSettings {
-    /// The hosts and ports, for messages. The URL may be in a file that the reader of the log cannot see.
-    fn servers(&self) -> String {
-        let latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Dialer { config, .. }) = latest.as_ref() else { return String::new() };
-        let names: Vec<String> = match config.get_hosts() {
-            [] => config.get_hostaddrs().iter().map(ToString::to_string).collect(),
-            hosts => hosts.iter().map(host_name).collect(),
-        };
-        let ports = config.get_ports();
-        let server = |(place, name): (usize, &String)| match ports.get(place).or(ports.first()) {
-            Some(port) => format!("{name}:{port}"),
-            None => format!("{name}:5432"),
-        };
-        names.iter().enumerate().map(server).collect::<Vec<_>>().join(", ")
-    }
+/// `server_version_num` of a version such as `17.2 (Debian 17.2-1)` or `18beta1`.
+fn version_num(reported: &str) -> u32 {
+    let mut numbers =
+        reported.split(|other: char| !other.is_ascii_digit()).map(|digits| digits.parse().unwrap_or(0));
+    let (major, minor): (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    // A beta has no minor version.
+    let minor = if reported.starts_with(&format!("{major}.")) { minor } else { 0 };
+    major * 10_000 + minor
 }
 
-fn host_name(host: &Host) -> String {
-    match host {
-        Host::Tcp(name) => name.clone(),
-        Host::Unix(folder) => folder.display().to_string(),
-    }
-}
+struct Connect(Arc<Shared>);
 
-/// The version that the server reported at the latest connect; 0 before.
-#[derive(Clone, Default)]
-struct ServerVersion(Arc<AtomicU32>);
-
-impl ServerVersion {
-    /// For example `17.2 (Debian 17.2-1)` or `18beta1`.
-    fn set(&self, reported: Option<&str>) {
-        let reported = reported.unwrap_or_default();
-        let mut numbers =
-            reported.split(|other: char| !other.is_ascii_digit()).map(|digits| digits.parse().unwrap_or(0));
-        let (major, minor): (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        // A beta has no minor version.
-        let minor = if reported.starts_with(&format!("{major}.")) { minor } else { 0 };
-        self.0.store(major * 10_000 + minor, Ordering::Relaxed);
-    }
-}
-
-struct Connect {
-    latest: LatestSettings,
-    server: ServerVersion,
-    ending: Ending,
-    stats: Arc<Stats>,
-}
-
-type Connected = Result<(tokio_postgres::Client, JoinHandle<()>), tokio_postgres::Error>;
+type Connected = Result<(Client, JoinHandle<()>), Error>;
 
 impl deadpool_postgres::Connect for Connect {
     fn connect(&self, _: &tokio_postgres::Config) -> Pin<Box<dyn Future<Output = Connected> + Send + '_>> {
-        let latest = self.latest.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Connect(shared) = self;
+        let latest = lock(&shared.dialer).clone();
         Box::pin(async move {
             let Some(dialer) = latest else { unreachable!("Database::get reads the settings first") };
             let (client, connection) = dialer.connect().await?;
-            self.server.set(connection.parameter("server_version"));
-            self.stats.postgres_connections.inc();
-            Ok((client, tokio::spawn(drive(connection, self.ending.clone()))))
+            let version = connection.parameter("server_version").unwrap_or_default();
+            shared.server_version_num.store(version_num(version), Ordering::Relaxed);
+            shared.stats.postgres_connections.inc();
+            Ok((client, tokio::spawn(drive(connection, shared.ending.clone()))))
         })
     }
 }
@@ -244,14 +235,8 @@ async fn drive(mut connection: Connection, ending: Ending) {
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// The error of the client library for a statement on a connection that has ended.
@@ -264,9 +249,8 @@ const RECENT: Duration = Duration::from_secs(30);
 pub(crate) struct Ending(Arc<Mutex<Option<(time::Instant, String)>>>);
 
 impl Ending {
-    /// Notes that the server has ended a session with this error.
     pub(crate) fn note(&self, error: String) {
-        *self.latest() = Some((time::Instant::now(), error));
+        *lock(&self.0) = Some((time::Instant::now(), error));
     }
 
     /// Replaces the message "connection closed" of a fault by the error with which the server has just ended a session.
@@ -274,7 +258,7 @@ impl Ending {
         if fault.message != CLOSED {
             return fault;
         }
-        match self.latest().take().filter(|(at, _)| at.elapsed() <= RECENT) {
+        match lock(&self.0).take().filter(|(at, _)| at.elapsed() <= RECENT) {
             Some((_, error)) => PostgresFault {
                 message: format!("the server ended one of this relay's sessions: {error}"),
                 ..fault
@@ -282,10 +266,82 @@ impl Ending {
             None => fault,
         }
     }
+}
 
-    fn latest(&self) -> MutexGuard<'_, Option<(time::Instant, String)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+const LOOKING_FOR_POOLER: &str = "looking for a pooler";
+/// A server begins a transaction at once. A pooler without a free connection makes it wait.
+const BEGINS_WITHIN: Duration = Duration::from_secs(3);
+
+/// Whether a pooler in transaction mode gives each transaction another connection to the server.
+///
+/// Begins and ends transactions on two connections at once, then checks whether the first connection still has the same
+/// server process. A pooler assigns the process that became free last, or first, so this tries both orders. A pooler in
+/// session mode is not detected, because it makes no difference to the relay.
+pub async fn has_transaction_pooler(database: &Database) -> Result<bool, PostgresFault> {
+    let (one, other) = (database.get().await?, database.get().await?);
+    let found = match time::timeout(BEGINS_WITHIN, changes_backend(&one, &other)).await {
+        Ok(Ok(changes)) => Ok(changes),
+        Ok(Err(error)) => Err(fault(LOOKING_FOR_POOLER, error)),
+        // Both are connected, and one waits for the other.
+        Err(_) => Ok(true),
+    };
+    if !matches!(found, Ok(false)) {
+        // A transaction may be open, or an answer outstanding.
+        drop((Object::take(one), Object::take(other)));
     }
+    found
+}
+
+async fn changes_backend(one: &Client, other: &Client) -> Result<bool, Error> {
+    for one_ends_first in [true, false] {
+        let backend = begin(one).await?;
+        begin(other).await?;
+        let (first, last) = if one_ends_first { (one, other) } else { (other, one) };
+        first.batch_execute("ROLLBACK").await?;
+        last.batch_execute("ROLLBACK").await?;
+        let again = begin(one).await?;
+        one.batch_execute("ROLLBACK").await?;
+        if again != backend {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+async fn begin(client: &Client) -> Result<i32, Error> {
+    client.batch_execute(&exec::begin("READ ONLY", "")).await?;
+    Ok(client.query_typed_one("SELECT pg_backend_pid()", &[]).await?.get(0))
+}
+
+/// Whether a statement prepared in one transaction still exists in the next one, which has another connection to the server.
+/// In PgBouncer before 1.21 it does not. Call it only if a pooler was detected.
+pub(crate) async fn keeps_prepared_statements(database: &Database) -> Result<bool, PostgresFault> {
+    let (one, other) = (database.get().await?, database.get().await?);
+    let kept = answer(LOOKING_FOR_POOLER, async { Ok(prepared_survives(&one, &other).await) }).await?;
+    drop((Object::take(one), Object::take(other)));
+    Ok(kept)
+}
+
+/// The other connection occupies the server process on which the statement was prepared. Any error means that the statement
+/// does not exist elsewhere.
+async fn prepared_survives(one: &Client, other: &Client) -> bool {
+    let survives = async {
+        begin(one).await?;
+        let statement = one.prepare("SELECT 1").await?;
+        one.batch_execute("ROLLBACK").await?;
+        begin(other).await?;
+        for is_other_busy in [true, false] {
+            begin(one).await?;
+            one.query(&statement, &[]).await?;
+            one.batch_execute("ROLLBACK").await?;
+            if is_other_busy {
+                other.batch_execute("ROLLBACK").await?;
+            }
+        }
+        Ok(())
+    };
+    let survived: Result<(), Error> = survives.await;
+    survived.is_ok()
 }
 
 #[cfg(test)]

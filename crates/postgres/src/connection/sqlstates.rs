@@ -8,7 +8,6 @@ use relay::failure::FaultKind;
 pub struct Sqlstate {
     /// Five characters, or two for a class.
     pub state: &'static str,
-    /// How the relay reacts.
     pub kind: FaultKind,
     /// What it means for the relay.
     pub means: &'static str,
@@ -22,25 +21,20 @@ pub fn entry(state: &str) -> Option<&'static Sqlstate> {
     find(state).or_else(|| find(state.get(..2)?))
 }
 
-const fn unavailable(state: &'static str, means: &'static str, remedy: &'static str) -> Sqlstate {
-    Sqlstate { state, kind: FaultKind::Unavailable, means, remedy }
+macro_rules! kinds {
+    ($($row:ident = $kind:ident),+) => {$(
+        const fn $row(state: &'static str, means: &'static str, remedy: &'static str) -> Sqlstate {
+            Sqlstate { state, kind: FaultKind::$kind, means, remedy }
+        }
+    )+};
 }
-
-const fn contended(state: &'static str, means: &'static str, remedy: &'static str) -> Sqlstate {
-    Sqlstate { state, kind: FaultKind::Contended, means, remedy }
-}
-
-const fn refused(state: &'static str, means: &'static str, remedy: &'static str) -> Sqlstate {
-    Sqlstate { state, kind: FaultKind::Refused, means, remedy }
-}
-
-const fn data(state: &'static str, means: &'static str, remedy: &'static str) -> Sqlstate {
-    Sqlstate { state, kind: FaultKind::Data, means, remedy }
-}
-
-const fn timed_out(state: &'static str, means: &'static str, remedy: &'static str) -> Sqlstate {
-    Sqlstate { state, kind: FaultKind::TimedOut, means, remedy }
-}
+kinds!(
+    unavailable = Unavailable,
+    contended = Contended,
+    refused = Refused,
+    data = Data,
+    timed_out = TimedOut
+);
 
 const NOTHING: &str = "no action is needed unless this persists";
 const LOCKED: &str = "no action is needed: the relay skips the locked rows. If this persists, find the session that \

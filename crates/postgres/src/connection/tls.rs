@@ -83,8 +83,7 @@ fn trusted(tls: &Tls) -> Result<X509Store, TlsError> {
         }
         None => store.set_default_paths()?,
     }
-    let unusable =
-        |path: &Path, problem| TlsError::Unusable { what: "revocation list", path: path.to_owned(), problem };
+    let unusable = |path: &Path, problem| unusable("revocation list", path, problem);
     let name =
         |path: &Path| path.to_str().map(str::to_owned).ok_or_else(|| unusable(path, "its name is not UTF-8"));
     if let Some(path) = &tls.crl {
@@ -109,12 +108,11 @@ fn present(builder: &mut SslConnectorBuilder, cert: &Path, key: &Path, tls: &Tls
     for issuer in chain {
         builder.add_extra_chain_cert(issuer)?;
     }
-    let unusable = |problem| TlsError::Unusable { what: "client key", path: key.to_owned(), problem };
     let private_key = private_key(key, tls)?;
     builder
         .set_private_key(&private_key)
         .and_then(|()| builder.check_private_key())
-        .map_err(|_| unusable("it does not match the client certificate"))
+        .map_err(|_| unusable("client key", key, "it does not match the client certificate"))
 }
 
 fn private_key(path: &Path, tls: &Tls) -> Result<PKey<Private>, TlsError> {
@@ -125,21 +123,19 @@ fn private_key(path: &Path, tls: &Tls) -> Result<PKey<Private>, TlsError> {
         None => "it is not an unencrypted PEM private key (for an encrypted key, set sslpassword in the url)",
         Some(_) => "it is not a PEM private key that sslpassword decrypts",
     };
-    PKey::private_key_from_pem_passphrase(&pem, password.as_bytes()).map_err(|_| TlsError::Unusable {
-        what: "client key",
-        path: path.to_owned(),
-        problem,
-    })
+    PKey::private_key_from_pem_passphrase(&pem, password.as_bytes())
+        .map_err(|_| unusable("client key", path, problem))
 }
 
 fn certificates(what: &'static str, path: &Path) -> Result<Vec<X509>, TlsError> {
     match X509::stack_from_pem(&read(what, path)?) {
         Ok(found) if !found.is_empty() => Ok(found),
-        _ => {
-            let problem = "it contains no PEM certificate";
-            Err(TlsError::Unusable { what, path: path.to_owned(), problem })
-        }
+        _ => Err(unusable(what, path, "it contains no PEM certificate")),
     }
+}
+
+fn unusable(what: &'static str, path: &Path, problem: &'static str) -> TlsError {
+    TlsError::Unusable { what, path: path.to_owned(), problem }
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {

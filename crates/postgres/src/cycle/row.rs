@@ -1,6 +1,6 @@
 //! A row of the outbox, as received. Values are copied only when the record is built.
 
-use crate::payload::PayloadType;
+use crate::columns::PayloadType;
 use relay::lanes::Lane;
 use relay::outbox::{Event, Payload};
 use std::error::Error;

@@ -1,10 +1,9 @@
 //! The statements of a running relay, complete for one outbox: the files of `sql/relay/`. `outbox-relay migrate --print-queries`
 //! prints them.
 
-use crate::columns::Column;
+use crate::columns::{Column, PayloadType};
 use crate::connection::exec::{FIRST, plain_settings, reaper_settings};
 use crate::options::OnSent;
-use crate::payload::PayloadType;
 use crate::sql;
 use crate::sql::{Script, sql};
 use crate::table::{TableName, fill, quote_literal};
@@ -242,7 +241,11 @@ impl WaitConditions {
         let part = |file| script(file, table, topics).render();
         let (not_paused, key_not_paused) = (part(sql!("part/not_paused")), part(sql!("part/key_not_paused")));
         WaitConditions {
-            held: format!("EXISTS (SELECT FROM {} b WHERE b.topic = {})", table.hold(), topic_sql(topics)),
+            held: format!(
+                "EXISTS (SELECT FROM {} b WHERE b.topic = {})",
+                table.render("{hold}"),
+                topic_sql(topics)
+            ),
             blocked: format!("NOT ({})", part(sql!("part/key_not_blocked"))),
             paused: format!("NOT ({not_paused} AND {key_not_paused})"),
         }

@@ -404,7 +404,7 @@ impl PostgresStatus {
         let blocked =
             self.all(sql!("status/blocked_keys"), &[(&BLOCKED_KEYS_COUNTED_MAX, Type::INT8)]).await?;
         let paused = self.all(pauses::LIST, &[(&PAUSES_LISTED_MAX, Type::INT8)]).await?;
-        let lane = self.table.lane();
+        let lane = self.table.render("{lane}");
         let relays =
             self.all(sql!("status/relays"), &[(&relay_name, Type::TEXT), (&lane, Type::TEXT)]).await?;
         let sent = self.sent(first.id).await?;

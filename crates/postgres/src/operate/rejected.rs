@@ -2,10 +2,10 @@
 //!
 //! Triggers record what a statement does to dead letters, blocked keys and pauses.
 
+use crate::columns::PayloadType;
 use crate::connection::exec::{Param, Params, ShortTransaction};
 use crate::connection::pool::Database;
 use crate::cycle::statements::topic_sql;
-use crate::payload::PayloadType;
 use crate::sql::{Script, sql};
 use crate::table::TableName;
 use pg_outbox::topic::check_topic;

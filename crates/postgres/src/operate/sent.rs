@@ -8,14 +8,13 @@
 //! invalid in the same snapshot in which the rows become visible, and every claim reads the rows of a key in order. Every time,
 //! the relays read their lanes from the first row again, so only batches with selected rows run it.
 
-use crate::columns::Column;
+use crate::columns::{Column, PayloadType};
 use crate::connection::errors::fault;
 use crate::connection::exec::{Param, ShortTransaction};
 use crate::connection::pool::Database;
 use crate::cycle::row::OutboxRow;
 use crate::cycle::statements::topic_of_target_sql;
 use crate::operate::rejected::Batch;
-use crate::payload::PayloadType;
 use crate::sql::{Script, sql};
 use crate::table::TableName;
 use relay::failure::PostgresFault;

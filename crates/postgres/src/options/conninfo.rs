@@ -1,61 +1,42 @@
-//! Splits a libpq connection string, so that no parameter in it is ignored.
+//! The parameters of a libpq connection string: splits them, so that none is ignored, and applies those that protect the
+//! connection or differ from libpq. Those are TLS, and `require_auth` and `requirepeer`, which decide which servers get the
+//! password, and how.
 
+use crate::is_in;
+use crate::options::Connection;
+use settings::choice;
 use settings::file::nearest;
 use settings::findings::Problem;
+use settings::reader::{check_key, is_loopback};
+use settings::secret::{Lookup, Secret};
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio_postgres::Config;
+use tokio_postgres::config::{ChannelBinding, Host, SslNegotiation, TargetSessionAttrs};
 
-/// A connection string, split into what `tokio_postgres` reads and what the relay reads itself.
 pub(super) struct Conninfo {
-    /// For `tokio_postgres`: the same string without [`Conninfo::own`].
+    /// For `tokio_postgres`: the same string, with only the parameters that it handles.
     pub(super) rest: String,
-    /// The parameters that the relay handles itself, decoded, in order.
-    pub(super) own: Vec<(String, String)>,
-    names: Vec<String>,
+    /// Every parameter, in order. [`ConnectionBuilder::set`] applies those that `tokio_postgres` does not.
+    pub(super) parameters: Vec<Parameter>,
 }
 
-impl Conninfo {
-    /// Whether the string sets this parameter.
-    pub(super) fn names(&self, key: &str) -> bool {
-        self.names.iter().any(|name| name == key)
-    }
+pub(super) struct Parameter {
+    pub(super) key: String,
+    pub(super) value: String,
+    /// The value as it is written in this form of the string.
+    written: String,
 }
 
-/// The relay handles these, because `tokio_postgres` does not support them or differs from libpq.
-const OWN: &[&str] = &[
-    "sslmode",
-    "sslrootcert",
-    "sslcert",
-    "sslkey",
-    "sslpassword",
-    "sslcrl",
-    "sslcrldir",
-    "sslsni",
-    "ssl_min_protocol_version",
-    "ssl_max_protocol_version",
-    "tcp_user_timeout",
-    "target_session_attrs",
-    "connect_timeout",
-    "require_auth",
-    "requirepeer",
-];
+/// The relay applies these, because `tokio_postgres` does not support them or differs from libpq.
+const OWN: &str = "sslmode sslrootcert sslcert sslkey sslpassword sslcrl sslcrldir sslsni ssl_min_protocol_version \
+                   ssl_max_protocol_version tcp_user_timeout target_session_attrs connect_timeout require_auth requirepeer";
 
 /// `tokio_postgres` handles these like libpq.
-const PASSED: &[&str] = &[
-    "user",
-    "password",
-    "dbname",
-    "options",
-    "application_name",
-    "sslnegotiation",
-    "host",
-    "hostaddr",
-    "port",
-    "keepalives",
-    "keepalives_idle",
-    "keepalives_interval",
-    "keepalives_count",
-    "channel_binding",
-    "load_balance_hosts",
-];
+const PASSED: &str = "user password dbname options application_name sslnegotiation host hostaddr port keepalives \
+                      keepalives_idle keepalives_interval keepalives_count channel_binding load_balance_hosts";
 
 /// Parameters with fixed behavior: the values that match it, and the help for other values.
 const FIXED: &[(&str, &[&str], &str)] = &[
@@ -102,57 +83,42 @@ const NO_SERVICE: &str = "add the parameters of the service to the url";
 
 /// Splits a URL or a `key=value` string. Messages do not quote it, because it may contain a password.
 pub(super) fn split(text: &str) -> Result<Conninfo, Vec<Problem>> {
-    let url = ["postgres://", "postgresql://"].iter().find(|prefix| text.starts_with(**prefix));
-    let (base, parameters) = match url {
-        Some(prefix) => url_parameters(text, prefix.len()).map_err(|problem| vec![problem])?,
-        None => (String::new(), key_values(text).map_err(|problem| vec![problem])?),
+    let prefix = ["postgres://", "postgresql://"].into_iter().find(|prefix| text.starts_with(prefix));
+    let split = match prefix {
+        Some(prefix) => url_parameters(text, prefix.len()).map(|(base, parameters)| (Some(base), parameters)),
+        None => key_values(text).map(|parameters| (None, parameters)),
     };
-    let (mut own, mut passed, mut names, mut problems) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (key, value) in parameters {
-        names.push(key.clone());
-        match handler(&key, &value) {
-            Ok(Handler::Relay) => own.push((key, value)),
-            Ok(Handler::TokioPostgres) if key == "keepalives_count" => {
-                passed.push(("keepalives_retries".to_owned(), value));
-            }
-            Ok(Handler::TokioPostgres) => passed.push((key, value)),
-            Ok(Handler::None) => {}
-            Err(problem) => problems.push(problem),
-        }
-    }
+    let (base, parameters) = split.map_err(|problem| vec![problem])?;
+    let problems: Vec<Problem> =
+        parameters.iter().filter_map(|one| check(&one.key, &one.value).err()).collect();
     if !problems.is_empty() {
         return Err(problems);
     }
-    let passed = passed.iter();
-    let rest = if url.is_some() {
-        let query: Vec<_> = passed.map(|(key, value)| format!("{key}={}", percent_encode(value))).collect();
-        if query.is_empty() { base } else { format!("{base}?{}", query.join("&")) }
-    } else {
-        let quote = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
-        passed.map(|(key, value)| format!("{key}='{}' ", quote(value))).collect()
+    let passed =
+        parameters.iter().filter(|one| is_in(PASSED, &one.key)).map(|Parameter { key, written, .. }| {
+            let key = match key.as_str() {
+                "keepalives_count" => "keepalives_retries",
+                key => key,
+            };
+            format!("{key}={written}")
+        });
+    let passed: Vec<String> = passed.collect();
+    let rest = match base {
+        None => passed.join(" "),
+        Some(base) if passed.is_empty() => base.to_owned(),
+        Some(base) => format!("{base}?{}", passed.join("&")),
     };
-    Ok(Conninfo { rest, own, names })
+    Ok(Conninfo { rest, parameters })
 }
 
-/// The code that handles a parameter.
-enum Handler {
-    Relay,
-    TokioPostgres,
-    /// The value matches the fixed behavior.
-    None,
-}
-
-/// The handler of a parameter, or a problem if the relay does not support it.
-fn handler(key: &str, value: &str) -> Result<Handler, Problem> {
-    if OWN.contains(&key) {
-        return Ok(Handler::Relay);
-    }
-    if PASSED.contains(&key) {
-        return Ok(Handler::TokioPostgres);
+/// Whether the relay supports the parameter with this value.
+fn check(key: &str, value: &str) -> Result<(), Problem> {
+    if is_in(OWN, key) || is_in(PASSED, key) {
+        return Ok(());
     }
     if let Some((_, values, help)) = FIXED.iter().find(|(known, ..)| *known == key) {
         if values.contains(&value) {
-            return Ok(Handler::None);
+            return Ok(());
         }
         let message = format!("connection parameter {key} can only be {}", values.join(" or "));
         return Err(Problem::new(message, *help));
@@ -162,7 +128,7 @@ fn handler(key: &str, value: &str) -> Result<Handler, Problem> {
         return Err(Problem::new(message, *help));
     }
     // An unknown key may be part of a password, so it is quoted only if it is similar to a known one.
-    Err(match nearest(key, OWN.iter().chain(PASSED).copied()) {
+    Err(match nearest(key, OWN.split(' ').chain(PASSED.split(' '))) {
         Some(near) => {
             Problem::new(format!("unknown connection parameter {key}"), format!("did you mean {near}?"))
         }
@@ -175,29 +141,30 @@ fn handler(key: &str, value: &str) -> Result<Handler, Problem> {
 }
 
 /// Splits the query off a URL, and decodes it.
-fn url_parameters(url: &str, prefix: usize) -> Result<(String, Vec<(String, String)>), Problem> {
+fn url_parameters(url: &str, prefix: usize) -> Result<(&str, Vec<Parameter>), Problem> {
     // As in libpq, credentials end at an @ before the first slash.
     let after = &url[prefix..];
     let credentials = after.find(['@', '/']).filter(|at| after[*at..].starts_with('@')).unwrap_or(0);
-    let Some(question) = after[credentials..].find('?') else { return Ok((url.to_owned(), Vec::new())) };
+    let Some(question) = after[credentials..].find('?') else { return Ok((url, Vec::new())) };
     let (base, query) = url.split_at(prefix + credentials + question);
     let malformed = || Problem::new("the query of the url is malformed", "write ?key=value&key=value");
-    let pair = |part: &str| {
-        let (key, value) = part.split_once('=')?;
-        Some((percent_decode(key)?, percent_decode(value)?))
+    let parameter = |part: &str| {
+        let (key, written) = part.split_once('=')?;
+        let (key, value) = (percent_decode(key)?, percent_decode(written)?);
+        Some(Parameter { key, value, written: written.to_owned() })
     };
     let parts = query[1..].split('&').filter(|part| !part.is_empty());
-    let parameters = parts.map(|part| pair(part).ok_or_else(malformed)).collect::<Result<_, _>>()?;
-    Ok((base.to_owned(), parameters))
+    let parameters = parts.map(|part| parameter(part).ok_or_else(malformed)).collect::<Result<_, _>>()?;
+    Ok((base, parameters))
 }
 
 /// Splits `key=value key='value'`, with backslash escapes.
-fn key_values(text: &str) -> Result<Vec<(String, String)>, Problem> {
+fn key_values(text: &str) -> Result<Vec<Parameter>, Problem> {
     let malformed = || {
         let help = "for example \"postgres://user@host/database\" or \"host=db user=relay dbname=app\"";
         Problem::new("[postgres] url is neither a postgres:// URL nor a list of key=value", help)
     };
-    let mut pairs = Vec::new();
+    let mut parameters = Vec::new();
     let mut characters = text.chars().peekable();
     while let Some(first) = characters.by_ref().find(|c| !c.is_whitespace()) {
         let mut key = String::from(first);
@@ -219,9 +186,10 @@ fn key_values(text: &str) -> Result<Vec<(String, String)>, Problem> {
                 Some(c) => value.push(c),
             }
         }
-        pairs.push((key, value));
+        let written = format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"));
+        parameters.push(Parameter { key, value, written });
     }
-    if pairs.is_empty() { Err(malformed()) } else { Ok(pairs) }
+    if parameters.is_empty() { Err(malformed()) } else { Ok(parameters) }
 }
 
 fn percent_decode(text: &str) -> Option<String> {
@@ -238,9 +206,329 @@ fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-fn percent_encode(text: &str) -> String {
-    let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/,:".contains(&byte);
-    text.bytes()
-        .map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
+/// The parameters of a connection that the relay applies itself. Later ones override earlier ones.
+pub(super) struct ConnectionBuilder<'a> {
+    lookup: &'a Lookup,
+    pub(super) config: Config,
+    pub(super) mode: Option<TlsMode>,
+    trusts_system: bool,
+    tls: Tls,
+    authentication: Authentication,
+}
+
+impl ConnectionBuilder<'_> {
+    pub(super) fn new(lookup: &Lookup, config: Config) -> ConnectionBuilder<'_> {
+        ConnectionBuilder {
+            lookup,
+            config,
+            mode: None,
+            trusts_system: false,
+            tls: Tls::new(TlsMode::Prefer),
+            authentication: Authentication::default(),
+        }
+    }
+
+    /// Applies a parameter, unless `tokio_postgres` handles it.
+    pub(super) fn set(&mut self, key: &str, value: &str) -> Result<(), Problem> {
+        self.apply(key, value)
+            .map_err(|help| Problem::new(format!("connection parameter {key} has an invalid value"), help))
+    }
+
+    /// Fails with help for the value.
+    fn apply(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
+        let path = Some(value).filter(|name| !name.is_empty()).map(|name| self.lookup.resolve(name));
+        let version =
+            || TlsVersion::named(value).ok_or("set TLSv1.2 or TLSv1.3: older versions are insecure");
+        let positive =
+            |help| value.parse::<i64>().map(|number| u64::try_from(number).unwrap_or(0)).map_err(|_| help);
+        let ConnectionBuilder { config, tls, authentication, .. } = self;
+        match key {
+            "sslmode" => {
+                self.mode = Some(TlsMode::named(value).ok_or(match value {
+                    "allow" => {
+                        "set prefer or verify-full: allow would use TLS only if the server requires it"
+                    }
+                    _ => "set one of disable, prefer, require, verify-ca, verify-full",
+                })?);
+            }
+            "sslrootcert" => {
+                self.trusts_system = value == "system";
+                tls.root_cert = path.filter(|_| value != "system");
+            }
+            "sslcert" => tls.client_cert = path,
+            "sslkey" => tls.client_key = path,
+            "sslpassword" => tls.key_password = Some(Secret::new(value)),
+            "sslcrl" => tls.crl = path,
+            "sslcrldir" => tls.crl_dir = path,
+            "sslsni" if ["0", "1"].contains(&value) => tls.names_host = value == "1",
+            "sslsni" => return Err("set 1, or 0 to hide the host name"),
+            "ssl_min_protocol_version" => tls.version_min = version()?,
+            "ssl_max_protocol_version" => tls.version_max = Some(version()?),
+            "connect_timeout" => match positive("set a number of seconds")? {
+                0 => {}
+                seconds => _ = config.connect_timeout(Duration::from_secs(seconds)),
+            },
+            // The unit is milliseconds in libpq, but seconds in tokio_postgres.
+            "tcp_user_timeout" => match positive("set a number of milliseconds")? {
+                0 => {}
+                milliseconds => _ = config.tcp_user_timeout(Duration::from_millis(milliseconds)),
+            },
+            "target_session_attrs" => {
+                config.target_session_attrs(match value {
+                    "any" => TargetSessionAttrs::Any,
+                    "read-write" | "primary" => TargetSessionAttrs::ReadWrite,
+                    _ => return Err("set any or read-write: the relay needs to write"),
+                });
+            }
+            "requirepeer" => authentication.peer = Some(value.to_owned()).filter(|peer| !peer.is_empty()),
+            "require_auth" if value.is_empty() => authentication.methods.clear(),
+            "require_auth" => {
+                authentication.methods = methods(value).ok_or(
+                    "set one or more of password, md5, scram-sha-256 and none, separated by commas; or exclude some, each \
+                     with an exclamation mark: \"!password,!md5\"",
+                )?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The settings of the connection, and the problems of the parameters and their files.
+    pub(super) fn resolve(self) -> (Connection, Vec<Problem>) {
+        let ConnectionBuilder { lookup, config, mode, trusts_system, mut tls, authentication } = self;
+        tls.mode = match mode {
+            // As in libpq.
+            Some(TlsMode::Require) if tls.root_cert.is_some() => TlsMode::VerifyCa,
+            Some(mode) => mode,
+            None if is_local(&config) => TlsMode::Prefer,
+            None => TlsMode::VerifyFull,
+        };
+        let authentication = authentication.resolve(tls.mode);
+        let has_socket = config.get_hosts().iter().any(|host| matches!(host, Host::Unix(_)));
+        let mode = tls.mode.name();
+        let verify = "set sslmode to verify-full";
+        let rules = [
+            (
+                trusts_system && tls.mode < TlsMode::VerifyFull,
+                "sslrootcert is \"system\", which is secure only with sslmode verify-full".to_owned(),
+                verify,
+            ),
+            (
+                tls.client_cert.is_some() != tls.client_key.is_some(),
+                "only one of sslcert and sslkey is set".to_owned(),
+                "set both or neither",
+            ),
+            (
+                tls.version_max.is_some_and(|max| max < tls.version_min),
+                "ssl_max_protocol_version is lower than ssl_min_protocol_version".to_owned(),
+                "remove ssl_max_protocol_version",
+            ),
+            (
+                (tls.crl.is_some() || tls.crl_dir.is_some()) && tls.mode < TlsMode::VerifyCa,
+                format!("sslmode is {mode}, so sslcrl and sslcrldir have no effect"),
+                "set sslmode to verify-full, or remove sslcrl and sslcrldir",
+            ),
+            (
+                config.get_channel_binding() == ChannelBinding::Require && tls.mode == TlsMode::Disable,
+                "channel_binding is require, which needs TLS, but sslmode is disable".to_owned(),
+                verify,
+            ),
+            (
+                config.get_ssl_negotiation() == SslNegotiation::Direct && tls.mode < TlsMode::Require,
+                format!("sslnegotiation is direct, which needs TLS, but sslmode is {mode}"),
+                verify,
+            ),
+            (
+                authentication.peer.is_some() && !has_socket,
+                "requirepeer has no effect, because no host is a Unix socket".to_owned(),
+                "remove requirepeer, or set host to the directory of the socket",
+            ),
+        ];
+        let broken = rules.into_iter().filter(|(broken, ..)| *broken);
+        let mut problems: Vec<_> = broken.map(|(_, message, help)| Problem::new(message, help)).collect();
+        problems.extend(tls.unreadable_files(lookup));
+        problems.extend(tls.client_key.as_deref().and_then(|key| check_key("sslkey", key).err()));
+        (Connection { config, tls, authentication }, problems)
+    }
+}
+
+/// How the connection is encrypted, and how the server is verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// How far TLS is required and verified.
+    pub mode: TlsMode,
+    /// The trusted certificate authorities; `None` for those of the system.
+    pub root_cert: Option<PathBuf>,
+    pub client_cert: Option<PathBuf>,
+    /// The client's key, set if and only if the certificate is set.
+    pub client_key: Option<PathBuf>,
+    /// The password of the client's key.
+    pub key_password: Option<Secret>,
+    pub crl: Option<PathBuf>,
+    /// A folder of revocation lists, named by hash as in OpenSSL.
+    pub crl_dir: Option<PathBuf>,
+    /// Whether to send the host name to the server (SNI).
+    pub names_host: bool,
+    pub version_min: TlsVersion,
+    /// The newest version of TLS; `None` for the newest of OpenSSL.
+    pub version_max: Option<TlsVersion>,
+}
+
+impl Tls {
+    /// This mode, with defaults for everything else.
+    pub fn new(mode: TlsMode) -> Tls {
+        Tls {
+            mode,
+            root_cert: None,
+            client_cert: None,
+            client_key: None,
+            key_password: None,
+            crl: None,
+            crl_dir: None,
+            names_host: true,
+            version_min: TlsVersion::V1_2,
+            version_max: None,
+        }
+    }
+
+    fn unreadable_files(&self, lookup: &Lookup) -> Vec<Problem> {
+        let files = [
+            ("sslrootcert", &self.root_cert),
+            ("sslcert", &self.client_cert),
+            ("sslkey", &self.client_key),
+            ("sslcrl", &self.crl),
+            ("sslcrldir", &self.crl_dir),
+        ];
+        let unreadable = |(key, path): (&str, &Option<PathBuf>)| {
+            let path = path.as_ref()?;
+            let error = std::fs::File::open(path).err()?;
+            let message = format!("{key}: cannot read {}: {error}", path.display());
+            let help = match error.kind() {
+                ErrorKind::PermissionDenied => "make it readable for the user that runs the relay".to_owned(),
+                _ => format!(
+                    "correct the name, or create the file. Relative names are looked up in {}",
+                    lookup.places()
+                ),
+            };
+            Some(Problem::new(message, help))
+        };
+        files.into_iter().filter_map(unreadable).collect()
+    }
+}
+
+choice! {
+    #[derive(PartialOrd, Ord)]
+    TlsVersion {
+        V1_2 = "TLSv1.2",
+        V1_3 = "TLSv1.3",
+    }
+}
+
+choice! {
+    /// How far TLS is required and verified: libpq's `sslmode`.
+    #[derive(PartialOrd, Ord)]
+    TlsMode {
+        /// No TLS.
+        Disable = "disable",
+        /// TLS if the server supports it, without verification.
+        Prefer = "prefer",
+        /// TLS, without verification.
+        Require = "require",
+        /// TLS, with a certificate of a trusted authority.
+        VerifyCa = "verify-ca",
+        /// TLS, with a certificate of a trusted authority for this host.
+        VerifyFull = "verify-full",
+    }
+}
+
+/// Whether every host is a Unix socket or loopback. If a host has a name and an address, the relay uses the address.
+pub(super) fn is_local(config: &Config) -> bool {
+    let local_host = |host: &Host| match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => is_loopback(name),
+    };
+    match config.get_hostaddrs() {
+        [] => config.get_hosts().iter().all(local_host),
+        addresses => addresses.iter().all(IpAddr::is_loopback),
+    }
+}
+
+choice! {
+    /// How a server authenticates the relay: libpq's words in `require_auth`.
+    AuthMethod {
+        /// The password in clear text.
+        Password = "password",
+        /// An MD5 hash of the password.
+        Md5 = "md5",
+        /// SCRAM, which does not reveal the password.
+        ScramSha256 = "scram-sha-256",
+        /// Nothing, or the certificate of the client.
+        None = "none",
+    }
+}
+
+/// The methods that a server may use, and the user that must run it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Authentication {
+    pub methods: Vec<AuthMethod>,
+    /// For Unix sockets: the name or number of the user of the server.
+    pub peer: Option<String>,
+}
+
+impl Authentication {
+    /// Without `require_auth`, a server that is not verified gets no password.
+    fn resolve(mut self, mode: TlsMode) -> Authentication {
+        if self.methods.is_empty() {
+            let is_safe = |method: &AuthMethod| !matches!(method, AuthMethod::Password | AuthMethod::Md5);
+            let is_verified = mode >= TlsMode::VerifyCa;
+            self.methods =
+                AuthMethod::ALL.into_iter().filter(|method| is_verified || is_safe(method)).collect();
+        }
+        self
+    }
+}
+
+/// As in libpq, all words are excluded or none.
+fn methods(text: &str) -> Option<Vec<AuthMethod>> {
+    let words: Vec<&str> = text.split(',').map(str::trim).collect();
+    let excluded: Option<Vec<_>> =
+        words.iter().map(|word| AuthMethod::named(word.strip_prefix('!')?)).collect();
+    match excluded {
+        Some(excluded) => {
+            let rest: Vec<_> =
+                AuthMethod::ALL.into_iter().filter(|method| !excluded.contains(method)).collect();
+            (!rest.is_empty()).then_some(rest)
+        }
+        None => words.into_iter().map(AuthMethod::named).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(text: &str, mode: TlsMode) -> Option<Vec<&'static str>> {
+        let lookup = Lookup::default();
+        let mut builder = ConnectionBuilder::new(&lookup, Config::new());
+        builder.set("require_auth", text).ok()?;
+        Some(builder.authentication.resolve(mode).methods.iter().map(|method| method.name()).collect())
+    }
+
+    #[test]
+    fn methods_are_listed_or_excluded() {
+        for (text, mode, expected) in [
+            ("", TlsMode::Require, &["scram-sha-256", "none"][..]),
+            ("", TlsMode::VerifyCa, &["password", "md5", "scram-sha-256", "none"]),
+            ("md5, password", TlsMode::Prefer, &["md5", "password"]),
+            ("scram-sha-256", TlsMode::VerifyFull, &["scram-sha-256"]),
+            ("!password,!md5", TlsMode::VerifyFull, &["scram-sha-256", "none"]),
+        ] {
+            assert_eq!(allowed(text, mode).as_deref(), Some(expected), "{text}");
+        }
+        for text in
+            ["gss", "!gss", "scram-sha-256,!md5", "!md5,none", ",", "!password,!md5,!scram-sha-256,!none"]
+        {
+            assert_eq!(allowed(text, TlsMode::Prefer), None, "{text}");
+        }
+    }
 }

@@ -5,9 +5,8 @@
 //! those of the server and of the rows that are part of the schema are here.
 
 use crate::access::grants::{CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, for_topic_column, union};
-use crate::columns::Column;
+use crate::columns::{Column, PayloadType};
 use crate::connection::exec::examine;
-use crate::payload::PayloadType;
 use crate::schema::columns::TopicColumn;
 use crate::schema::errors::{CheckError, MigrateError, SchemaFault, SchemaFaultKind, list};
 use crate::schema::own::Foreign;
@@ -423,7 +422,7 @@ pub(super) async fn lane_faults(
     let rows = client.query_typed(&table.render(READ_LANES), &[]).await?;
     let lanes: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();
     let missing: Vec<i32> = (0..LANES).filter(|lane| !lanes.contains(lane)).collect();
-    let place = table.lane();
+    let place = table.render("{lane}");
     let mut faults = Vec::new();
     if !missing.is_empty() {
         faults.push(SchemaFault::new(
@@ -458,7 +457,7 @@ pub(super) async fn hold_version_faults(
     if count == 1 {
         return Ok(Vec::new());
     }
-    let place = table.hold_version();
+    let place = table.render("{hold_version}");
     let remedy =
         format!("stop all relays, then run: DELETE FROM {place}; INSERT INTO {place} DEFAULT VALUES;");
     let problem = format!(

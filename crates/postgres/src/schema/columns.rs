@@ -1,7 +1,6 @@
 //! Checks the columns of the outbox, and the sequence of the ids, which determines the order within a key.
 
-use crate::columns::Column;
-use crate::payload::PayloadType;
+use crate::columns::{Column, PayloadType};
 use crate::schema::errors::{SchemaFault, SchemaFaultKind};
 use crate::sql::{Script, bare, sql};
 use crate::table::{TableName, quote_literal};
@@ -65,7 +64,7 @@ pub(crate) async fn payload_type(
     let payload = table.columns().name(Column::Payload);
     let params: [(&(dyn ToSql + Sync), Type); 2] = [(&table.quoted(), Type::TEXT), (&payload, Type::TEXT)];
     let rows = client.query_typed(PAYLOAD_TYPE, &params).await?;
-    Ok(rows.first().and_then(|row| PayloadType::from_name(row.get(0))))
+    Ok(rows.first().and_then(|row| PayloadType::named(row.get(0))))
 }
 
 /// A column as it is.
@@ -108,7 +107,7 @@ impl FoundColumns {
     }
 
     pub(super) fn payload(&self, table: &TableName) -> Option<PayloadType> {
-        PayloadType::from_name(&self.get(table.columns().name(Column::Payload))?.type_name)
+        PayloadType::named(&self.get(table.columns().name(Column::Payload))?.type_name)
     }
 
     pub(super) fn has_topic(&self, table: &TableName) -> bool {

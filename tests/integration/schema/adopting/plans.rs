@@ -2,10 +2,10 @@
 
 use outbox_relay::config::OnSent;
 use pg_outbox::topic::TopicTemplate;
+use postgres::columns::PayloadType;
 use postgres::connection::exec::{plain_settings, reaper_settings};
 use postgres::cycle::statements::Statements;
 use postgres::cycle::statements::reap_sql;
-use postgres::payload::PayloadType;
 use relay::topic::TopicRules;
 use tokio_postgres::SimpleQueryMessage;
 

@@ -1,7 +1,7 @@
 //! The connection of the relay: clocks, encryption, poolers, timeouts.
 
 use super::{Check, Context, no_params};
-use crate::connection::pooler;
+use crate::connection::pool;
 use crate::options::{Connection, TlsMode};
 use crate::sql::sql;
 use crate::table::quote_identifier;
@@ -96,7 +96,7 @@ fn encryption(context: &Context<'_>, rows: &[Row]) -> Vec<Finding> {
 pub(super) async fn pooler(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
     // A second connection may not be available. If the server is unavailable, the next check reports that.
     let refused = |fault: PostgresFault| PostgresFault { kind: FaultKind::Refused, ..fault };
-    if !pooler::is_in_transaction_mode(context.database).await.map_err(refused)? {
+    if !pool::has_transaction_pooler(context.database).await.map_err(refused)? {
         return Ok(Vec::new());
     }
     let timeout = humantime::format_duration(context.settings.publish_timeout);
@@ -107,7 +107,7 @@ pub(super) async fn pooler(context: &Context<'_>) -> Result<Vec<Finding>, Postgr
     let problem = "transactions use different server connections";
     let mut findings = vec![POOLER.found("[postgres] url", problem, remedy)];
     if context.settings.postgres.prepared_statements
-        && !pooler::keeps_prepared_statements(context.database).await.map_err(refused)?
+        && !pool::keeps_prepared_statements(context.database).await.map_err(refused)?
     {
         findings.push(POOLER_PREPARED_STATEMENTS.found(
             "[postgres] prepared_statements",

@@ -100,7 +100,7 @@ fn records(context: &Context<'_>) -> Value {
 /// The tables of the outbox, and the names of the modules.
 fn own(context: &Context<'_>) -> Vec<String> {
     let mut own = names(context, &OWN);
-    own.extend(MODULE_NAMES.map(str::to_owned));
+    own.extend(MODULE_NAMES.split(' ').map(str::to_owned));
     own
 }
 

@@ -2,13 +2,12 @@
 
 use super::privileges::GRANT_MISSING;
 use super::{Check, Context, Value};
-use crate::columns::Column;
+use crate::columns::{Column, PayloadType};
 use crate::connection::errors::{answer, fault, unavailable};
 use crate::connection::exec::{PLAIN_NAMES, Params, begin, plain_settings};
 use crate::cycle::statements::Statements;
 use crate::diagnose::status::VacuumHolder;
 use crate::options::OnSent;
-use crate::payload::PayloadType;
 use crate::schema::check::check;
 use crate::schema::errors::{CheckError, SchemaFault, SchemaFaultKind};
 use crate::sql::sql;
