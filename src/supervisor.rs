@@ -13,10 +13,8 @@ use postgres::cycle::measurements;
 use postgres::cycle::reap::{ModulesReaper, PostgresReaper, Reapers};
 use postgres::cycle::scout::PostgresScoutQueries;
 use postgres::cycle::statements::Statements;
-use postgres::schema::check;
-use postgres::schema::check::Facts;
+use postgres::schema::check::{self, Facts};
 use postgres::schema::errors::{CheckError, SchemaFaultKind};
-use relay::Relay;
 use relay::cycle::worker;
 use relay::failure::{KafkaFailure, PostgresFault};
 use relay::health::stats::Stats;
@@ -26,6 +24,7 @@ use relay::lanes::scout::Scout;
 use relay::publisher::Publisher;
 use relay::reaper::{self, Pace};
 use relay::reason::{fix, remedy};
+use relay::{Limits, Relay};
 use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
@@ -54,9 +53,7 @@ pub enum Until {
 /// What a relay needs before it can start.
 pub struct Ready {
     pub database: Database,
-    /// The result of the schema check.
     pub facts: Facts,
-    /// The cluster to publish to.
     pub kafka: KafkaCluster,
     /// The result of [`reach_kafka`].
     pub kafka_answers: bool,
@@ -83,13 +80,11 @@ pub enum End {
 /// Why a relay cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Postgres cannot be reached.
     #[error("{0}")]
     Unavailable(String),
     /// A migration is pending. When it was applied, the relay can start.
     #[error("{0}")]
     Older(String),
-    /// The schema is not valid.
     #[error("{0}")]
     Unfit(String),
 }
@@ -100,7 +95,6 @@ pub fn connections(config: &Config) -> usize {
     config.relay.workers + 7
 }
 
-/// Checks the schema for the relay.
 pub async fn check_schema(config: &Config, database: &Database) -> Result<Facts, StartError> {
     let outbox = &config.outbox;
     checking(database, async |client| check::check(client, &outbox.table, outbox.into()).await).await
@@ -151,22 +145,12 @@ async fn checking<T>(
     })
 }
 
-/// Checks whether librdkafka accepts the settings. Does not connect.
-pub(crate) fn check_kafka(config: &Config) -> Result<(), KafkaFailure> {
-    config.cluster()?.check_settings()
-}
-
 /// The longest step of the scout or a worker: a password, a connection and an answer that all come at the last moment, or a
 /// wait for Kafka, which is interrupted to keep the claim alive.
 pub(crate) fn longest_step(config: &Config) -> Duration {
     let password =
         config.postgres.password_command.as_ref().map_or(Duration::ZERO, |_| password_command::WITHIN);
     (password + connect_within(&config.postgres) + ANSWER_TIMEOUT).max(config.relay.takeover_timeout / 3)
-}
-
-/// The cluster to publish to. Does not connect yet.
-pub fn kafka(config: &Config, stats: &Arc<Stats>) -> Result<KafkaCluster, KafkaFailure> {
-    Ok(config.cluster()?.counting_into(Arc::clone(stats)))
 }
 
 /// Opens the first producer, which takes longer than publishing an event, before the relay reports that it is ready.
@@ -185,7 +169,7 @@ pub async fn run(
     mut reloads: watch::Receiver<Config>,
 ) -> End {
     let kafka_answers = ready.kafka_answers;
-    let start = Start::new(config, ready);
+    let start = Start::new(config, ready, until);
     let relay = &start.relay;
     if let Err(failure) = start.open_gate(until, kafka_answers).await {
         return End::Unavailable(no_kafka(&failure));
@@ -206,7 +190,7 @@ pub async fn run(
                 Until::Requested => Some(task.unwrap_or("a task")),
             },
             Ok(()) = reloads.changed() => {
-                apply(&reloads.borrow_and_update(), relay, &start.database, &set_pace);
+                start.apply(&reloads.borrow_and_update(), until, &set_pace);
             }
         }
     };
@@ -241,11 +225,11 @@ struct Start<'a> {
 }
 
 impl<'a> Start<'a> {
-    fn new(config: &'a Config, ready: Ready) -> Start<'a> {
+    fn new(config: &'a Config, ready: Ready, until: Until) -> Start<'a> {
         let Ready { database, facts, kafka, stats, .. } = ready;
         let marks = Rc::new(RefCell::new(Marks::new()));
         let topics = facts.topics(&config.outbox);
-        let relay = Rc::new(Relay::new(kafka, topics, config.limits(), marks, Arc::clone(&stats)));
+        let relay = Rc::new(Relay::new(kafka, topics, limits(config, until), marks, Arc::clone(&stats)));
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         relay.kafka.counts.follow_the_clock(since);
         let record_bytes_max = i32::try_from(relay.kafka.publisher.record_bytes_max()).unwrap_or(i32::MAX);
@@ -325,6 +309,14 @@ impl<'a> Start<'a> {
         set_pace
     }
 
+    /// Applies a reload. Work in progress keeps the old settings.
+    fn apply(&self, config: &Config, until: Until, set_pace: &watch::Sender<Pace>) {
+        self.database.reconfigure(&config.postgres);
+        self.relay.kafka.publisher.reconfigure(&config.kafka, &config.limits());
+        self.relay.settings.set_limits(limits(config, until));
+        set_pace.send_replace(config.pace());
+    }
+
     /// How many rows are acknowledged but unsent. Another relay may have settled those of a claim that was lost.
     async fn unrecorded(&self) -> usize {
         let (ids, event_ids) = self.relay.memory.acknowledged.borrow().ids();
@@ -359,12 +351,11 @@ async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static s
     name
 }
 
-/// Applies a reload. Work in progress keeps the old settings.
-fn apply(config: &Config, relay: &Relay<KafkaCluster>, database: &Database, set_pace: &watch::Sender<Pace>) {
-    database.reconfigure(&config.postgres);
-    relay.kafka.publisher.reconfigure(&config.kafka, &config.limits());
-    relay.settings.set_limits(config.limits());
-    set_pace.send_replace(config.pace());
+/// A relay that ends when the outbox is empty must not wait for further events.
+fn limits(config: &Config, until: Until) -> Limits {
+    let limits = config.limits();
+    let flow_window = if until == Until::Drained { Duration::ZERO } else { limits.flow_window };
+    Limits { flow_window, ..limits }
 }
 
 fn no_kafka(failure: &KafkaFailure) -> String {

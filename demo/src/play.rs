@@ -48,7 +48,8 @@ impl Scene<'_> {
             StartError::Unfit(error) | StartError::Older(error) => Failed::Configuration(anyhow!(error)),
         })?;
         let stats = Arc::new(Stats::new());
-        let kafka = supervisor::kafka(self.config, &stats).map_err(|failure| anyhow!("{failure}"))?;
+        let kafka = self.config.cluster().map_err(|failure| anyhow!("{failure}"))?;
+        let kafka = kafka.counting_into(Arc::clone(&stats));
         let kafka_answers = supervisor::reach_kafka(&kafka).await;
         let ready = Ready { database, facts, kafka, kafka_answers, stats: Arc::clone(&stats) };
         let ledger = SharedLedger::default();

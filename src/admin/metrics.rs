@@ -45,7 +45,6 @@ relay::metrics! {
     }
 }
 
-/// The content of `/metrics`.
 pub struct Metrics {
     registry: Registry,
     stats: Arc<Stats>,

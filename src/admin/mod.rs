@@ -67,9 +67,7 @@ const NOT_BY_NAME: &str = "Use the IP address or localhost, for example http://1
 
 /// The relay that the endpoint shows.
 pub struct Observed {
-    /// Its counters.
     pub stats: Arc<Stats>,
-    /// Its configuration in force.
     pub config: watch::Receiver<Config>,
     /// The file of the configuration, for the commands that the status page names.
     pub config_file: Option<PathBuf>,
@@ -152,7 +150,6 @@ impl Listening {
     }
 }
 
-/// A connection that is being served.
 struct Open {
     since: Instant,
     /// Whether the client has sent a complete request.

@@ -2,63 +2,43 @@
 //! drain.
 
 pub(crate) mod recorded;
-pub(crate) mod reload;
-pub(crate) mod systemd;
+mod systemd;
 
 use super::frame::{ConfigFile, Failed, block_on};
-use super::log;
+use super::log::{self, Filter};
 use super::output::counted;
 use crate::admin::{Listening, Observed};
-use crate::config::Config;
+use crate::config::{self, Change, Config, Effect};
 use crate::supervisor::{self, End, Ready, StartError, Until};
 use clap::Args;
 use postgres::connection::pool::Database;
 use postgres::schema::check::Facts;
 use recorded::Recorded;
 use relay::failure::Backoff;
-use relay::failure::KafkaFailure;
 use relay::health::availability::{Availability, POSTGRES_ADVICE, rounded};
 use relay::health::stats::Stats;
 use relay::holds::Waiting;
-use reload::Reloading;
 use std::convert::Infallible;
-use std::path::Path;
+use std::path::PathBuf;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
-use tokio::time::Instant;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, timeout};
 
 /// How often a relay checks whether a pending migration was applied.
 const SCHEMA_EVERY: Duration = Duration::from_secs(5);
+/// How long reading the files of a reload may take, in case a disk hangs.
+const READ_WITHIN: Duration = Duration::from_secs(10);
 /// The end of the warnings about a superuser.
 pub(super) const MORE_THAN_NEEDED: &str = "which can read and change everything. Create a separate role with \
      `outbox-relay migrate --print-roles`, and set it in [postgres] url";
 
-/// Run the relay.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Claims unsent rows, publishes them, marks them as sent, and deletes old rows. You can run any number of relays on one \
-table. If PostgreSQL or Kafka is unavailable, or a migration is pending, the relay waits and resumes by itself.
-
-SIGTERM and SIGINT start a graceful shutdown: the relay claims no more rows, waits for the events in flight, \
-settles them and exits with 0. If this takes longer than [relay] shutdown_timeout, it exits with 1. A second signal \
-stops it immediately, also with 1.
-
-SIGHUP reloads the configuration. Most limits and intervals, most secrets and the log level apply without a restart. \
-The log names each changed setting that needs a restart. If the new file is invalid, the relay keeps the current \
-configuration and logs the reason.
-
-The relay serves a status page, /metrics, /livez and /readyz on [admin] listen (default: http://127.0.0.1:10187/). Under systemd, it reports \
-when it is ready, what it is waiting for, and when it stops. It feeds the watchdog while it makes progress.
-
-Examples:
-  outbox-relay run --config /etc/outbox-relay/config.toml
-  outbox-relay run --config config.toml --once
-
-Exit codes: 0 success, 1 failure, 2 usage error, 69 PostgreSQL or Kafka unreachable (only with --once), 78 invalid \
-configuration or schema, or missing privileges.")]
+#[command(after_help = include_str!("help/run.txt").trim_ascii_end())]
 pub(crate) struct Run {
     #[command(flatten)]
     config: ConfigFile,
@@ -98,8 +78,8 @@ struct Daemon {
 
 impl Daemon {
     async fn run(mut self) -> Result<(), Failed> {
-        let config = self.reloading.config().clone();
-        supervisor::check_kafka(&config).map_err(|failure| unusable_kafka(&failure))?;
+        let config = self.reloading.config();
+        config.cluster()?.check_settings()?;
         let serving = self.open_admin(&config)?;
         let stats = Arc::clone(&self.stats);
         tokio::select! {
@@ -125,8 +105,8 @@ impl Daemon {
         }
         let observed = Observed {
             stats: Arc::clone(&self.stats),
-            config: self.reloading.in_force(),
-            config_file: self.reloading.path().map(Path::to_path_buf),
+            config: self.reloading.in_force.subscribe(),
+            config_file: self.reloading.path.clone(),
         };
         Ok(async {
             match listening {
@@ -142,7 +122,7 @@ impl Daemon {
                 .map_err(|fault| Failed::Configuration(fault.into()))?;
         let recorded = Recorded::new(config, &database, &self.stats);
         let Some(ready) = self.until_ready(config, database, &recorded).await? else { return Ok(()) };
-        let config = self.relayed(self.reloading.config());
+        let config = self.reloading.config();
         log_start(&config, &ready);
         systemd::ready(&self.stats);
         self.relay(&config, ready, &recorded).await
@@ -153,10 +133,10 @@ impl Daemon {
         &mut self,
         config: &Config,
         database: Database,
-        recorded: &Recorded,
+        recorded: &Rc<Recorded>,
     ) -> Result<Option<Ready>, Failed> {
         let (stats, once) = (Arc::clone(&self.stats), self.once);
-        let kafka = supervisor::kafka(config, &stats).map_err(|failure| unusable_kafka(&failure))?;
+        let kafka = config.cluster()?.counting_into(Arc::clone(&stats));
         let (facts, kafka_answers) = {
             let mut ready = pin!(async {
                 let schema = async {
@@ -193,7 +173,7 @@ impl Daemon {
         let until = if self.once { Until::Drained } else { Until::Requested };
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async { _ = stopped.await };
-        let (configs, reloads) = watch::channel(config.clone());
+        let reloads = self.reloading.in_force.subscribe();
         let mut relaying = Box::pin(supervisor::run(config, ready, until, stopped, reloads));
         let mut recording = Box::pin(recorded.keep_trying());
         let mut elsewhere = Box::pin(recorded.watch());
@@ -205,11 +185,7 @@ impl Daemon {
                 }
                 never = &mut recording => match never {},
                 () = &mut elsewhere => break None,
-                () = self.reloading.requested() => {
-                    if let Some(config) = self.reloading.reload(&self.stats, true).await {
-                        configs.send_replace(self.relayed(&config));
-                    }
-                }
+                () = self.reloading.requested() => drop(self.reloading.reload(&self.stats, true).await),
                 () = self.signals.next() => {
                     tracing::info!("shutdown requested, draining");
                     break Some(Instant::now());
@@ -234,19 +210,6 @@ impl Daemon {
             }
         }
     }
-
-    /// The settings of the relay. A relay that ends when the outbox is empty must not wait for further events.
-    fn relayed(&self, config: &Config) -> Config {
-        let mut config = config.clone();
-        if self.once {
-            config.relay.flow_window = Duration::ZERO;
-        }
-        config
-    }
-}
-
-fn unusable_kafka(failure: &KafkaFailure) -> Failed {
-    Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error))
 }
 
 /// Waits until Postgres answers and no migration is pending. Fails if the schema is not valid, unless the relay has waited for
@@ -282,19 +245,14 @@ async fn wait_for_schema(
                     tracing::warn!(code = "schema_older", "not started, waiting for the migration: {text}");
                     waits_for = reason;
                 }
-                tokio::time::sleep(SCHEMA_EVERY).await;
+                sleep(SCHEMA_EVERY).await;
             }
-            Err(StartError::Unavailable(error)) if once => {
-                return Err(Failed::Unavailable(anyhow::anyhow!(error)));
-            }
-            Err(StartError::Unavailable(error)) => {
+            Err(StartError::Unavailable(error)) if !once => {
                 stats.postgres.fails(&error);
                 outage.failed(0, &error, POSTGRES_ADVICE);
-                tokio::time::sleep(backoff.next_wait()).await;
+                sleep(backoff.next_wait()).await;
             }
-            Err(StartError::Older(error) | StartError::Unfit(error)) => {
-                return Err(Failed::Configuration(anyhow::anyhow!(error)));
-            }
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -338,19 +296,113 @@ fn ended(end: End, requested_at: Option<Instant>) -> Result<(), Failed> {
             );
             Ok(())
         }
-        End::TooLate => Err(Failed::Failure(anyhow::anyhow!(
+        End::TooLate => Err(Failed::failure(
             "Some events in flight were not acknowledged within shutdown_timeout. They may be redelivered. If this \
-             recurs, increase [relay] shutdown_timeout."
-        ))),
-        End::Unrecorded(rows) => Err(Failed::Failure(anyhow::anyhow!(
+             recurs, increase [relay] shutdown_timeout.",
+        )),
+        End::Unrecorded(rows) => Err(Failed::failure(format!(
             "Kafka has acknowledged {} that could not be recorded as sent. They will be published again, with the same event \
              IDs. The log has the reason.",
             counted(rows as u64, "event")
         ))),
-        End::Unavailable(error) => Err(Failed::Unavailable(anyhow::anyhow!(error))),
-        End::Broken(task) => Err(Failed::Failure(anyhow::anyhow!(
-            "{task} ended unexpectedly. This is a bug. Report it with the log."
-        ))),
+        End::Unavailable(error) => Err(Failed::unavailable(error)),
+        End::Broken(task) => {
+            Err(Failed::failure(format!("{task} ended unexpectedly. This is a bug. Report it with the log.")))
+        }
+    }
+}
+
+/// The configuration, which SIGHUP reads again. A running relay can apply only some of the changes.
+struct Reloading {
+    path: Option<PathBuf>,
+    /// The configuration in force, now and after each reload.
+    in_force: watch::Sender<Config>,
+    filter: Filter,
+    hangups: Signal,
+}
+
+impl Reloading {
+    /// `config` was read from the file at `path`. From now on, SIGHUP no longer ends the process.
+    fn new(path: Option<PathBuf>, config: Config, filter: Filter) -> Result<Reloading, Failed> {
+        let hangups = listen(SignalKind::hangup())?;
+        Ok(Reloading { path, in_force: watch::Sender::new(config), filter, hangups })
+    }
+
+    fn config(&self) -> Config {
+        self.in_force.borrow().clone()
+    }
+
+    async fn requested(&mut self) {
+        if self.hangups.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Reads the file again and returns the new configuration, with the log level already applied. `None` if the file is
+    /// invalid, which changes nothing. `ready` is whether the relay has reported that it is ready.
+    async fn reload(&mut self, stats: &Stats, ready: bool) -> Option<Config> {
+        if ready {
+            systemd::reloading();
+        }
+        let read = timeout(READ_WITHIN, read_again(self.path.clone())).await;
+        let read = read.unwrap_or_else(|_| Err(format!("the file could not be read within {READ_WITHIN:?}")));
+        let applied = read.inspect_err(|why| log_rejected(why)).ok().map(|new| self.apply(&new));
+        if ready {
+            systemd::ready(stats);
+        }
+        applied
+    }
+
+    fn apply(&mut self, new: &Config) -> Config {
+        new.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        let old = self.config();
+        let config = old.reloaded(new);
+        self.in_force.send_replace(config.clone());
+        if let Err(error) = self.filter.set(&config.log.level) {
+            tracing::error!("[log] level was not applied: {error}");
+        }
+        let changes = config::changes(&old, new);
+        for change in &changes {
+            log_change(change);
+        }
+        let changes = changes.len();
+        let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+        let is_partial = credentials.is_some_and(|folder| config::are_of_systemd(&folder));
+        let except = if is_partial { ", except for systemd credentials, which need a restart" } else { "" };
+        tracing::info!(changes, "configuration reloaded{except}");
+        config
+    }
+}
+
+/// Reads and validates the configuration as at start.
+async fn read_again(path: Option<PathBuf>) -> Result<Config, String> {
+    let read = move || {
+        let config =
+            config::load(path.as_deref(), config::environment()).map_err(|findings| findings.to_string())?;
+        let checked = config.cluster().and_then(|cluster| cluster.check_settings());
+        checked.map_err(|failure| format!("[kafka.properties] is invalid: {}", failure.error))?;
+        Ok(config)
+    };
+    spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+fn log_rejected(why: &str) {
+    tracing::error!(
+        code = "reload_rejected",
+        "reload rejected, keeping the current configuration: {why}\nFix the configuration, validate it with \
+         `outbox-relay check-config`, and reload again"
+    );
+}
+
+fn log_change(Change { section, key, effect }: &Change) {
+    match effect {
+        Effect::Now => tracing::info!("[{section}] {key} changed, applied now"),
+        Effect::NextConnection => {
+            tracing::info!("[{section}] {key} changed, applies to the next connection");
+        }
+        Effect::Restart => {
+            tracing::warn!(code = "restart_needed", "[{section}] {key} changed, applies after a restart");
+        }
     }
 }
 
@@ -364,10 +416,7 @@ pub struct Signals {
 impl Signals {
     /// Starts listening. From now on, the signals no longer end the process by themselves.
     pub fn new() -> Result<Signals, Failed> {
-        let open = |kind| {
-            signal(kind).map_err(|error| anyhow::Error::new(error).context("cannot listen for signals"))
-        };
-        let (terminate, interrupt) = (open(SignalKind::terminate())?, open(SignalKind::interrupt())?);
+        let (terminate, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
         Ok(Signals { terminate, interrupt, end_of_stdin: None })
     }
 
@@ -395,4 +444,8 @@ impl Signals {
             () = end_of_stdin => self.end_of_stdin = None,
         }
     }
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, Failed> {
+    Ok(signal(kind).map_err(|error| anyhow::Error::new(error).context("cannot listen for signals"))?)
 }

@@ -4,22 +4,20 @@
 use super::frame::{self, ConfigFile, Failed, block_on};
 use super::output::{self, Reader};
 use super::run::Signals;
-use crate::status::report::{LocalRelay, Report};
-use crate::status::{Monitor, MonitorError};
+use crate::status::{LocalRelay, Monitor, MonitorError, Report};
 use askama::Template;
 use clap::Args;
 use http_body_util::{BodyExt, Empty, Limited};
 use humantime::format_rfc3339_seconds;
+use hyper::StatusCode;
 use hyper::body::Bytes;
-use hyper::header::{CONNECTION, HOST};
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
-use settings::text::{bytes, command, commands, counted, in_line, rate, seconds, span, thousands};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use settings::text::{bytes, command, commands, counted, in_line, rate, seconds, span, thousands, time};
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// How long a single report measures the rates.
@@ -34,22 +32,8 @@ const ANSWER_SHOWN: usize = 300;
 const TOPIC_SHOWN: usize = 249;
 const TEXT_SHOWN: usize = 100;
 
-/// Show backlog, throughput and problems.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-The first line is the verdict (healthy, behind or not relaying), with the reason and the next command to run.
-
-The data comes from the database, so the command works when no relay is running and when Kafka is unavailable. If a \
-relay on this host answers at [admin] listen, its state is included. Every query is bounded, so you can run the \
-command on tables of any size. It takes one second to measure the rates.
-
-Examples:
-  outbox-relay status --config /etc/outbox-relay/config.toml
-  outbox-relay status --config config.toml --watch
-  outbox-relay status --config config.toml --json | jq .backlog.oldest_age_seconds
-
-Exit codes: 0 success (whatever the verdict), 1 failure, 2 usage error, 69 PostgreSQL unreachable (--watch keeps trying \
-instead), 78 invalid configuration or schema, or missing privileges.")]
+#[command(after_help = include_str!("help/status.txt").trim_ascii_end())]
 pub(crate) struct Status {
     #[command(flatten)]
     config: ConfigFile,
@@ -76,12 +60,12 @@ impl Status {
         let path = self.config.path();
         let config = self.config.load_for_database()?;
         block_on(async {
-            let mut monitor = Monitor::new(config, path.as_deref(), "status", None).map_err(failed)?;
+            let mut monitor = Monitor::new(config, path.as_deref(), "status", None)?;
             match self.watch {
                 Some(interval) => watch(&mut monitor, interval, self.json).await,
                 None => {
                     let report = report(&mut monitor, Some(SAMPLE)).await?;
-                    output::print(shown(&report, self.json)?.as_bytes()).map(|_| ())
+                    output::text(if self.json { output::pretty_json(&report)? } else { text(&report) })
                 }
             }
         })?
@@ -91,26 +75,19 @@ impl Status {
 /// A report with the relay on this host.
 async fn report(monitor: &mut Monitor, sample: Option<Duration>) -> Result<Report, Failed> {
     let here = local_relay(monitor.config().admin.listen);
-    let report = monitor.report(sample, here).await.map_err(failed)?;
+    let report = monitor.report(sample, here).await?;
     frame::warn_of(monitor.take_difference().as_deref());
     Ok(report)
 }
 
-fn failed(error: MonitorError) -> Failed {
-    match error {
-        MonitorError::Settings(error) => Failed::Unavailable(anyhow::Error::new(error)),
-        MonitorError::Check(error) => error.into(),
-        MonitorError::Read(fault) => fault.into(),
+impl From<MonitorError> for Failed {
+    fn from(error: MonitorError) -> Failed {
+        match error {
+            MonitorError::Settings(error) => Failed::Unavailable(anyhow::Error::new(error)),
+            MonitorError::Check(error) => error.into(),
+            MonitorError::Read(fault) => fault.into(),
+        }
     }
-}
-
-fn shown(report: &Report, json: bool) -> Result<String, Failed> {
-    if !json {
-        return Ok(text(report));
-    }
-    let json = serde_json::to_string_pretty(report)
-        .map_err(|error| Failed::Failure(anyhow::Error::new(error).context("writing JSON")))?;
-    Ok(json + "\n")
 }
 
 pub(crate) fn text(report: &Report) -> String {
@@ -235,12 +212,12 @@ fn latency(report: &Report) -> String {
     let Some(latency) = &report.latency else {
         return "unknown: rows are deleted when they are sent".to_owned();
     };
-    let quantiles = [latency.p50_seconds, latency.p95_seconds, latency.p99_seconds, latency.max_seconds];
-    let [Some(p50), Some(p95), Some(p99), Some(max)] = quantiles.map(|value| value.map(seconds)) else {
+    let quantiles = [latency.p50, latency.p95, latency.p99, latency.max];
+    let [Some(p50), Some(p95), Some(p99), Some(max)] = quantiles.map(|value| value.map(span)) else {
         return "unknown: no row has been sent".to_owned();
     };
     let rows = counted(latency.rows.unsigned_abs(), "row");
-    let ago = seconds(latency.latest_sent_age_seconds.unwrap_or_default());
+    let ago = span(latency.latest_age.unwrap_or_default());
     format!("p50 {p50}, p95 {p95}, p99 {p99}, max {max} (latest {rows}, the last sent {ago} ago)")
 }
 
@@ -276,22 +253,11 @@ fn reachable(mut listen: SocketAddr) -> SocketAddr {
 }
 
 async fn get(address: SocketAddr) -> Option<(StatusCode, String)> {
-    let stream = TcpStream::connect(address).await.ok()?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
-    let request = Request::get("/readyz")
-        .header(HOST, address.to_string())
-        .header(CONNECTION, "close")
-        .body(Empty::<Bytes>::new())
-        .ok()?;
-    let answer = async move {
-        let response = sender.send_request(request).await.ok()?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await.ok()?;
-        Some((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
-    };
-    // The connection ends with the answer. If it fails, there is no answer.
-    let (answer, _) = tokio::join!(answer, connection);
-    answer
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let response = client.get(format!("http://{address}/readyz").parse().ok()?).await.ok()?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await.ok()?;
+    Some((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The verdict in the first line: the state, the reason, and the next command to run.
 
-use super::report::{LocalRelay, Rates};
+use super::Report;
 use crate::config::DEFAULT_FILE;
-use postgres::diagnose::status::{BACKLOG_COUNTED_MAX, OutboxStatus};
+use postgres::diagnose::status::DeadLetters;
 use postgres::operate::pauses::Scope;
 use serde::Serialize;
 use settings::text::{counted, in_line, span, thousands};
@@ -15,10 +15,11 @@ const WAVE: i64 = 10;
 const PROMPT: Duration = Duration::from_secs(10);
 
 /// The state of the outbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum OutboxState {
     /// Events are sent at once.
+    #[default]
     Healthy,
     /// Events wait, but some are sent.
     Behind,
@@ -37,7 +38,7 @@ impl OutboxState {
 }
 
 /// The state and the reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) state: OutboxState,
     /// A sentence without a full stop.
@@ -46,79 +47,67 @@ pub(crate) struct Verdict {
     pub(crate) command: Option<String>,
 }
 
-/// What the verdict depends on in addition to the status.
-pub(super) struct Circumstances<'a> {
-    pub(super) relay_name: &'a str,
-    pub(super) pooled: bool,
-    pub(super) rates: Option<&'a Rates>,
-    /// The relay on this host, if it answers.
-    pub(super) here: Option<&'a LocalRelay>,
-    /// The age of the oldest sent row, if the reaper should have deleted it.
-    pub(super) not_reaped: Option<Duration>,
-    /// ` --config FILE`, or nothing.
-    pub(super) config: &'a str,
-}
-
-/// The verdict: first why nothing is relayed, then what is late, then what waits for an operator.
-pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) -> Verdict {
-    let Circumstances { relay_name, pooled, config, .. } = circumstances;
+/// The verdict: first why nothing is relayed, then what is late, then what waits for an operator. `config` is
+/// ` --config FILE`, or nothing.
+pub(super) fn verdict(report: &Report, config: &str) -> Verdict {
+    let Report { relays, .. } = report;
     let with_command =
         |state, why, command: &str| Verdict { state, why, command: Some(format!("{command}{config}")) };
-    if status.relays.is_empty() && !pooled {
-        let why = format!("no relay is connected as {relay_name:?}{}", waiting(status));
+    if relays.at_work.is_empty() && !relays.pooled {
+        let why = format!("no relay is connected as {:?}{}", relays.application_name, waiting(report));
         let command = start(config);
         return Verdict { state: OutboxState::NotRelaying, why, command: Some(command) };
     }
-    if let Some(pause) = status.paused.iter().find(|pause| pause.scope == Scope::Everything) {
+    if let Some(pause) = report.paused.iter().find(|pause| pause.scope == Scope::Everything) {
         let reason = pause.reason.as_deref().map(|reason| format!(" ({})", in_line(reason, 100)));
         let (by, reason) = (in_line(&pause.role, 63), reason.unwrap_or_default());
-        let why = format!("everything is paused by {by}{reason}{}", waiting(status));
+        let why = format!("everything is paused by {by}{reason}{}", waiting(report));
         return with_command(OutboxState::NotRelaying, why, "outbox-relay resume");
     }
     // The relay on this host knows the reason, even before events are late.
-    if let Some(here) = circumstances.here.filter(|here| !here.ready)
-        && !moves(status, circumstances.rates)
+    if let Some(here) = relays.here.as_ref().filter(|here| !here.ready)
+        && !moves(report)
     {
-        let why = format!("the relay at {} is not ready: {}{}", here.address, here.says, waiting(status));
+        let why = format!("the relay at {} is not ready: {}{}", here.address, here.says, waiting(report));
         return with_command(OutboxState::NotRelaying, why, "outbox-relay doctor");
     }
-    if let Some(age) = status.first.age.filter(|age| *age > PROMPT) {
+    if let Some(age) = report.backlog.first.age.filter(|age| *age > PROMPT) {
         let late = format!("the oldest event that is ready to be sent is {} old", span(age));
-        if moves(status, circumstances.rates) {
-            let why = format!("{late}{}{}", of(status), forecast(status, circumstances.rates));
+        if moves(report) {
+            let why = format!("{late}{}{}", of(report), forecast(report));
             return with_command(OutboxState::Behind, why, "outbox-relay status --watch");
         }
-        let since = status.sent.as_ref().and_then(|sent| sent.latest_age);
-        let since = since.map(|age| format!(" for {}", span(age))).unwrap_or_default();
-        let why = format!("nothing was sent{since}, and {late}{}", of(status));
+        let since = last_sent(report).map(|age| format!(" for {}", span(age))).unwrap_or_default();
+        let why = format!("nothing was sent{since}, and {late}{}", of(report));
         return with_command(OutboxState::NotRelaying, why, "outbox-relay doctor");
     }
-    let blocked = counted(status.blocked_keys.unsigned_abs(), "key");
-    if let Some(held) = status.held.first() {
-        let topics = counted(status.held_topics.unsigned_abs(), "topic");
-        let keys = if status.blocked_keys > 0 { format!(" and {blocked} blocked") } else { String::new() };
+    let blocked = counted(report.blocked_keys.keys.unsigned_abs(), "key");
+    if let Some(held) = report.held_topics.first() {
+        let topics = counted(report.held_topics_total.unsigned_abs(), "topic");
+        let keys =
+            if report.blocked_keys.keys > 0 { format!(" and {blocked} blocked") } else { String::new() };
         let held = format!("{topics} held ({}: {}){keys}", held.topic, held.reason);
         let why = format!("{held}, but other events continue; see below");
         return with_command(OutboxState::Behind, why, "outbox-relay doctor");
     }
-    if status.blocked_keys > 0 {
+    if report.blocked_keys.keys > 0 {
         let why = format!("{blocked} blocked, but other keys continue");
         return with_command(OutboxState::Behind, why, "outbox-relay blocked-keys list");
     }
-    if !status.paused.is_empty() {
-        let pauses = counted(status.paused.len() as u64, "pause");
+    if !report.paused.is_empty() {
+        let pauses = counted(report.paused.len() as u64, "pause");
         let why = format!("{pauses} active, but other events continue; see below");
         return with_command(OutboxState::Behind, why, "outbox-relay dead-letters history");
     }
-    if let Some(why) = wave(status) {
+    if let Some(why) = wave(report) {
         return with_command(OutboxState::Behind, why, "outbox-relay dead-letters list");
     }
-    if let Some(age) = circumstances.not_reaped {
+    if let Some(age) = report.reaper.oldest_sent.filter(|_| report.reaper.enabled && report.reaper.behind) {
         let why =
             format!("events are sent, but old rows are not deleted: the oldest was sent {} ago", span(age));
         return with_command(OutboxState::Behind, why, "outbox-relay doctor");
     }
-    healthy(status, config)
+    healthy(report, config)
 }
 
 /// The command that starts a relay, or shows why the service does not run. The service has the default configuration.
@@ -131,19 +120,19 @@ fn start(config: &str) -> String {
 }
 
 /// Many recent rejections, and the most frequent reason.
-fn wave(status: &OutboxStatus) -> Option<String> {
-    let recent: i64 = status.dead_letters.iter().map(|dead| dead.recent).sum();
-    let most = status.dead_letters.iter().max_by_key(|dead| dead.recent).filter(|_| recent >= WAVE)?;
+fn wave(report: &Report) -> Option<String> {
+    let DeadLetters { recent, by_reason, .. } = &report.dead_letters;
+    let most = by_reason.iter().max_by_key(|dead| dead.recent).filter(|_| *recent >= WAVE)?;
     let (events, reason) = (counted(recent.unsigned_abs(), "event"), in_line(&most.reason, 100));
     Some(format!("{events} rejected in the last 10 minutes (most: {reason}), but other events continue"))
 }
 
-fn healthy(status: &OutboxStatus, config: &str) -> Verdict {
-    let mut why = match status.first.age {
+fn healthy(report: &Report, config: &str) -> Verdict {
+    let mut why = match report.backlog.first.age {
         None => "no events are waiting".to_owned(),
         Some(age) => format!("the oldest waiting event is {} old", span(age)),
     };
-    let dead: i64 = status.dead_letters.iter().map(|dead| dead.rows).sum();
+    let dead = report.dead_letters.rows;
     let mut command = None;
     if dead > 0 {
         why.push_str(&format!("; {} to review", counted(dead.unsigned_abs(), "dead letter")));
@@ -153,37 +142,42 @@ fn healthy(status: &OutboxStatus, config: &str) -> Verdict {
 }
 
 /// Whether events are being sent: during the sample, or recently.
-fn moves(status: &OutboxStatus, rates: Option<&Rates>) -> bool {
-    let recently = status.sent.as_ref().and_then(|sent| sent.latest_age).is_some_and(|age| age < PROMPT);
-    recently || rates.is_some_and(|rates| rates.sent_per_second > 0.0)
+fn moves(report: &Report) -> bool {
+    last_sent(report).is_some_and(|age| age < PROMPT)
+        || report.rates.as_ref().is_some_and(|rates| rates.sent_per_second > 0.0)
 }
 
-fn waiting(status: &OutboxStatus) -> String {
-    match status.backlog_rows {
+/// The time since the latest event was sent.
+fn last_sent(report: &Report) -> Option<Duration> {
+    report.latency.as_ref()?.latest_age
+}
+
+fn waiting(report: &Report) -> String {
+    match report.backlog.rows {
         0 => String::new(),
         1 => ", and 1 row waits".to_owned(),
-        _ => format!(", and {} wait", rows(status)),
+        _ => format!(", and {} wait", rows(report)),
     }
 }
 
-fn of(status: &OutboxStatus) -> String {
-    format!(" ({} unsent)", rows(status))
+fn of(report: &Report) -> String {
+    format!(" ({} unsent)", rows(report))
 }
 
-fn rows(status: &OutboxStatus) -> String {
-    let about = if status.backlog_rows > BACKLOG_COUNTED_MAX { "about " } else { "" };
-    let plural = if status.backlog_rows == 1 { "row" } else { "rows" };
-    format!("{about}{} {plural}", thousands(status.backlog_rows.unsigned_abs() as usize))
+fn rows(report: &Report) -> String {
+    let about = if report.backlog.estimated { "about " } else { "" };
+    let plural = if report.backlog.rows == 1 { "row" } else { "rows" };
+    format!("{about}{} {plural}", thousands(report.backlog.rows.unsigned_abs() as usize))
 }
 
 /// When the backlog would be cleared at this rate.
-fn forecast(status: &OutboxStatus, rates: Option<&Rates>) -> String {
-    let Some(rates) = rates else { return String::new() };
+fn forecast(report: &Report) -> String {
+    let Some(rates) = &report.rates else { return String::new() };
     let net = rates.sent_per_second - rates.inserted_per_second;
     if net <= 0.0 {
         return "; the backlog is growing".to_owned();
     }
-    let left = Duration::try_from_secs_f64(status.backlog_rows as f64 / net).unwrap_or(Duration::MAX);
+    let left = Duration::try_from_secs_f64(report.backlog.rows as f64 / net).unwrap_or(Duration::MAX);
     format!("; at this rate it clears in about {}", span(Duration::from_secs(left.as_secs().max(1))))
 }
 

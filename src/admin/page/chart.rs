@@ -36,7 +36,6 @@ struct Sample {
     backlog: Option<f64>,
 }
 
-/// The latest samples.
 #[derive(Default)]
 pub(super) struct History(Mutex<VecDeque<Sample>>);
 
@@ -99,7 +98,6 @@ fn interval(begin: &Sample, end: &Sample, now: Instant) -> Interval {
     }
 }
 
-/// A chart.
 #[derive(Debug)]
 pub(super) struct Chart {
     pub(super) title: &'static str,
@@ -116,7 +114,6 @@ pub(super) struct Chart {
     pub(super) not_ready: Vec<(String, String)>,
 }
 
-/// A quantity that is charted.
 struct Quantity {
     title: &'static str,
     about: &'static str,

@@ -1,35 +1,36 @@
 //! The status page: `GET /`, the report of `outbox-relay status` as HTML, without scripts and without other resources.
 //!
-//! `chart` has the charts, `reader` the report, and `page.html` shows both. The page shows no payload and no secret. It shows
-//! keys only if it is served on a loopback address.
+//! The database is queried only while there are viewers, on a connection of its own, and at most every few seconds, however many
+//! viewers there are. A page never waits long for the result. It shows no payload and no secret, and keys only if it is served
+//! on a loopback address.
 
 mod chart;
-mod reader;
 
 use super::{AdminState, Observed};
 use crate::config::{Config, SettingInForce};
-use crate::status::report::{DeadLetters, LocalRelay, Paused, Relays, Report, Size};
 use crate::status::verdict::{OutboxState, Verdict};
+use crate::status::{LocalRelay, Monitor, MonitorError, Relays, Report};
 use askama::Template;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use chart::{Chart, History, Interval, SAMPLE_EVERY, charts, duration};
+use chart::{History, Interval, SAMPLE_EVERY, charts, duration};
 use openssl::base64::encode_block;
 use openssl::sha::sha256;
-use postgres::diagnose::status::{FIRST_ROWS_A_LANE, LaneStatus};
-use reader::{CURRENT, FRESH, Facts, Known};
+use postgres::diagnose::status::{DeadLetters, FIRST_ROWS_A_LANE, LaneStatus};
+use postgres::operate::pauses::Scope;
 use relay::health::stats::Stats;
 use relay::lanes::LANES;
 use relay::reason::{fix, reason};
 use settings::text::{bytes, command, counted, in_line, rate, seconds, span, thousands, time};
 use std::convert::Infallible;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
-use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 const SAYS: usize = 300;
 const STYLE: &str = include_str!("style.css");
@@ -38,8 +39,24 @@ const REFRESH_SECONDS: u64 = SAMPLE_EVERY.as_secs();
 const TOPIC: usize = 249;
 const TEXT: usize = 200;
 const ERROR: usize = 1_000;
+const FAULT: usize = 600;
 /// An unsent event that is older is late.
 const LATE: Duration = Duration::from_secs(10);
+
+/// Younger results are shown again. Slightly shorter than the interval at which the page refreshes itself.
+const FRESH: Duration = Duration::from_secs(4);
+/// How old a result may be without a notice.
+const CURRENT: Duration = Duration::from_secs(15);
+/// How long a page waits for a result if there is no current one.
+const PATIENCE_FIRST: Duration = Duration::from_secs(1);
+/// How long the next ones wait, before they show the previous result.
+const PATIENCE: Duration = Duration::from_millis(30);
+/// After this, the connection is closed and the result is discarded.
+const UNWATCHED: Duration = Duration::from_secs(30);
+/// How long the server may work on one statement.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a reading may take. A new connection may run a `password_command`. No page waits that long.
+const READ_WITHIN: Duration = Duration::from_secs(15);
 
 /// The status page of one relay.
 pub(super) struct Page {
@@ -73,6 +90,34 @@ impl Page {
         loop {
             ticks.tick().await;
             self.history.sample(&self.stats);
+        }
+    }
+
+    /// Reads the report of `outbox-relay status`. Opens a new connection if the settings have changed. After a failure, the
+    /// connection is dropped, because another server may answer the next time.
+    async fn read(
+        &self,
+        config: &mut watch::Receiver<Config>,
+        open: Option<Monitor>,
+    ) -> Result<(Monitor, Snapshot), String> {
+        let open = open.filter(|_| matches!(config.has_changed(), Ok(false)));
+        // In a separate allocation, because the process needs it only while there are viewers.
+        let read = Box::pin(async {
+            let mut monitor = match open {
+                Some(monitor) => monitor,
+                None => {
+                    let config = config.borrow_and_update().clone();
+                    Monitor::new(config, self.config_file.as_deref(), "page", Some(STATEMENT_TIMEOUT))?
+                }
+            };
+            let report = monitor.report(None, ready(Some(self.here()))).await?;
+            let lanes = monitor.lanes().await?;
+            Ok((monitor, Snapshot { report, lanes, read_at: SystemTime::now() }))
+        });
+        let describe = |error: MonitorError| in_line(&error.to_string(), FAULT);
+        match timeout(READ_WITHIN, read).await {
+            Ok(read) => read.map_err(describe),
+            Err(_) => Err(format!("no response within {READ_WITHIN:?}")),
         }
     }
 
@@ -133,6 +178,84 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     HeaderValue::from_str(&policy).unwrap_or(HeaderValue::from_static("default-src 'none'"))
 });
 
+/// The state of the outbox at one moment.
+#[derive(Debug)]
+struct Snapshot {
+    report: Report,
+    lanes: Vec<LaneStatus>,
+    read_at: SystemTime,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// The latest successful reading.
+    last: Option<Arc<Snapshot>>,
+    /// Why the latest reading failed.
+    fault: Option<String>,
+    /// The end of the latest reading.
+    read: Option<Instant>,
+}
+
+impl Known {
+    fn is_fresh(&self) -> bool {
+        self.read.is_some_and(|read| read.elapsed() < FRESH)
+    }
+}
+
+/// Shared by the viewers and the reader.
+#[derive(Default)]
+struct Facts {
+    wanted: Notify,
+    known: watch::Sender<Known>,
+}
+
+impl Facts {
+    /// What is known, for a viewer. Asks for a new reading if the last one is old.
+    async fn current(&self) -> Known {
+        let mut known = self.known.subscribe();
+        let now = known.borrow_and_update().clone();
+        if now.is_fresh() {
+            return now;
+        }
+        self.wanted.notify_one();
+        let is_current = now.read.is_some_and(|read| read.elapsed() < CURRENT);
+        let patience = if is_current { PATIENCE } else { PATIENCE_FIRST };
+        // Without an answer in time, the previous result is shown.
+        _ = timeout(patience, known.changed()).await;
+        known.borrow().clone()
+    }
+
+    /// Reads whenever a viewer asks for it, forever. Does nothing while there are no viewers. `read` gets the connection of the
+    /// last reading, if it is still open, takes a bounded time, and fails with an error that the page shows.
+    async fn keep<C>(
+        &self,
+        mut read: impl AsyncFnMut(Option<C>) -> Result<(C, Snapshot), String>,
+    ) -> Infallible {
+        let mut connection = None;
+        loop {
+            if timeout(UNWATCHED, self.wanted.notified()).await.is_err() {
+                connection = None;
+                self.known.send_replace(Known::default());
+                self.wanted.notified().await;
+            }
+            if self.known.borrow().is_fresh() {
+                continue; // several viewers asked for the same reading
+            }
+            let result = read(connection.take()).await;
+            self.known.send_modify(|known| {
+                known.read = Some(Instant::now());
+                match result {
+                    Ok((open, snapshot)) => {
+                        connection = Some(open);
+                        (known.last, known.fault) = (Some(Arc::new(snapshot)), None);
+                    }
+                    Err(fault) => known.fault = Some(fault),
+                }
+            });
+        }
+    }
+}
+
 /// Everything that a page shows. The template escapes all of it.
 #[derive(Template)]
 #[template(path = "page.html")]
@@ -154,11 +277,6 @@ struct Banner {
     words: &'static str,
     why: String,
     command: Option<String>,
-}
-
-struct Notice {
-    title: &'static str,
-    text: String,
 }
 
 struct Figure {
@@ -198,35 +316,32 @@ impl View<'_> {
     }
 
     fn banner(&self) -> Banner {
-        if let Some(Verdict { state, why, command }) = self.verdict() {
-            let (class, symbol) = match state {
-                OutboxState::Healthy => ("healthy", "✓"),
-                OutboxState::Behind => ("behind", "!"),
-                OutboxState::NotRelaying => ("stopped", "✕"),
-            };
-            return Banner {
-                class,
-                symbol,
-                words: state.words(),
-                why: why.clone(),
-                command: command.clone(),
-            };
-        }
-        if self.here.ready {
-            let why = "the relay is ready, but PostgreSQL did not report the state of the outbox".to_owned();
-            return Banner { class: "unknown", symbol: "?", words: "unknown", why, command: None };
-        }
-        let why = format!("the relay at {} is not ready: {}", self.here.address, self.here.says);
-        let words = OutboxState::NotRelaying.words();
-        Banner { class: "stopped", symbol: "✕", words, why, command: Some(command("doctor")) }
+        let (state, why, command) = match self.verdict() {
+            Some(Verdict { state, why, command }) => (Some(*state), why.clone(), command.clone()),
+            None if self.here.ready => {
+                let why = "the relay is ready, but PostgreSQL did not report the state of the outbox";
+                (None, why.to_owned(), None)
+            }
+            None => {
+                let why = format!("the relay at {} is not ready: {}", self.here.address, self.here.says);
+                (Some(OutboxState::NotRelaying), why, Some(command("doctor")))
+            }
+        };
+        let (class, symbol) = match state {
+            Some(OutboxState::Healthy) => ("healthy", "✓"),
+            Some(OutboxState::Behind) => ("behind", "!"),
+            Some(OutboxState::NotRelaying) => ("stopped", "✕"),
+            None => ("unknown", "?"),
+        };
+        Banner { class, symbol, words: state.map_or("unknown", OutboxState::words), why, command }
     }
 
-    /// What is wrong with this relay or this page, in addition to the verdict.
-    fn notices(&self) -> Vec<Notice> {
+    /// What is wrong with this relay or this page, in addition to the verdict: titles and texts.
+    fn notices(&self) -> Vec<(&'static str, String)> {
         let mut notices = Vec::new();
         let in_verdict = self.verdict().is_none_or(|verdict| verdict.why.contains(&self.here.says));
         if !self.here.ready && !in_verdict {
-            notices.push(Notice { title: "This relay is not ready", text: self.here.says.clone() });
+            notices.push(("This relay is not ready", self.here.says.clone()));
         }
         let age = self.age();
         let shown_is = match age {
@@ -234,11 +349,10 @@ impl View<'_> {
             None => "The state of the outbox is unknown.".to_owned(),
         };
         if let Some(fault) = &self.known.fault {
-            let text = format!("{shown_is} PostgreSQL: {fault}");
-            notices.push(Notice { title: "The database could not be read", text });
+            notices.push(("The database could not be read", format!("{shown_is} PostgreSQL: {fault}")));
         } else if age.is_none_or(|age| age > CURRENT) {
-            let text = format!("{shown_is} PostgreSQL has not answered yet.");
-            notices.push(Notice { title: "Waiting for the database", text });
+            notices
+                .push(("Waiting for the database", format!("{shown_is} PostgreSQL has not answered yet.")));
         }
         notices
     }
@@ -281,7 +395,9 @@ impl View<'_> {
 
     fn unsent(&self) -> Figure {
         let (rows, estimated, oldest) = match self.report().map(|report| &report.backlog) {
-            Some(backlog) => (backlog.rows, backlog.estimated, backlog.oldest_age_seconds),
+            Some(backlog) => {
+                (backlog.rows, backlog.estimated, backlog.oldest_age.map(|age| age.as_secs_f64()))
+            }
             None => (self.stats.backlog.get(), false, Some(self.stats.oldest_seconds.get())),
         };
         let about = if estimated { "about " } else { "" };
@@ -303,15 +419,12 @@ impl View<'_> {
         let none = |note| figure("–".to_owned(), note);
         let Some(report) = self.report() else { return none("unknown") };
         let Some(latency) = &report.latency else { return none("events are deleted when they are sent") };
-        let (Some(p50), Some(p99)) = (latency.p50_seconds, latency.p99_seconds) else {
+        let (Some(p50), Some(p99)) = (latency.p50, latency.p99) else {
             return none("no events sent yet");
         };
-        let note = format!("p50 of the last {} events; p99 {}", number(&latency.rows), duration(p99));
-        figure(duration(p50), &note)
-    }
-
-    fn charts(&self) -> Vec<Chart> {
-        charts(self.intervals)
+        let note =
+            format!("p50 of the last {} events; p99 {}", number(&latency.rows), duration(p99.as_secs_f64()));
+        figure(duration(p50.as_secs_f64()), &note)
     }
 
     /// Whether and how the lanes are busy, in words.
@@ -338,10 +451,12 @@ impl View<'_> {
         (0..LANES).map(cell).collect()
     }
 
-    fn scope(&self, pause: &Paused) -> String {
-        match (&pause.aggregate_type, self.shows_keys) {
-            (Some(aggregate_type), false) => format!("a key of {}", in_line(aggregate_type, TEXT)),
-            _ => pause.name.clone(),
+    fn scope(&self, scope: &Scope) -> String {
+        match scope {
+            Scope::Key { aggregate_type, .. } if !self.shows_keys => {
+                format!("a key of {}", in_line(aggregate_type, TEXT))
+            }
+            _ => scope.name(),
         }
     }
 
@@ -353,8 +468,9 @@ impl View<'_> {
 }
 
 /// `2026-11-23 13:47:05 UTC` instead of `2026-11-23T13:47:05Z`.
-fn utc(time: &str) -> String {
-    time.strip_suffix('Z').map_or_else(|| time.to_owned(), |time| time.replace('T', " ") + " UTC")
+fn utc(at: SystemTime) -> String {
+    let text = time(at);
+    text.strip_suffix('Z').map_or_else(|| text.clone(), |time| time.replace('T', " ") + " UTC")
 }
 
 /// A remedy without the marks around commands and names.
@@ -374,10 +490,6 @@ fn dead_letters_about(dead: &DeadLetters) -> &'static str {
 
 fn meaning(word: &str) -> String {
     reason(word).map_or_else(String::new, |reason| plain(reason.means))
-}
-
-fn vacuumed(size: &Size) -> String {
-    size.vacuumed_at.as_deref().map_or_else(|| "never".to_owned(), utc)
 }
 
 fn number(number: &i64) -> String {

@@ -155,7 +155,7 @@ impl Init {
 async fn prepare(wanted: &Wanted, yes: bool, dry_run: bool) -> Result<bool, Failed> {
     let (plan, mut servers) = inspect::inspect(wanted).await?;
     let details = if yes && !dry_run { String::new() } else { plan.details() };
-    output::text(details + &plan.summary())?;
+    output::text(format!("{details}{plan}\n"))?;
     if dry_run {
         return Ok(false);
     }

@@ -7,6 +7,7 @@ use crate::cli::frame::Failed;
 use crate::cli::output::{self, counted};
 use crate::config::{Secret, SecretSource};
 use anyhow::Error;
+use askama::Template;
 use kafka::operate::topics::Mode;
 use postgres::access::roles::NewRoles;
 use postgres::schema::migrate::{self, MigrationState, State};
@@ -55,7 +56,9 @@ impl Password {
     }
 }
 
-/// Every step, and what exists already.
+/// Every step, and what exists already. As text, one step per line.
+#[derive(Template)]
+#[template(path = "init/plan.txt")]
 pub(super) struct Plan<'a> {
     pub(super) wanted: &'a Wanted,
     pub(super) config: ConfigFileState,
@@ -113,54 +116,6 @@ impl Plan<'_> {
         text
     }
 
-    pub(super) fn summary(&self) -> String {
-        let Wanted { table, shape, .. } = self.wanted;
-        let (file, password) = (self.wanted.file.display(), self.password_file.display());
-        let pending = counted(self.pending_migrations() as u64, "migration");
-        let mut steps = vec![match self.pending_migrations() {
-            0 => (KEEP, format!("tables of {table}, which are up to date")),
-            all if all == self.migrations.len() => (CREATE, format!("tables of {table}, with {pending}")),
-            _ => ("upgrade", format!("tables of {table}, with {pending}")),
-        }];
-        for name in self.role_names() {
-            let is_relay = name == self.wanted.role.relay();
-            steps.push(match (self.existing_roles.contains(&name), is_relay, &self.password) {
-                (true, ..) if self.grants() => {
-                    (KEEP, format!("role {name}, and set its privileges on these tables"))
-                }
-                (true, ..) => (KEEP, format!("role {name}")),
-                (false, true, Password::Generated(_)) => {
-                    (CREATE, format!("role {name}, with a generated password"))
-                }
-                (false, true, _) => (CREATE, format!("role {name}, with the password in {password}")),
-                (false, false, _) => (CREATE, format!("role {name}, which cannot log in")),
-            });
-        }
-        let partitions = counted(shape.partitions.unsigned_abs().into(), "partition");
-        steps.extend(self.topics.iter().map(|(topic, exists)| match exists {
-            true => (KEEP, format!("topic {topic}")),
-            false => (CREATE, format!("topic {topic}, with {partitions}")),
-        }));
-        steps.extend(match self.password {
-            Password::Generated(_) => Some((CREATE, format!("file {password}, mode {SECRET_MODE:o}"))),
-            Password::Kept(_) if is_open_to_others(&self.password_file) => Some((
-                KEEP,
-                format!("file {password}. Other users can read it: run chmod {SECRET_MODE:o} on it"),
-            )),
-            Password::Kept(_) => Some((KEEP, format!("file {password}"))),
-            Password::Unknown => None,
-        });
-        steps.push(match self.config {
-            ConfigFileState::Missing => (CREATE, format!("file {file}, mode {CONFIG_MODE:o}")),
-            ConfigFileState::Packaged => {
-                ("replace", format!("file {file}, which is the unchanged file of the package"))
-            }
-            ConfigFileState::Existing => (KEEP, format!("file {file}")),
-        });
-        let lines: String = steps.iter().map(|(act, what)| format!("  {act:<8} {what}\n")).collect();
-        format!("Plan:\n{lines}")
-    }
-
     /// The password file comes first, because a role whose password is lost cannot be used. The configuration comes last.
     pub(super) async fn apply(&self, servers: &mut Servers) -> Result<(), Failed> {
         if let Password::Generated(password) = &self.password {
@@ -204,9 +159,6 @@ impl Plan<'_> {
         done(&format!("file {}", file.display()))
     }
 }
-
-const CREATE: &str = "create";
-const KEEP: &str = "keep";
 
 fn done(what: &str) -> Result<(), Failed> {
     output::text(format!("{:<14} {what}\n", "done"))

@@ -13,8 +13,7 @@ use postgres::connection::pool::Database;
 use postgres::schema::identity::{self, Identity, Mismatch};
 use postgres::schema::setting;
 use postgres::table::TableName;
-use relay::failure::Backoff;
-use relay::failure::{FaultKind, KafkaFailure, PostgresFault};
+use relay::failure::{Backoff, FaultKind, KafkaFailure, PostgresFault};
 use relay::health::availability::Availability;
 use relay::health::stats::Stats;
 use relay::reason::{CLUSTER_UNCONFIRMED, OTHER_CLUSTER};
@@ -40,11 +39,8 @@ const TEMPLATE_ADVICE: &str = "Applications cannot compare theirs until it is re
 /// The only party of the outages.
 const RELAY: usize = 0;
 
-/// What one relay records. Clones share their state.
-#[derive(Clone)]
-pub(crate) struct Recorded(Rc<Shared>);
-
-struct Shared {
+/// What one relay records.
+pub(crate) struct Recorded {
     database: Database,
     table: TableName,
     stats: Arc<Stats>,
@@ -61,10 +57,10 @@ struct Shared {
 }
 
 impl Recorded {
-    pub(crate) fn new(config: &Config, database: &Database, stats: &Arc<Stats>) -> Recorded {
+    pub(crate) fn new(config: &Config, database: &Database, stats: &Arc<Stats>) -> Rc<Recorded> {
         let template_outage = Availability::new("topic template", "topic_template_unrecorded");
         let unrecorded = Availability::new("the clusters of the outbox", "clusters_unrecorded");
-        Recorded(Rc::new(Shared {
+        Rc::new(Recorded {
             database: database.clone(),
             table: config.outbox.table.clone(),
             stats: Arc::clone(stats),
@@ -76,15 +72,15 @@ impl Recorded {
             kafka: RefCell::default(),
             problem: RefCell::default(),
             stops: Notify::new(),
-        }))
+        })
     }
 
     /// Tries once to record the topic template. The first failure is logged as a warning.
     pub(crate) async fn attempt(&self) {
-        let Shared { database, table, template, template_outage, .. } = &*self.0;
+        let Recorded { database, table, template, template_outage, .. } = self;
         match setting::record(database, table, template).await {
             Ok(former) => {
-                self.0.has_template.set(true);
+                self.has_template.set(true);
                 template_outage.worked(RELAY);
                 if let Some(former) = former {
                     tracing::warn!(
@@ -101,7 +97,7 @@ impl Recorded {
     pub(crate) async fn keep_trying(&self) -> Infallible {
         let mut backoff =
             Backoff::new(TEMPLATE_AGAIN_WITHIN, TEMPLATE_AGAIN_WITHIN_MAX, fastrand::Rng::new());
-        while !self.0.has_template.get() {
+        while !self.has_template.get() {
             sleep(backoff.next_wait()).await;
             self.attempt().await;
         }
@@ -110,10 +106,10 @@ impl Recorded {
 
     /// From now on, each producer compares its cluster before it is used. Returns false if Kafka must be probed first, because
     /// it has not answered or could not be compared.
-    pub(crate) async fn begin(&self, kafka: &KafkaCluster, answers: bool) -> Result<bool, Failed> {
-        let recorded = self.clone();
+    pub(crate) async fn begin(self: &Rc<Self>, kafka: &KafkaCluster, answers: bool) -> Result<bool, Failed> {
+        let recorded = Rc::clone(self);
         kafka.comparison().set(Rc::new(move |id| {
-            let recorded = recorded.clone();
+            let recorded = Rc::clone(&recorded);
             async move { recorded.compare(Some(id)).await }.boxed_local()
         }));
         let compared = match kafka.comparison().answered().filter(|_| answers) {
@@ -129,20 +125,18 @@ impl Recorded {
 
     /// Waits until one of the clusters turns out to be another one.
     pub(crate) async fn watch(&self) {
-        let shared = &self.0;
         while self.result().is_ok() {
-            let connections = shared.stats.postgres_connections.get();
+            let connections = self.stats.postgres_connections.get();
             let due = async {
                 let begun = Instant::now();
-                while begun.elapsed() < AGAIN_AFTER && shared.stats.postgres_connections.get() == connections
-                {
+                while begun.elapsed() < AGAIN_AFTER && self.stats.postgres_connections.get() == connections {
                     sleep(CONNECTED_WITHIN).await;
                 }
             };
             tokio::select! {
-                () = shared.stops.notified() => {}
+                () = self.stops.notified() => {}
                 () = due => {
-                    let kafka = shared.kafka.borrow().clone();
+                    let kafka = self.kafka.borrow().clone();
                     if let Err(failure) = self.compare(kafka).await {
                         tracing::debug!("{failure}");
                     }
@@ -153,29 +147,28 @@ impl Recorded {
 
     /// Fails if one of the clusters is another one.
     pub(crate) fn result(&self) -> Result<(), Failed> {
-        match self.0.problem.borrow().as_deref() {
-            Some(problem) => Err(Failed::Configuration(anyhow::anyhow!("{problem}"))),
+        match self.problem.borrow().as_deref() {
+            Some(problem) => Err(Failed::configuration(problem)),
             None => Ok(()),
         }
     }
 
     /// Compares the connected database, and the Kafka cluster with this ID if there is one.
     async fn compare(&self, kafka: Option<String>) -> Result<(), KafkaFailure> {
-        let shared = &self.0;
         match self.mismatches(kafka.clone()).await {
             Ok(mismatches) if mismatches.is_empty() => {
-                shared.kafka.replace(kafka);
+                self.kafka.replace(kafka);
                 Ok(())
             }
             Ok(mismatches) => {
                 let problem = explained(&mismatches);
-                shared.problem.replace(Some(problem.clone()));
-                shared.stops.notify_one();
+                self.problem.replace(Some(problem.clone()));
+                self.stops.notify_one();
                 Err(OTHER_CLUSTER.failure(problem))
             }
             Err(fault) if is_lasting(&fault) => {
-                shared.unrecorded.failed(RELAY, &fault, ADVICE);
-                shared.kafka.replace(kafka);
+                self.unrecorded.failed(RELAY, &fault, ADVICE);
+                self.kafka.replace(kafka);
                 Ok(())
             }
             Err(fault) => Err(CLUSTER_UNCONFIRMED.failure(fault.to_string())),
@@ -183,7 +176,7 @@ impl Recorded {
     }
 
     async fn mismatches(&self, kafka: Option<String>) -> Result<Vec<Mismatch>, PostgresFault> {
-        let Shared { database, table, unrecorded, is_hidden, .. } = &*self.0;
+        let Recorded { database, table, unrecorded, is_hidden, .. } = self;
         let system = if is_hidden.get() { None } else { identity::system(database).await? };
         is_hidden.set(system.is_none());
         let found = Identity { system, kafka };

@@ -1,14 +1,12 @@
 //! Reads the rows of the outbox and the records of the topics, and compares them.
 
 use super::entries::{ENTRY_BYTES, Entry, Expected, Known, Row, Sorter};
-use super::judge::{CLOCKS_DIFFER_US, Judge, Partition, Scope, Topic, unknown};
-use super::report::{Findings, Unjudged};
+use super::judge::{CLOCKS_DIFFER_US, Findings, Judge, Partition, Scope, Topic, Unjudged, unknown};
 use super::{Range, micros};
 use crate::cli::frame::{Failed, Outbox};
 use crate::cli::output::Progress;
 use kafka::cluster::KafkaCluster;
-use kafka::operate::reader;
-use kafka::operate::reader::{PartitionRead, ReadError, Record, TopicRead, TopicReader};
+use kafka::operate::reader::{self, PartitionRead, ReadError, Record, TopicReader};
 use kafka::operate::topics::Inspector;
 use pg_outbox::topic::check_topic;
 use postgres::operate::sent::{
@@ -27,17 +25,10 @@ use uuid::Uuid;
 /// A cluster has far fewer topics. A wrong template could name any number.
 const TOPICS_MAX: usize = 10_000;
 
-/// A topic, and the number of its partitions; 0 if it does not exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FoundTopic {
-    name: String,
-    partitions: u32,
-}
-
 /// The topics that are verified.
 pub(super) struct Topics {
     reader: Arc<TopicReader>,
-    found: Vec<FoundTopic>,
+    found: Vec<Topic>,
     places: HashMap<String, u32>,
     /// Whether only the topics of the command line are verified.
     is_fixed: bool,
@@ -52,7 +43,7 @@ impl Topics {
                 return Err(Failed::Usage(format!("--topic {}: {error}.", name.escape_debug())));
             }
             let place = topics.place(name).await?;
-            if place.is_some_and(|place| topics.found[place as usize].partitions == 0) {
+            if place.is_some_and(|place| topics.found[place as usize].partitions.is_empty()) {
                 return Err(Failed::Usage(format!(
                     "Topic {} does not exist, or the Kafka user may not describe it.",
                     name.escape_debug()
@@ -80,7 +71,8 @@ impl Topics {
         let looked_up = spawn_blocking(move || reader.partitions(&topic)).await;
         let partitions = looked_up.map_err(|error| Failed::Failure(error.into()))??;
         let place = self.found.len() as u32;
-        self.found.push(FoundTopic { name: name.to_owned(), partitions });
+        let partitions = vec![Partition::default(); partitions as usize];
+        self.found.push(Topic { name: name.to_owned(), compacts: None, partitions });
         self.places.insert(name.to_owned(), place);
         Ok(Some(place))
     }
@@ -119,30 +111,23 @@ pub(super) async fn compare(task: &Task<'_>, topics: Topics) -> Result<Compared,
     };
     collector.read_rows(&history, &progress).await?;
     collector.read_other_ids(&history).await?;
+    let reaped_until_us = collector.reaped_until_us();
+    let Collector { topics: Topics { reader, found: mut topics, .. }, entries, unjudged, .. } = collector;
+    let inspector = Inspector::new(&outbox.config.kafka, cluster).await?;
+    for topic in topics.iter_mut().filter(|topic| !topic.partitions.is_empty()) {
+        topic.compacts = inspector.compacts(&topic.name).await;
+    }
     let scope = Scope {
         since_us: micros(range.since),
         unknown_until_us: micros(range.until).min(micros(range.now) - CLOCKS_DIFFER_US),
-        reaped_until_us: collector.reaped_until_us(),
-        topics: Vec::new(),
+        reaped_until_us,
+        topics,
     };
-    let Collector { topics: Topics { reader, found, .. }, entries, unjudged, .. } = collector;
-    let inspector = Inspector::new(&outbox.config.kafka, cluster).await?;
-    let mut topics = Vec::new();
-    for topic in found {
-        // `None` if its settings are not readable.
-        let compacts = if topic.partitions == 0 { None } else { inspector.compacts(&topic.name).await };
-        topics.push((topic, compacts));
-    }
     let findings = Findings::new(task.shown_max, unjudged);
     let folder = folder.clone();
-    let mut comparison = Comparison { scope, entries, findings, folder, records: 0, progress };
-    let reading = spawn_blocking(move || {
-        for (place, (topic, compacts)) in (0..).zip(topics) {
-            comparison.read(&reader, place, topic, compacts)?;
-        }
-        comparison.finish()
-    });
-    Ok(reading.await.map_err(|error| Failed::Failure(error.into()))??)
+    let comparison = Comparison { scope, entries, findings, folder, records: 0, progress };
+    let comparing = spawn_blocking(move || comparison.run(&reader));
+    Ok(comparing.await.map_err(|error| Failed::Failure(error.into()))??)
 }
 
 /// The entries of the outbox, and what cannot be judged.
@@ -229,9 +214,9 @@ impl Collector<'_> {
             self.unjudged.unpublishable += 1;
             return Ok(None);
         };
-        let partition = match self.topics.found[place as usize].partitions {
+        let partition = match self.topics.found[place as usize].partitions.len() {
             0 => 0,
-            partitions => partition::of(row.event.key(), partitions),
+            partitions => partition::of(row.event.key(), partitions as u32),
         };
         let created_us = row.event.created_at_us();
         Ok(Some(Expected { topic: place, partition, created_us, fingerprint }))
@@ -262,33 +247,10 @@ struct Comparison {
 }
 
 impl Comparison {
-    fn read(
-        &mut self,
-        reader: &TopicReader,
-        place: u32,
-        FoundTopic { name, partitions }: FoundTopic,
-        compacts: Option<bool>,
-    ) -> Result<(), ReadError> {
-        let since_us = self.scope.since_us.saturating_sub(CLOCKS_DIFFER_US);
-        let (scope, findings, entries) = (&self.scope, &mut self.findings, &mut self.entries);
-        let each = |event_id: Option<Uuid>, record: Record| match event_id {
-            Some(event_id) => entries.push(Entry { event_id, known: Known::Record(record) }.encode()),
-            None => {
-                unknown(scope, None, &record, findings);
-                Ok(())
-            }
-        };
-        let read = match partitions {
-            0 => TopicRead::default(),
-            _ => reader.read((place, &name, partitions), since_us, &self.progress, each)?,
-        };
-        self.records += read.records;
-        let partitions = read.partitions.iter().map(partition).collect();
-        self.scope.topics.push(Topic { name, compacts, partitions });
-        Ok(())
-    }
-
-    fn finish(self) -> Result<Compared, ReadError> {
+    fn run(mut self, reader: &TopicReader) -> Result<Compared, ReadError> {
+        for place in 0..self.scope.topics.len() {
+            self.read(reader, place)?;
+        }
         self.progress.begin("comparing", 0);
         let mut judge = Judge::new(&self.scope, self.findings, &self.folder);
         for entry in self.entries.sorted()? {
@@ -296,6 +258,27 @@ impl Comparison {
         }
         let findings = judge.finish()?;
         Ok(Compared { scope: self.scope, findings, records: self.records })
+    }
+
+    fn read(&mut self, reader: &TopicReader, place: usize) -> Result<(), ReadError> {
+        let (scope, findings, entries) = (&self.scope, &mut self.findings, &mut self.entries);
+        let Topic { name, partitions, .. } = &scope.topics[place];
+        if partitions.is_empty() {
+            return Ok(());
+        }
+        let each = |event_id: Option<Uuid>, record: Record| match event_id {
+            Some(event_id) => entries.push(Entry { event_id, known: Known::Record(record) }.encode()),
+            None => {
+                unknown(scope, None, &record, findings);
+                Ok(())
+            }
+        };
+        let since_us = scope.since_us.saturating_sub(CLOCKS_DIFFER_US);
+        let topic = (place as u32, name.as_str(), partitions.len() as u32);
+        let read = reader.read(topic, since_us, &self.progress, each)?;
+        self.records += read.records;
+        self.scope.topics[place].partitions = read.partitions.iter().map(partition).collect();
+        Ok(())
     }
 }
 

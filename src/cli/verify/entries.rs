@@ -211,10 +211,9 @@ impl<const N: usize> Sorter<N> {
 
     fn write_run(&mut self) -> io::Result<()> {
         self.buffer.sort_unstable();
-        let entries = self.buffer.drain(..).map(Ok);
-        self.runs.push(write(&self.folder, entries)?);
+        self.runs.push(write(&self.folder, self.buffer.drain(..).map(Ok))?);
         if self.runs.len() >= RUNS_MAX {
-            let all: Sorted<N> = Sorted::new(std::mem::take(&mut self.runs), Vec::new())?;
+            let all: Sorted<N> = Sorted::new(std::mem::take(&mut self.runs))?;
             self.runs.push(write(&self.folder, all)?);
         }
         Ok(())
@@ -222,8 +221,8 @@ impl<const N: usize> Sorter<N> {
 
     /// All entries in order.
     pub(super) fn sorted(mut self) -> io::Result<Sorted<N>> {
-        self.buffer.sort_unstable();
-        Sorted::new(self.runs, self.buffer)
+        self.write_run()?;
+        Sorted::new(self.runs)
     }
 }
 
@@ -243,41 +242,31 @@ fn write<const N: usize>(
 
 /// Merges sorted runs.
 pub(super) struct Sorted<const N: usize> {
-    runs: Vec<Run<N>>,
+    runs: Vec<BufReader<File>>,
     /// The next entry of each run.
     next: BinaryHeap<Reverse<([u8; N], usize)>>,
 }
 
-enum Run<const N: usize> {
-    File(BufReader<File>),
-    Memory(std::vec::IntoIter<[u8; N]>),
-}
-
-impl<const N: usize> Run<N> {
-    fn next(&mut self) -> io::Result<Option<[u8; N]>> {
-        match self {
-            Run::Memory(entries) => Ok(entries.next()),
-            Run::File(file) => {
-                let mut entry = [0; N];
-                match file.read_exact(&mut entry) {
-                    Ok(()) => Ok(Some(entry)),
-                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-                    Err(error) => Err(error),
-                }
-            }
-        }
-    }
-}
-
 impl<const N: usize> Sorted<N> {
-    fn new(files: Vec<File>, buffer: Vec<[u8; N]>) -> io::Result<Sorted<N>> {
-        let mut runs: Vec<Run<N>> = files.into_iter().map(|file| Run::File(BufReader::new(file))).collect();
-        runs.push(Run::Memory(buffer.into_iter()));
-        let mut next = BinaryHeap::new();
-        for (place, run) in runs.iter_mut().enumerate() {
-            next.extend(run.next()?.map(|entry| Reverse((entry, place))));
+    fn new(runs: Vec<File>) -> io::Result<Sorted<N>> {
+        let places = 0..runs.len();
+        let runs = runs.into_iter().map(BufReader::new).collect();
+        let mut sorted = Sorted { runs, next: BinaryHeap::new() };
+        for place in places {
+            sorted.read(place)?;
         }
-        Ok(Sorted { runs, next })
+        Ok(sorted)
+    }
+
+    /// Reads the next entry of a run, if there is one.
+    fn read(&mut self, place: usize) -> io::Result<()> {
+        let mut entry = [0; N];
+        match self.runs[place].read_exact(&mut entry) {
+            Ok(()) => self.next.push(Reverse((entry, place))),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 }
 
@@ -286,11 +275,7 @@ impl<const N: usize> Iterator for Sorted<N> {
 
     fn next(&mut self) -> Option<io::Result<[u8; N]>> {
         let Reverse((entry, place)) = self.next.pop()?;
-        match self.runs[place].next() {
-            Ok(following) => self.next.extend(following.map(|entry| Reverse((entry, place)))),
-            Err(error) => return Some(Err(error)),
-        }
-        Some(Ok(entry))
+        Some(self.read(place).map(|()| entry))
     }
 }
 

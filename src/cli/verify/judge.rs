@@ -1,8 +1,8 @@
 //! Compares the rows of each event with its records, and the order of the first records of each key with that of the rows.
 
 use super::entries::{ENTRY_BYTES, Entry, Expected, Known, Reader, Row, Sorter, Writer};
-use super::report::{Finding, Findings, Kind};
 use kafka::operate::reader::Record;
+use serde::{Serialize, Serializer};
 use std::io;
 use std::path::Path;
 use uuid::Uuid;
@@ -10,11 +10,116 @@ use uuid::Uuid;
 /// The maximum number of different records that the rows of one event id may have. Rows of one event normally have the same.
 const VARIANTS_MAX: usize = 8;
 
+/// How a record, or its absence, differs from the outbox. The worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    /// An event without a record.
+    Lost,
+    /// An event whose first record follows that of a later event of its key.
+    Reordered,
+    /// A record that differs from its event.
+    Altered,
+    /// A record that belongs to no event.
+    Unknown,
+    /// A further record of an event.
+    Duplicate,
+}
+
+const KINDS: usize = 5;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub kind: Kind,
+    /// `None` if the record has no readable event id.
+    #[serde(serialize_with = "as_text")]
+    pub event_id: Option<Uuid>,
+    /// The row; `None` for an unknown record.
+    pub outbox_id: Option<i64>,
+    pub topic: String,
+    pub partition: u32,
+    /// Of the record; `None` if there is none.
+    pub offset: Option<i64>,
+    /// The parts of an altered record that differ.
+    pub parts: Vec<&'static str>,
+}
+
+fn as_text<S: Serializer>(id: &Option<Uuid>, serializer: S) -> Result<S::Ok, S::Error> {
+    id.map(|id| id.to_string()).serialize(serializer)
+}
+
+/// All findings: the counts, and the first of each kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Findings {
+    /// Events whose records were judged.
+    pub events: u64,
+    counts: [u64; KINDS],
+    shown_max: usize,
+    shown: [Vec<Finding>; KINDS],
+    pub unjudged: Unjudged,
+}
+
+/// What could not be judged. docs/verify-and-replay.md explains each field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Unjudged {
+    /// Events of the range that are not sent yet.
+    pub unsent: u64,
+    /// Events of the range that the relay cannot publish with the present configuration.
+    pub unpublishable: u64,
+    /// Events without a record, in partitions whose records have expired.
+    pub expired: u64,
+    /// Events without a record, in partitions that were compacted.
+    pub compacted: u64,
+    /// Events without a record, in partitions that may have been compacted.
+    pub may_be_compacted: u64,
+    /// Events without a record, in topics that do not exist.
+    pub topic_missing: u64,
+    /// Records without a row that may have been reaped.
+    pub reaped: u64,
+    pub dead_letters: u64,
+    /// Further records of events that an operator replayed.
+    pub replayed: u64,
+    /// Copies of events in a topic other than their own.
+    pub copies: u64,
+    /// Events that follow a later event of their key, but whose first record may be gone.
+    pub order: u64,
+}
+
+impl Findings {
+    /// Keeps up to `shown_max` findings of each kind, and counts the others.
+    pub(super) fn new(shown_max: usize, unjudged: Unjudged) -> Findings {
+        Findings { shown_max, unjudged, ..Findings::default() }
+    }
+
+    fn add(&mut self, finding: Finding) {
+        let kind = finding.kind as usize;
+        self.counts[kind] += 1;
+        if self.shown[kind].len() < self.shown_max {
+            self.shown[kind].push(finding);
+        }
+    }
+
+    pub(super) fn count(&self, kind: Kind) -> u64 {
+        self.counts[kind as usize]
+    }
+
+    /// The number of findings that break a guarantee. Duplicates with the same bytes are allowed after a failure.
+    pub(super) fn broken(&self) -> u64 {
+        self.counts.iter().sum::<u64>() - self.count(Kind::Duplicate)
+    }
+
+    /// The first findings of each kind, worst first.
+    pub(super) fn shown(&self) -> impl Iterator<Item = &Finding> {
+        self.shown.iter().flatten()
+    }
+}
+
 /// Judges entries that are sorted by event.
 pub(super) struct Judge<'a> {
     scope: &'a Scope,
     findings: Findings,
-    order: Order,
+    /// The first records.
+    order: Sorter<FIRST_BYTES>,
     event: Option<Event>,
 }
 
@@ -42,7 +147,7 @@ struct Event {
 impl<'a> Judge<'a> {
     /// Continues with these findings. The order is sorted in temporary files in this folder.
     pub(super) fn new(scope: &'a Scope, findings: Findings, folder: &Path) -> Judge<'a> {
-        Judge { scope, findings, order: Order::new(folder), event: None }
+        Judge { scope, findings, order: Sorter::new(folder), event: None }
     }
 
     /// Judges an entry as it was encoded.
@@ -63,10 +168,34 @@ impl<'a> Judge<'a> {
         Ok(())
     }
 
-    /// Judges the order, and returns all findings.
+    /// Finds the first records that follow a later event of their key, and returns all findings.
+    ///
+    /// If an earlier record of an event may be gone, its own place proves nothing against it. It still proves that events before
+    /// it came too late, because its first record was here or earlier.
     pub(super) fn finish(mut self) -> io::Result<Findings> {
         self.end_event()?;
-        self.order.judge(&mut self.findings)?;
+        let mut latest: Option<First> = None;
+        for entry in self.order.sorted()? {
+            let first = First::decode(&entry?);
+            match latest {
+                Some(before) if before.is_of_same_key(&first) && first.id < before.id => {
+                    if first.is_certain {
+                        self.findings.add(Finding {
+                            kind: Kind::Reordered,
+                            event_id: Some(first.event_id),
+                            outbox_id: Some(first.id),
+                            topic: self.scope.name(first.topic),
+                            partition: first.partition,
+                            offset: Some(first.offset),
+                            parts: Vec::new(),
+                        });
+                    } else {
+                        self.findings.unjudged.order += 1;
+                    }
+                }
+                _ => latest = Some(first),
+            }
+        }
         Ok(self.findings)
     }
 
@@ -83,24 +212,21 @@ impl<'a> Judge<'a> {
             let has_expired = self.scope.explain_absence(topic, partition, created_us).is_some();
             let is_certain = event.has_all_records() && !has_expired;
             let (key, event_id) = (fingerprint.key, event.id);
-            self.order.push(&First { topic, partition, key, offset, id, event_id, is_certain })?;
+            let first = First { topic, partition, key, offset, id, event_id, is_certain };
+            self.order.push(first.encode())?;
         }
         Ok(())
     }
 
     fn absent(&mut self, event: &Event, id: i64, expected: &Expected) {
         let Expected { topic, partition, created_us, .. } = *expected;
-        let unjudged = &mut self.findings.unjudged;
         match self.scope.explain_absence(topic, partition, created_us) {
-            Some(Absence::TopicMissing) => unjudged.topic_missing += 1,
-            Some(Absence::Compacted) => unjudged.compacted += 1,
-            Some(Absence::MayBeCompacted) => unjudged.may_be_compacted += 1,
-            Some(Absence::Expired) => unjudged.expired += 1,
+            Some(count) => *count(&mut self.findings.unjudged) += 1,
             None => self.findings.add(Finding {
                 kind: Kind::Lost,
                 event_id: Some(event.id),
                 outbox_id: Some(id),
-                topic,
+                topic: self.scope.name(topic),
                 partition,
                 offset: None,
                 parts: Vec::new(),
@@ -111,16 +237,14 @@ impl<'a> Judge<'a> {
 
 /// Judges a record that belongs to no row.
 pub(super) fn unknown(scope: &Scope, event_id: Option<Uuid>, record: &Record, findings: &mut Findings) {
-    match scope.judges_unknown(record.at_us) {
-        Unknown::OutOfRange => {}
-        Unknown::MayBeReaped => findings.unjudged.reaped += 1,
-        Unknown::Judged => findings.add(finding(Kind::Unknown, event_id, None, record)),
+    if !(scope.since_us..scope.unknown_until_us).contains(&record.at_us) {
+        return;
     }
-}
-
-fn finding(kind: Kind, event_id: Option<Uuid>, outbox_id: Option<i64>, record: &Record) -> Finding {
-    let Record { topic, partition, offset, .. } = *record;
-    Finding { kind, event_id, outbox_id, topic, partition, offset: Some(offset), parts: Vec::new() }
+    if record.at_us < scope.reaped_until_us.saturating_add(CLOCKS_DIFFER_US) {
+        findings.unjudged.reaped += 1;
+    } else {
+        findings.add(scope.finding(Kind::Unknown, event_id, None, record));
+    }
 }
 
 impl Event {
@@ -186,13 +310,13 @@ impl Event {
         let is_expected = self.variants.iter().any(|expected| expected.is(record));
         if !is_expected && self.is_complete {
             let parts = first.differing_parts(record);
-            findings.add(Finding { parts, ..finding(Kind::Altered, Some(self.id), Some(id), record) });
+            findings.add(Finding { parts, ..scope.finding(Kind::Altered, Some(self.id), Some(id), record) });
         }
         if (first.topic, first.partition) == (record.topic, record.partition) {
             self.first_offset.get_or_insert(record.offset);
         }
         if self.records > self.rows + self.replays {
-            findings.add(finding(Kind::Duplicate, Some(self.id), Some(id), record));
+            findings.add(scope.finding(Kind::Duplicate, Some(self.id), Some(id), record));
         } else if self.records > self.rows {
             findings.unjudged.replayed += 1;
         }
@@ -223,86 +347,44 @@ impl Expected {
     }
 }
 
-const PLACE_BYTES: usize = 57;
+const FIRST_BYTES: usize = 57;
 
 /// The first record of an event that the topic still has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct First {
-    pub topic: u32,
-    pub partition: u32,
-    pub key: [u8; 16],
-    pub offset: i64,
+struct First {
+    topic: u32,
+    partition: u32,
+    key: [u8; 16],
+    offset: i64,
     /// The row, which determines the order.
-    pub id: i64,
-    pub event_id: Uuid,
+    id: i64,
+    event_id: Uuid,
     /// Whether the event never had an earlier record.
-    pub is_certain: bool,
-}
-
-/// Collects the first records, and finds those that follow a later event of their key.
-///
-/// If an earlier record of an event may be gone, its own place proves nothing against it. It still proves that events before
-/// it came too late, because its first record was here or earlier.
-pub(super) struct Order(Sorter<PLACE_BYTES>);
-
-impl Order {
-    pub(super) fn new(folder: &Path) -> Order {
-        Order(Sorter::new(folder))
-    }
-
-    pub(super) fn push(&mut self, first: &First) -> io::Result<()> {
-        let First { topic, partition, key, offset, id, event_id, is_certain } = first;
-        let entry = Writer::new().u32(*topic).u32(*partition).put(key).i64(*offset).i64(*id);
-        self.0.push(entry.put(event_id.as_bytes()).u8((*is_certain).into()).entry())
-    }
-
-    pub(super) fn judge(self, findings: &mut Findings) -> io::Result<()> {
-        let mut latest: Option<First> = None;
-        for entry in self.0.sorted()? {
-            let first = decode(&entry?);
-            match latest {
-                Some(before) if before.is_of_same_key(&first) && first.id < before.id => {
-                    if first.is_certain {
-                        findings.add(first.reordered());
-                    } else {
-                        findings.unjudged.order += 1;
-                    }
-                }
-                _ => latest = Some(first),
-            }
-        }
-        Ok(())
-    }
+    is_certain: bool,
 }
 
 impl First {
-    fn is_of_same_key(&self, other: &First) -> bool {
-        (self.topic, self.partition, self.key) == (other.topic, other.partition, other.key)
+    fn encode(&self) -> [u8; FIRST_BYTES] {
+        let First { topic, partition, key, offset, id, event_id, is_certain } = self;
+        let entry = Writer::new().u32(*topic).u32(*partition).put(key).i64(*offset).i64(*id);
+        entry.put(event_id.as_bytes()).u8((*is_certain).into()).entry()
     }
 
-    fn reordered(&self) -> Finding {
-        Finding {
-            kind: Kind::Reordered,
-            event_id: Some(self.event_id),
-            outbox_id: Some(self.id),
-            topic: self.topic,
-            partition: self.partition,
-            offset: Some(self.offset),
-            parts: Vec::new(),
+    fn decode(entry: &[u8; FIRST_BYTES]) -> First {
+        let mut reader = Reader(entry);
+        First {
+            topic: reader.u32(),
+            partition: reader.u32(),
+            key: reader.take(),
+            offset: reader.i64(),
+            id: reader.i64(),
+            event_id: Uuid::from_bytes(reader.take()),
+            is_certain: reader.u8() != 0,
         }
     }
-}
 
-fn decode(entry: &[u8; PLACE_BYTES]) -> First {
-    let mut reader = Reader(entry);
-    First {
-        topic: reader.u32(),
-        partition: reader.u32(),
-        key: reader.take(),
-        offset: reader.i64(),
-        id: reader.i64(),
-        event_id: Uuid::from_bytes(reader.take()),
-        is_certain: reader.u8() != 0,
+    fn is_of_same_key(&self, other: &First) -> bool {
+        (self.topic, self.partition, self.key) == (other.topic, other.partition, other.key)
     }
 }
 
@@ -339,52 +421,44 @@ pub(super) struct Partition {
     pub has_gaps: bool,
 }
 
-/// Why the absence of a record proves nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Absence {
-    TopicMissing,
-    Compacted,
-    /// Compaction or transactions have removed offsets, and it is not known which.
-    MayBeCompacted,
-    Expired,
-}
+/// What is counted instead of a judgment.
+type Count = fn(&mut Unjudged) -> &mut u64;
 
 impl Scope {
+    fn name(&self, topic: u32) -> String {
+        self.topics.get(topic as usize).map_or_else(String::new, |topic| topic.name.clone())
+    }
+
+    fn finding(
+        &self,
+        kind: Kind,
+        event_id: Option<Uuid>,
+        outbox_id: Option<i64>,
+        record: &Record,
+    ) -> Finding {
+        let Record { topic, partition, offset, .. } = *record;
+        let (topic, offset) = (self.name(topic), Some(offset));
+        Finding { kind, event_id, outbox_id, topic, partition, offset, parts: Vec::new() }
+    }
+
     /// Why a record for an event that was created at this time may be missing although the event was published.
-    pub(super) fn explain_absence(&self, topic: u32, partition: u32, created_us: i64) -> Option<Absence> {
+    fn explain_absence(&self, topic: u32, partition: u32, created_us: i64) -> Option<Count> {
         let Some(topic) = self.topics.get(topic as usize).filter(|topic| !topic.partitions.is_empty()) else {
-            return Some(Absence::TopicMissing);
+            return Some(|unjudged| &mut unjudged.topic_missing);
         };
         let Partition { expired_until_us, has_gaps } =
             topic.partitions.get(partition as usize).copied().unwrap_or_default();
         // Without a gap, nothing was compacted, whatever the settings are.
         match topic.compacts {
-            Some(true) if has_gaps => return Some(Absence::Compacted),
-            None if has_gaps => return Some(Absence::MayBeCompacted),
+            Some(true) if has_gaps => return Some(|unjudged| &mut unjudged.compacted),
+            // Compaction or transactions have removed offsets, and it is not known which.
+            None if has_gaps => return Some(|unjudged| &mut unjudged.may_be_compacted),
             _ => {}
         }
-        let has_expired = |until: i64| created_us <= until.saturating_add(CLOCKS_DIFFER_US);
-        expired_until_us.is_some_and(has_expired).then_some(Absence::Expired)
+        let has_expired =
+            expired_until_us.is_some_and(|until| created_us <= until.saturating_add(CLOCKS_DIFFER_US));
+        if has_expired { Some(|unjudged| &mut unjudged.expired) } else { None }
     }
-
-    /// Whether a record of this time without a row is judged.
-    pub(super) fn judges_unknown(&self, at_us: i64) -> Unknown {
-        if at_us < self.since_us || at_us >= self.unknown_until_us {
-            return Unknown::OutOfRange;
-        }
-        if at_us < self.reaped_until_us.saturating_add(CLOCKS_DIFFER_US) {
-            return Unknown::MayBeReaped;
-        }
-        Unknown::Judged
-    }
-}
-
-/// What is known about a record without a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unknown {
-    Judged,
-    MayBeReaped,
-    OutOfRange,
 }
 
 #[cfg(test)]

@@ -7,22 +7,23 @@
 mod compare;
 mod entries;
 mod judge;
-mod report;
 
 use super::arguments::{Moment, moment};
 use super::frame::{ConfigFile, Failed, Outbox, keeps_history, on_outbox};
 use super::output::{self, counted};
 use crate::config::{Config, Part};
 use clap::Args;
-use compare::{Task, Topics, compare};
+use compare::{Compared, Task, Topics, compare};
+use judge::{Finding, Kind, Unjudged};
 use kafka::cluster::KafkaCluster;
 use kafka::operate::reader::{ReadError, TopicReader};
 use postgres::access::grants::VERIFY_PRIVILEGES;
 use relay::reason::{fix, remedy};
-use report::Report;
+use serde::{Serialize, Serializer};
+use settings::text::{thousands, time};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 #[derive(Debug, Args)]
 #[command(after_help = include_str!("../help/verify.txt").trim_ascii_end())]
@@ -69,7 +70,7 @@ impl Verify {
         }
     }
 
-    /// The directory for temporary files. Small comparisons need none, but a mistake must not show only in large ones.
+    /// The directory for temporary files. A mistake shows before anything is read.
     fn folder(&self) -> Result<PathBuf, Failed> {
         let folder = self.temp_dir.clone().unwrap_or_else(std::env::temp_dir);
         match tempfile::tempfile_in(&folder) {
@@ -158,10 +159,111 @@ fn micros(at: SystemTime) -> i64 {
     }
 }
 
+fn at(micros: i64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_micros(micros.max(0).unsigned_abs())
+}
+
+/// The object of `--json`.
+#[derive(Serialize)]
+struct Report {
+    table: String,
+    since: String,
+    until: String,
+    /// Rows that were sent before this time may have been reaped.
+    reaped_until: String,
+    topics: Vec<String>,
+    /// Events of the range that were sent.
+    events: u64,
+    records: u64,
+    #[serde(flatten, serialize_with = "as_fields")]
+    counts: [(&'static str, u64); 5],
+    /// The number of findings that break a guarantee.
+    broken: u64,
+    not_judged: Unjudged,
+    findings: Vec<Finding>,
+}
+
+fn as_fields<S: Serializer>(counts: &[(&str, u64); 5], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(counts.iter().copied())
+}
+
+impl Report {
+    fn new(config: &Config, range: &Range, compared: Compared, allow_unknown: bool) -> Report {
+        let Compared { scope, findings, records } = compared;
+        let allowed = if allow_unknown { findings.count(Kind::Unknown) } else { 0 };
+        let counts = [
+            ("lost", Kind::Lost),
+            ("reordered", Kind::Reordered),
+            ("altered", Kind::Altered),
+            ("unknown", Kind::Unknown),
+            ("duplicates", Kind::Duplicate),
+        ];
+        Report {
+            table: config.outbox.table.to_string(),
+            since: time(range.since),
+            until: time(range.until),
+            reaped_until: time(at(scope.reaped_until_us)),
+            topics: scope.topics.into_iter().map(|topic| topic.name).collect(),
+            events: findings.events,
+            records,
+            counts: counts.map(|(name, kind)| (name, findings.count(kind))),
+            broken: findings.broken() - allowed,
+            not_judged: findings.unjudged,
+            findings: findings.shown().cloned().collect(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let number = |number: u64| thousands(number as usize);
+        let topics = counted(self.topics.len() as u64, "topic");
+        let mut text = format!("{}: events created from {} to {}\n", self.table, self.since, self.until);
+        text += &format!("  {:<10} {:>12}\n", "events", number(self.events));
+        text += &format!("  {:<10} {:>12}  in {topics}\n", "records", number(self.records));
+        for (name, count) in self.counts {
+            text += &format!("  {name:<10} {:>12}\n", number(count));
+        }
+        self.findings.iter().for_each(|finding| text += &line(finding));
+        for (count, what, why) in reasons(&self.not_judged).iter().filter(|(count, ..)| *count > 0) {
+            text += &format!("not judged: {}: {why}\n", counted(*count, what));
+        }
+        text
+    }
+}
+
+fn line(finding: &Finding) -> String {
+    let Finding { kind, event_id, outbox_id, topic, partition, offset, parts } = finding;
+    let kind = format!("{kind:?}").to_lowercase();
+    let offset = offset.map_or(String::new(), |offset| format!(", offset {offset}"));
+    let event = event_id.map_or("no event ID".to_owned(), |event_id| format!("event {event_id}"));
+    let row = outbox_id.map_or(String::new(), |id| format!(", outbox row {id}"));
+    let parts = if parts.is_empty() { String::new() } else { format!(", differs in {}", parts.join(", ")) };
+    format!("{kind:<10} {topic}, partition {partition}{offset}: {event}{row}{parts}\n")
+}
+
+/// The counts of what is not judged, each with what was counted and why it is not judged.
+fn reasons(unjudged: &Unjudged) -> [(u64, &'static str, &'static str); 11] {
+    [
+        (unjudged.unsent, "event", "not sent yet"),
+        (unjudged.unpublishable, "event", "marked as sent, but cannot be published with this configuration"),
+        (unjudged.expired, "event", "no record, but Kafka has deleted records from that time"),
+        (unjudged.compacted, "event", "no record, but the partition was compacted"),
+        (
+            unjudged.may_be_compacted,
+            "event",
+            "no record, but the topic may be compacted; its settings are not readable",
+        ),
+        (unjudged.topic_missing, "event", "the topic does not exist"),
+        (unjudged.reaped, "record", "no event, but it may have been reaped"),
+        (unjudged.dead_letters, "record", "belonging to a dead letter"),
+        (unjudged.replayed, "record", "belonging to an event that was replayed"),
+        (unjudged.copies, "record", "belonging to an event that was copied to this topic"),
+        (unjudged.order, "event", "out of order, but its first record may be gone"),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 

@@ -9,51 +9,46 @@ use crate::sql::{Script, sql};
 use crate::table::TableName;
 use relay::failure::PostgresFault;
 use relay::lanes::{LANES, Lane};
+use relay::reason::{blocked_key_remedy, remedy};
 use relay::topic::TopicRules;
+use serde::{Serialize, Serializer};
+use settings::text::time;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 /// The maximum number of dead letters that are counted.
-pub const DEAD_LETTERS_COUNTED_MAX: i64 = 100_000;
+const DEAD_LETTERS_COUNTED_MAX: i64 = 100_000;
 /// The maximum number of blocked keys that are counted.
-pub const BLOCKED_KEYS_COUNTED_MAX: i64 = 10_000;
+const BLOCKED_KEYS_COUNTED_MAX: i64 = 10_000;
 /// Above this, the backlog is an estimate.
-pub const BACKLOG_COUNTED_MAX: i64 = 10_000;
+const BACKLOG_COUNTED_MAX: i64 = 10_000;
 /// The maximum number of pauses that are listed.
-pub const PAUSES_LISTED_MAX: i64 = 100;
+const PAUSES_LISTED_MAX: i64 = 100;
 /// The number of unsent rows per lane that [`FirstUnsent`] and [`LaneStatus`] cover.
 pub const FIRST_ROWS_A_LANE: i64 = 100;
 
 /// The maximum number of rows that are read at either end of the table.
-pub const SENT_ROWS_READ_MAX: i64 = 1_000;
+const SENT_ROWS_READ_MAX: i64 = 1_000;
 
-/// The state of an outbox.
+/// The state of an outbox. What is serialized is part of `status --json`: durations in seconds, times in RFC 3339.
 #[derive(Clone, Debug)]
 pub struct OutboxStatus {
     pub versions: Versions,
-    /// Unsent rows; an estimate above [`BACKLOG_COUNTED_MAX`].
-    pub backlog_rows: i64,
-    /// The age of the oldest unsent row, whether or not it can be sent now.
-    pub oldest: Option<Duration>,
-    pub first: FirstUnsent,
-    /// The number of held topics.
-    pub held_topics: i64,
+    pub backlog: Backlog,
     /// The longest held first, at most 100.
-    pub held: Vec<HeldTopic>,
-    /// The number of dead letters that were not requeued, by reason, among the latest [`DEAD_LETTERS_COUNTED_MAX`].
-    pub dead_letters: Vec<RejectedEvents>,
-    /// The number of blocked keys, counted up to [`BLOCKED_KEYS_COUNTED_MAX`].
-    pub blocked_keys: i64,
-    /// The oldest blocks, at most 5.
-    pub blocked: Vec<KeyBlock>,
+    pub held_topics: Vec<HeldTopic>,
+    pub held_topics_total: i64,
+    pub blocked_keys: BlockedKeys,
     /// The oldest pauses, at most [`PAUSES_LISTED_MAX`].
     pub paused: Vec<PausedScope>,
+    pub dead_letters: DeadLetters,
     /// At most 200.
     pub relays: Vec<RelayConnection>,
     /// `None` with `on_sent = "delete"`.
     pub sent: Option<Sent>,
-    pub reaping: Reaping,
+    /// The time since the oldest sent row was sent, judged by the first rows of the table; `None` if all of them are unsent.
+    pub oldest_sent: Option<Duration>,
     /// The oldest holder, if there is one.
     pub vacuum: Option<VacuumHolder>,
     pub size: Size,
@@ -70,32 +65,50 @@ pub struct Versions {
 
 from_row!(Versions: server, migration);
 
+/// The unsent rows.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Backlog {
+    pub rows: i64,
+    /// Whether there are more than [`BACKLOG_COUNTED_MAX`], so that `rows` is estimated from the ids.
+    pub estimated: bool,
+    /// The age of the oldest unsent row, whether or not it can be sent now.
+    #[serde(rename = "oldest_age_seconds", serialize_with = "as_seconds")]
+    pub oldest_age: Option<Duration>,
+    pub first: FirstUnsent,
+}
+
 /// The first unsent rows of each lane, by the reason why they wait.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct FirstUnsent {
     /// How many rows were read.
     pub rows: i64,
-    /// Paused rows.
     pub paused: i64,
     /// Rows of held topics that are not paused.
-    pub held: i64,
+    pub of_held_topics: i64,
     /// Rows of blocked keys that are neither paused nor held.
-    pub blocked: i64,
-    /// The lowest id of the rows that a relay can send now.
-    pub id: Option<i64>,
+    pub of_blocked_keys: i64,
+    /// Rows that a relay can send now.
+    pub free: i64,
     /// The age of the oldest row that a relay can send now.
+    #[serde(rename = "oldest_free_age_seconds", serialize_with = "as_seconds")]
     pub age: Option<Duration>,
+    /// The lowest id of the rows that a relay can send now.
+    #[serde(skip)]
+    pub id: Option<i64>,
 }
 
 impl From<&Row> for FirstUnsent {
     fn from(row: &Row) -> FirstUnsent {
+        let (rows, held, blocked, paused): (i64, i64, i64, i64) =
+            (row.get(0), row.get(1), row.get(2), row.get(5));
         FirstUnsent {
-            rows: row.get(0),
-            paused: row.get(5),
-            held: row.get(1),
-            blocked: row.get(2),
-            id: row.get(3),
+            rows,
+            paused,
+            of_held_topics: held,
+            of_blocked_keys: blocked,
+            free: rows - paused - held - blocked,
             age: seconds(row.get(4)),
+            id: row.get(3),
         }
     }
 }
@@ -117,23 +130,57 @@ impl From<&Row> for LaneStatus {
 }
 
 /// A held topic.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct HeldTopic {
     pub topic: String,
     /// A keyword to filter by.
     pub reason: String,
     /// The full error message.
     pub error: String,
+    pub remedy: &'static str,
+    #[serde(serialize_with = "as_time")]
     pub since: SystemTime,
+    #[serde(serialize_with = "as_time")]
     pub next_probe: SystemTime,
     /// How many times the topic was probed.
     pub probes: i32,
 }
 
-from_row!(HeldTopic: topic, reason, error, since, next_probe, probes);
+impl From<&Row> for HeldTopic {
+    fn from(row: &Row) -> HeldTopic {
+        HeldTopic {
+            topic: row.get(0),
+            reason: row.get(1),
+            error: row.get(2),
+            remedy: remedy(row.get(1)),
+            since: row.get(3),
+            next_probe: row.get(4),
+            probes: row.get(5),
+        }
+    }
+}
+
+/// The dead letters that were not requeued, among the latest [`DEAD_LETTERS_COUNTED_MAX`].
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct DeadLetters {
+    pub rows: i64,
+    /// Whether there are more, because only the latest were counted.
+    pub at_least: bool,
+    /// Those of the last 10 minutes.
+    pub recent: i64,
+    pub by_reason: Vec<RejectedEvents>,
+}
+
+impl DeadLetters {
+    pub fn new(by_reason: Vec<RejectedEvents>) -> DeadLetters {
+        let rows = by_reason.iter().map(|dead| dead.rows).sum();
+        let recent = by_reason.iter().map(|dead| dead.recent).sum();
+        DeadLetters { rows, at_least: rows >= DEAD_LETTERS_COUNTED_MAX, recent, by_reason }
+    }
+}
 
 /// Dead letters that were rejected for one reason and not requeued.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct RejectedEvents {
     pub reason: String,
     pub rows: i64,
@@ -143,8 +190,18 @@ pub struct RejectedEvents {
 
 from_row!(RejectedEvents: reason, rows, recent);
 
+/// The blocked keys.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct BlockedKeys {
+    pub keys: i64,
+    /// Whether there are more, because counting stops at [`BLOCKED_KEYS_COUNTED_MAX`].
+    pub at_least: bool,
+    /// At most 5.
+    pub oldest: Vec<KeyBlock>,
+}
+
 /// A blocked key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct KeyBlock {
     pub topic: String,
     pub key: String,
@@ -152,14 +209,30 @@ pub struct KeyBlock {
     pub outbox_id: i64,
     /// A keyword to filter by.
     pub reason: String,
+    pub remedy: &'static str,
+    #[serde(serialize_with = "as_time")]
     pub since: SystemTime,
 }
 
-from_row!(KeyBlock: topic, key, outbox_id, reason, since);
+impl From<&Row> for KeyBlock {
+    fn from(row: &Row) -> KeyBlock {
+        KeyBlock {
+            topic: row.get(0),
+            key: row.get(1),
+            outbox_id: row.get(2),
+            reason: row.get(3),
+            remedy: blocked_key_remedy(row.get(3)),
+            since: row.get(4),
+        }
+    }
+}
 
-/// What a relay's connection is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// What a relay's connection is doing, in the order in which it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Doing {
+    /// It belongs to another role, and this role cannot see what it does.
+    Hidden,
     /// It has locked lanes: it reads, waits for Kafka, or settles.
     Publishing,
     /// It waits for another session's lock.
@@ -167,31 +240,19 @@ pub enum Doing {
     /// It runs a statement of the scout, the reaper or a probe.
     Working,
     Idle,
-    /// It belongs to another role, and this role cannot see what it does.
-    Hidden,
-}
-
-impl Doing {
-    pub fn word(self) -> &'static str {
-        match self {
-            Doing::Publishing => "publishing",
-            Doing::WaitingForALock => "waiting-for-a-lock",
-            Doing::Working => "working",
-            Doing::Idle => "idle",
-            Doing::Hidden => "hidden",
-        }
-    }
 }
 
 /// A relay's connection, or the pooler's if there is one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct RelayConnection {
     /// The server process.
     pub pid: i32,
+    #[serde(rename = "application_name")]
     pub application: String,
     /// `None` for a Unix socket, or if it is hidden.
     pub address: Option<String>,
     pub doing: Doing,
+    #[serde(rename = "doing_for_seconds", serialize_with = "as_seconds")]
     pub doing_for: Option<Duration>,
 }
 
@@ -221,47 +282,30 @@ fn doing(state: Option<&str>, wait: Option<&str>, claims: bool) -> Doing {
     }
 }
 
-/// The latest sent rows.
-#[derive(Clone, Debug)]
+/// The latest sent rows, and the time from the start of the writer's transaction to the settlement.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Sent {
     /// How many there are, at most [`SENT_ROWS_READ_MAX`].
     pub rows: i64,
-    /// `None` if there are no rows.
-    pub latency: Option<Latency>,
+    #[serde(rename = "p50_seconds", serialize_with = "as_seconds")]
+    pub p50: Option<Duration>,
+    #[serde(rename = "p95_seconds", serialize_with = "as_seconds")]
+    pub p95: Option<Duration>,
+    #[serde(rename = "p99_seconds", serialize_with = "as_seconds")]
+    pub p99: Option<Duration>,
+    #[serde(rename = "max_seconds", serialize_with = "as_seconds")]
+    pub max: Option<Duration>,
     /// The time since the latest row was sent.
+    #[serde(rename = "latest_sent_age_seconds", serialize_with = "as_seconds")]
     pub latest_age: Option<Duration>,
-}
-
-/// The time from the start of the writer's transaction to the settlement.
-#[derive(Clone, Copy, Debug)]
-pub struct Latency {
-    pub p50: Duration,
-    pub p95: Duration,
-    pub p99: Duration,
-    pub max: Duration,
 }
 
 impl From<&Row> for Sent {
     fn from(row: &Row) -> Sent {
-        let at = |column: usize| seconds(row.get(column));
-        let latency = match (at(1), at(2), at(3), at(4)) {
-            (Some(p50), Some(p95), Some(p99), Some(max)) => Some(Latency { p50, p95, p99, max }),
-            _ => None,
-        };
-        Sent { rows: row.get(0), latency, latest_age: at(5) }
-    }
-}
-
-/// How far the reaper is, judged by the first rows of the table.
-#[derive(Clone, Debug)]
-pub struct Reaping {
-    /// The time since the oldest sent row was sent; `None` if all of them are unsent.
-    pub oldest_sent: Option<Duration>,
-}
-
-impl From<&Row> for Reaping {
-    fn from(row: &Row) -> Reaping {
-        Reaping { oldest_sent: seconds(row.get(0)) }
+        let latencies = [1, 2, 3, 4].map(|column: usize| seconds(row.get(column)));
+        // A clock that was set back makes some of them unknown, and the others misleading.
+        let [p50, p95, p99, max] = if latencies.contains(&None) { [None; 4] } else { latencies };
+        Sent { rows: row.get(0), p50, p95, p99, max, latest_age: seconds(row.get(5)) }
     }
 }
 
@@ -281,7 +325,7 @@ pub struct Counters {
 from_row!(Counters: inserted, updated, deleted, at);
 
 /// A transaction or slot that keeps vacuum from removing dead rows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct VacuumHolder {
     /// `transaction`, `prepared transaction` or `replication slot`.
     pub what: String,
@@ -289,12 +333,15 @@ pub struct VacuumHolder {
     pub name: String,
     /// The server process, if there is one.
     pub pid: Option<i32>,
+    #[serde(rename = "application_name")]
     pub application: Option<String>,
     /// How many transactions have begun since.
     pub transactions: i32,
     /// `None` if the role cannot see it.
+    #[serde(rename = "age_seconds", serialize_with = "as_seconds")]
     pub age: Option<Duration>,
     /// False for a slot that is not in use.
+    #[serde(skip)]
     pub active: bool,
 }
 
@@ -317,19 +364,18 @@ pub(crate) fn vacuum_holders_sql(table: &TableName) -> String {
     Script::new(sql!("status/vacuum_holders"), table).render()
 }
 
-/// The size of the outbox table.
-#[derive(Clone, Debug)]
+/// The size of the outbox table. The numbers of rows are the latest estimates of vacuum or analyze.
+#[derive(Clone, Debug, Serialize)]
 pub struct Size {
     pub table_bytes: i64,
     pub index_bytes: i64,
-    /// The latest estimate of vacuum or analyze.
-    pub rows: i64,
-    /// The latest estimate.
-    pub dead_rows: i64,
+    pub rows_estimated: i64,
+    pub dead_rows_estimated: i64,
+    #[serde(serialize_with = "as_time_if_any")]
     pub vacuumed_at: Option<SystemTime>,
 }
 
-from_row!(Size: table_bytes, index_bytes, rows, dead_rows, vacuumed_at);
+from_row!(Size: table_bytes, index_bytes, rows_estimated, dead_rows_estimated, vacuumed_at);
 
 const VERSIONS: &str = "
 SELECT current_setting('server_version'),
@@ -408,24 +454,31 @@ impl PostgresStatus {
         let relays =
             self.all(sql!("status/relays"), &[(&relay_name, Type::TEXT), (&lane, Type::TEXT)]).await?;
         let sent = self.sent(first.id).await?;
-        let reaping = self.one(REAPED, &[(&SENT_ROWS_READ_MAX, Type::INT8)]).await?;
+        let reaped = self.one(REAPED, &[(&SENT_ROWS_READ_MAX, Type::INT8)]).await?;
         let vacuum = self.all(sql!("status/vacuum_holders"), &[(&1_i64, Type::INT8)]).await?;
         let size = self.one(sql!("status/size"), &[(&self.table.quoted(), Type::TEXT)]).await?;
         let versions = self.one(VERSIONS, &[]).await?;
+        let (rows, keys) = (backlog.get(0), blocked.first().map_or(0, |row| row.get(5)));
         Ok(OutboxStatus {
             versions: Versions::from(&versions),
-            backlog_rows: backlog.get(0),
-            oldest: seconds(oldest.get(0)),
-            first,
-            held_topics: held.first().map_or(0, |row| row.get(6)),
-            held: held.iter().map(HeldTopic::from).collect(),
-            dead_letters: dead.iter().map(RejectedEvents::from).collect(),
-            blocked_keys: blocked.first().map_or(0, |row| row.get(5)),
-            blocked: blocked.iter().map(KeyBlock::from).collect(),
+            backlog: Backlog {
+                rows,
+                estimated: rows > BACKLOG_COUNTED_MAX,
+                oldest_age: seconds(oldest.get(0)),
+                first,
+            },
+            held_topics_total: held.first().map_or(0, |row| row.get(6)),
+            held_topics: held.iter().map(HeldTopic::from).collect(),
+            blocked_keys: BlockedKeys {
+                keys,
+                at_least: keys >= BLOCKED_KEYS_COUNTED_MAX,
+                oldest: blocked.iter().map(KeyBlock::from).collect(),
+            },
             paused: paused.iter().map(PausedScope::from).collect(),
+            dead_letters: DeadLetters::new(dead.iter().map(RejectedEvents::from).collect()),
             relays: relays.iter().map(RelayConnection::from).collect(),
             sent,
-            reaping: Reaping::from(&reaping),
+            oldest_sent: seconds(reaped.get(0)),
             vacuum: vacuum.first().map(VacuumHolder::from),
             size: Size::from(&size),
         })
@@ -473,6 +526,18 @@ impl PostgresStatus {
         };
         Ok(row)
     }
+}
+
+pub(crate) fn as_time<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&time(*at))
+}
+
+fn as_time_if_any<S: Serializer>(at: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
+    at.map(time).serialize(serializer)
+}
+
+pub fn as_seconds<S: Serializer>(age: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    age.map(|age| age.as_secs_f64()).serialize(serializer)
 }
 
 /// `None` for infinite and negative ages, which a writer can cause.

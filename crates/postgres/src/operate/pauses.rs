@@ -3,9 +3,11 @@
 
 use crate::connection::exec::{Params, ShortTransaction};
 use crate::connection::pool::Database;
+use crate::diagnose::status::as_time;
 use crate::sql::{Script, sql};
 use crate::table::TableName;
 use relay::failure::PostgresFault;
+use serde::{Serialize, Serializer};
 use settings::text::in_line;
 use std::time::SystemTime;
 use tokio_postgres::Row;
@@ -22,14 +24,17 @@ pub enum Scope {
 }
 
 /// A pause.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct PausedScope {
     pub id: i64,
+    #[serde(flatten)]
     pub scope: Scope,
     /// The operator's reason.
     pub reason: Option<String>,
     /// The role that paused.
+    #[serde(rename = "by")]
     pub role: String,
+    #[serde(serialize_with = "as_time")]
     pub since: SystemTime,
 }
 
@@ -89,6 +94,20 @@ impl PostgresPauses {
         let sql = Script::new(text, &self.table).render();
         let rows = self.operating.query(doing, &sql, params).await?;
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
+    }
+}
+
+/// As four fields, which are null if they do not apply.
+impl Serialize for Scope {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let scope = match self {
+            Scope::Everything => "everything",
+            Scope::Topic(_) => "topic",
+            Scope::Key { .. } => "key",
+        };
+        let [topic, aggregate_type, key] = self.columns();
+        let columns = [("topic", topic), ("aggregate_type", aggregate_type), ("key", key)];
+        serializer.collect_map([("scope", Some(scope))].into_iter().chain(columns))
     }
 }
 

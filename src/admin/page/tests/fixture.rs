@@ -1,23 +1,28 @@
 //! Pages of every state, for tests.
 
-use crate::admin::page::View;
 use crate::admin::page::chart::Interval;
-use crate::admin::page::reader::{Known, Snapshot};
+use crate::admin::page::{Known, Snapshot, View};
 use crate::config::{self, Config};
-use crate::status::report::{
-    AtWork, Backlog, Blocked, BlockedKeys, DeadLetters, First, Held, HeldBack, Latency, LocalRelay, Paused,
-    Reaper, Reason, Relays, Report, Size,
-};
 use crate::status::verdict::{OutboxState, Verdict};
+use crate::status::{LocalRelay, Reaper, Relays, Report};
 use askama::Template;
-use postgres::diagnose::status::LaneStatus;
+use humantime::parse_rfc3339;
+use postgres::diagnose::status::{
+    Backlog, BlockedKeys, DeadLetters, Doing, FirstUnsent, HeldTopic, KeyBlock, LaneStatus, RejectedEvents,
+    RelayConnection, Sent, Size, VacuumHolder,
+};
+use postgres::operate::pauses::{PausedScope, Scope};
 use relay::health::stats::Stats;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 pub(super) const HOSTILE: &str = "</style><script>alert(1)</script><img src=x onerror='alert(1)'>\"&";
-const TIME: &str = "2026-11-23T13:47:05Z";
+const SECOND: Duration = Duration::from_secs(1);
+
+fn time() -> SystemTime {
+    parse_rfc3339("2026-11-23T13:47:05Z").unwrap()
+}
 
 /// A page before it is rendered.
 pub(super) struct Scene {
@@ -118,17 +123,17 @@ fn verdict(state: OutboxState, why: &str, command: Option<&str>) -> Verdict {
 
 /// A healthy outbox with two relays.
 pub(super) fn report() -> Report {
-    let at_work = |pid, address: &str, doing| AtWork {
+    let at_work = |pid, address: &str, doing| RelayConnection {
         pid,
-        application_name: "outbox-relay".to_owned(),
+        application: "outbox-relay".to_owned(),
         address: Some(address.to_owned()),
         doing,
-        doing_for_seconds: Some(0.045),
+        doing_for: Some(Duration::from_millis(45)),
     };
     let at_work = vec![
-        at_work(1, "10.0.0.1", "publishing"),
-        at_work(2, "10.0.0.1", "idle"),
-        at_work(3, "10.0.0.2", "idle"),
+        at_work(1, "10.0.0.1", Doing::Publishing),
+        at_work(2, "10.0.0.1", Doing::Idle),
+        at_work(3, "10.0.0.2", Doing::Idle),
     ];
     Report {
         verdict: verdict(OutboxState::Healthy, "the oldest waiting event is 1s old", None),
@@ -139,24 +144,22 @@ pub(super) fn report() -> Report {
         backlog: Backlog {
             rows: 3,
             estimated: false,
-            oldest_age_seconds: Some(1.2),
-            first: First {
+            oldest_age: Some(Duration::from_millis(1_200)),
+            first: FirstUnsent {
                 rows: 3,
-                paused: 0,
-                of_held_topics: 0,
-                of_blocked_keys: 0,
                 free: 3,
-                oldest_free_age_seconds: Some(1.2),
+                age: Some(Duration::from_millis(1_200)),
+                ..FirstUnsent::default()
             },
         },
         rates: None,
-        latency: Some(Latency {
+        latency: Some(Sent {
             rows: 1_000,
-            p50_seconds: Some(0.0042),
-            p95_seconds: Some(0.009),
-            p99_seconds: Some(0.012),
-            max_seconds: Some(0.2),
-            latest_sent_age_seconds: Some(0.1),
+            p50: Some(Duration::from_micros(4_200)),
+            p95: Some(Duration::from_millis(9)),
+            p99: Some(Duration::from_millis(12)),
+            max: Some(Duration::from_millis(200)),
+            latest_age: Some(Duration::from_millis(100)),
         }),
         held_topics: Vec::new(),
         held_topics_total: 0,
@@ -174,7 +177,7 @@ pub(super) fn report() -> Report {
         reaper: Reaper {
             enabled: true,
             retention_seconds: 86_400.0,
-            oldest_sent_age_seconds: Some(80_000.0),
+            oldest_sent: Some(80_000 * SECOND),
             behind: false,
         },
         vacuum_held_back_by: None,
@@ -183,55 +186,44 @@ pub(super) fn report() -> Report {
             index_bytes: 34_567_890,
             rows_estimated: 1_234_567,
             dead_rows_estimated: 12_345,
-            vacuumed_at: Some(TIME.to_owned()),
+            vacuumed_at: Some(time()),
         },
     }
 }
 
-pub(super) fn held(topic: &str, error: &str) -> Held {
-    Held {
+pub(super) fn held(topic: &str, error: &str) -> HeldTopic {
+    HeldTopic {
         topic: topic.to_owned(),
         reason: "unknown-topic".to_owned(),
         error: error.to_owned(),
         remedy: relay::reason::remedy("unknown-topic"),
-        since: TIME.to_owned(),
-        next_probe: "2026-11-23T13:47:35Z".to_owned(),
+        since: time(),
+        next_probe: time() + 30 * SECOND,
         probes: 12,
     }
 }
 
-pub(super) fn blocked(key: &str) -> Blocked {
-    Blocked {
+pub(super) fn blocked(key: &str) -> KeyBlock {
+    KeyBlock {
         topic: "events.order".to_owned(),
         key: key.to_owned(),
         outbox_id: 4_711,
         reason: "record-too-large".to_owned(),
         remedy: relay::reason::blocked_key_remedy("record-too-large"),
-        since: TIME.to_owned(),
+        since: time(),
     }
 }
 
-pub(super) fn pause(topic: Option<&str>, key: Option<(&str, &str)>, reason: Option<&str>) -> Paused {
-    let (scope, name) = match (topic, key) {
-        (Some(topic), _) => ("topic", format!("topic {topic}")),
-        (None, Some((aggregate_type, key))) => ("key", format!("key {key} of {aggregate_type}")),
-        (None, None) => ("everything", "everything".to_owned()),
-    };
-    Paused {
-        id: 1,
-        scope,
-        topic: topic.map(str::to_owned),
-        aggregate_type: key.map(|(aggregate_type, _)| aggregate_type.to_owned()),
-        key: key.map(|(_, key)| key.to_owned()),
-        reason: reason.map(str::to_owned),
-        by: "alice".to_owned(),
-        since: TIME.to_owned(),
-        name,
-    }
+pub(super) fn pause(scope: Scope, reason: Option<&str>) -> PausedScope {
+    PausedScope { id: 1, scope, reason: reason.map(str::to_owned), role: "alice".to_owned(), since: time() }
 }
 
-pub(super) fn dead(reason: &str, rows: i64) -> Reason {
-    Reason { reason: reason.to_owned(), rows, recent: 0 }
+pub(super) fn key(aggregate_type: &str, aggregate_id: &str) -> Scope {
+    Scope::Key { aggregate_type: aggregate_type.to_owned(), aggregate_id: aggregate_id.to_owned() }
+}
+
+pub(super) fn dead(reason: &str, rows: i64) -> RejectedEvents {
+    RejectedEvents { reason: reason.to_owned(), rows, recent: 0 }
 }
 
 fn lanes(lanes: &[(i16, i64, u64)]) -> Vec<LaneStatus> {
@@ -277,13 +269,8 @@ fn behind() -> Scene {
     report.backlog = Backlog {
         rows: 40_000,
         estimated: true,
-        oldest_age_seconds: Some(90.0),
-        first: First {
-            rows: 6_400,
-            free: 6_400,
-            oldest_free_age_seconds: Some(90.0),
-            ..report.backlog.first
-        },
+        oldest_age: Some(90 * SECOND),
+        first: FirstUnsent { rows: 6_400, free: 6_400, age: Some(90 * SECOND), ..report.backlog.first },
     };
     let all: Vec<(i16, i64, u64)> = (0..64).map(|lane| (lane, 100, 90)).collect();
     Scene::of(report).lanes(lanes(&all))
@@ -295,7 +282,7 @@ fn kafka_away() -> Scene {
     let why = format!("the relay at 127.0.0.1:10187 is not ready: {NO_KAFKA}, and 12,345 rows wait");
     let command = Some("outbox-relay doctor --config /etc/outbox-relay/config.toml");
     let mut report = Report { verdict: verdict(OutboxState::NotRelaying, &why, command), ..report() };
-    (report.backlog.rows, report.backlog.oldest_age_seconds) = (12_345, Some(300.0));
+    (report.backlog.rows, report.backlog.oldest_age) = (12_345, Some(300 * SECOND));
     let mut scene = Scene::of(report).lanes(lanes(&[(0, 7, 300), (5, 100, 12), (40, 3, 2)]));
     scene.here = here(false, NO_KAFKA);
     scene.intervals = intervals(180, |ago| ago > 60);
@@ -321,7 +308,11 @@ fn held_topic() -> Scene {
 fn paused() -> Scene {
     let why = "everything is paused by alice (migrating consumers), and 1,234 rows wait";
     let verdict = verdict(OutboxState::NotRelaying, why, Some("outbox-relay resume"));
-    Scene::of(Report { verdict, paused: vec![pause(None, None, Some("migrating consumers"))], ..report() })
+    Scene::of(Report {
+        verdict,
+        paused: vec![pause(Scope::Everything, Some("migrating consumers"))],
+        ..report()
+    })
 }
 
 /// Everything at once, with the longest and the most hostile texts.
@@ -340,9 +331,9 @@ fn everything() -> Scene {
         oldest: vec![blocked(HOSTILE), blocked(&long), blocked("42")],
     };
     report.paused = vec![
-        pause(Some(HOSTILE), None, Some(HOSTILE)),
-        pause(None, Some(("order", HOSTILE)), None),
-        pause(Some(&long), None, None),
+        pause(Scope::Topic(HOSTILE.to_owned()), Some(HOSTILE)),
+        pause(key("order", HOSTILE), None),
+        pause(Scope::Topic(long), None),
     ];
     report.dead_letters = DeadLetters {
         rows: 100_000,
@@ -350,13 +341,14 @@ fn everything() -> Scene {
         recent: 1_000,
         by_reason: vec![dead("record-too-large", 99_000), dead("invalid-headers", 999), dead(HOSTILE, 1)],
     };
-    report.vacuum_held_back_by = Some(HeldBack {
+    report.vacuum_held_back_by = Some(VacuumHolder {
         what: "replication slot".to_owned(),
         name: HOSTILE.to_owned(),
         pid: None,
-        application_name: None,
+        application: None,
         transactions: 7,
-        age_seconds: Some(7_200.0),
+        age: Some(7_200 * SECOND),
+        active: false,
     });
     report.reaper.behind = true;
     let mut scene = Scene::of(report).lanes(lanes(&[(0, 100, 3_600), (63, 100, 1)]));

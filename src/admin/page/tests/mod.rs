@@ -4,10 +4,10 @@ mod browser;
 mod fixture;
 mod reader;
 
-use super::reader::Snapshot;
 use super::*;
-use crate::status::report::{BlockedKeys, DeadLetters, Report};
-use fixture::{HOSTILE, Scene, blocked, dead, held, here, intervals, pause, report, states};
+use crate::status::Report;
+use fixture::{HOSTILE, Scene, blocked, dead, held, here, intervals, key, pause, report, states};
+use postgres::diagnose::status::{BlockedKeys, DeadLetters};
 use std::time::Duration;
 
 fn page(name: &str) -> String {
@@ -149,7 +149,7 @@ fn dead_letters_are_counted_by_reason_and_long_lists_are_shortened() {
 fn keys_are_shown_only_on_loopback() {
     let mut scene = Scene::of(Report {
         blocked_keys: BlockedKeys { keys: 1, at_least: false, oldest: vec![blocked("personal-data")] },
-        paused: vec![pause(None, Some(("customer", "personal-data")), None)],
+        paused: vec![pause(key("customer", "personal-data"), None)],
         held_topics: vec![held("events.customer", "")],
         ..report()
     });

@@ -1,7 +1,7 @@
 //! When the page reads the database.
 
 use super::fixture;
-use crate::admin::page::reader::{CURRENT, FRESH, Facts, PATIENCE, PATIENCE_FIRST, Snapshot, UNWATCHED};
+use crate::admin::page::{CURRENT, FRESH, Facts, PATIENCE, PATIENCE_FIRST, Snapshot, UNWATCHED};
 use futures_util::future::join_all;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

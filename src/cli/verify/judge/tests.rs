@@ -1,4 +1,3 @@
-use super::super::report::Unjudged;
 use super::*;
 use kafka::operate::reader::Fingerprint;
 
