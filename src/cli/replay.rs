@@ -15,7 +15,6 @@ use postgres::access::grants::REPLAY_PRIVILEGES;
 use postgres::operate::rejected::Batch;
 use postgres::operate::sent::{HistoryRange, HistoryRow, PostgresHistory, SentSelection};
 use relay::failure::{FailureKind, KafkaFailure};
-use relay::outbox::Event;
 use relay::reason::TOPIC_AUTHORIZATION;
 use relay::topic;
 use serde_json::json;
