@@ -6,7 +6,7 @@ mod blocked_keys;
 mod check_config;
 mod confirm;
 mod dead_letters;
-mod doctor;
+pub mod doctor;
 pub mod frame;
 mod history;
 mod init;

@@ -32,7 +32,7 @@ pub use postgres::options::{
     AuthMethod, Authentication, Connection, ConnectionError, OnSent, PasswordCommand, Postgres, Tls, TlsMode,
     TlsVersion,
 };
-use postgres::schema::columns::TopicColumn;
+use postgres::schema::outbox::TopicColumn;
 pub use postgres::table::{TableName, TableNameError, quote_identifier};
 use relay::Limits;
 pub use relay::OnRejected;

@@ -4,7 +4,7 @@
 use crate::connection::exec::ShortTransaction;
 use crate::connection::pool::Database;
 use crate::cycle::reap::PostgresReaper;
-use crate::schema::own;
+use crate::schema::relations;
 use crate::sql::{Script, sql};
 use crate::table::TableName;
 use relay::failure::{FaultKind, PostgresFault};
@@ -208,7 +208,7 @@ impl ModulesReaper {
     async fn require_own(&self, module: &ModuleTable) -> Result<(), PostgresFault> {
         let names: Vec<String> =
             [module.table].iter().chain(module.functions).map(|&name| name.to_owned()).collect();
-        own::require(&self.transaction, "checking the owner of a module", &self.table, &names).await
+        relations::require_own(&self.transaction, "checking the owner of a module", &self.table, &names).await
     }
 
     async fn find(&self) -> Result<VecDeque<ModuleTable>, PostgresFault> {

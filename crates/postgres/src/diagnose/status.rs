@@ -87,18 +87,7 @@ pub struct FirstUnsent {
     pub age: Option<Duration>,
 }
 
-impl From<&Row> for FirstUnsent {
-    fn from(row: &Row) -> FirstUnsent {
-        FirstUnsent {
-            rows: row.get(0),
-            paused: row.get(5),
-            held: row.get(1),
-            blocked: row.get(2),
-            id: row.get(3),
-            age: seconds(row.get(4)),
-        }
-    }
-}
+from_row!(FirstUnsent: rows, held, blocked, id, age as seconds, paused);
 
 /// A lane with unsent rows.
 #[derive(Clone, Copy, Debug)]
@@ -110,11 +99,7 @@ pub struct LaneStatus {
     pub oldest: Option<Duration>,
 }
 
-impl From<&Row> for LaneStatus {
-    fn from(row: &Row) -> LaneStatus {
-        LaneStatus { lane: row.get(0), rows: row.get(1), oldest: seconds(row.get(2)) }
-    }
-}
+from_row!(LaneStatus: lane, rows, oldest as seconds);
 
 /// A held topic.
 #[derive(Clone, Debug)]
@@ -259,11 +244,7 @@ pub struct Reaping {
     pub oldest_sent: Option<Duration>,
 }
 
-impl From<&Row> for Reaping {
-    fn from(row: &Row) -> Reaping {
-        Reaping { oldest_sent: seconds(row.get(0)) }
-    }
-}
+from_row!(Reaping: oldest_sent as seconds);
 
 /// Changes of the table's rows since its statistics began.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -298,19 +279,7 @@ pub struct VacuumHolder {
     pub active: bool,
 }
 
-impl From<&Row> for VacuumHolder {
-    fn from(row: &Row) -> VacuumHolder {
-        VacuumHolder {
-            what: row.get(0),
-            name: row.get(1),
-            pid: row.get(2),
-            application: row.get(3),
-            transactions: row.get(4),
-            age: seconds(row.get(5)),
-            active: row.get(6),
-        }
-    }
-}
+from_row!(VacuumHolder: what, name, pid, application, transactions, age as seconds, active);
 
 /// The statement for the oldest [`VacuumHolder`]s, at most $1.
 pub(crate) fn vacuum_holders_sql(table: &TableName) -> String {
@@ -399,44 +368,44 @@ impl PostgresStatus {
         let rows = FIRST_ROWS_A_LANE;
         let first = self.only(&self.first, &[(&lanes, Type::INT2_ARRAY), (&rows, Type::INT8)]).await?;
         let first = FirstUnsent::from(&first);
-        let held = self.all(sql!("status/held_topics"), &[]).await?;
-        let dead = self.all(sql!("status/dead_letters"), &[(&DEAD_LETTERS_COUNTED_MAX, Type::INT8)]).await?;
+        let held = self.rows(sql!("status/held_topics"), &[]).await?;
+        let dead_letters =
+            self.all(sql!("status/dead_letters"), &[(&DEAD_LETTERS_COUNTED_MAX, Type::INT8)]).await?;
         let blocked =
-            self.all(sql!("status/blocked_keys"), &[(&BLOCKED_KEYS_COUNTED_MAX, Type::INT8)]).await?;
+            self.rows(sql!("status/blocked_keys"), &[(&BLOCKED_KEYS_COUNTED_MAX, Type::INT8)]).await?;
         let paused = self.all(pauses::LIST, &[(&PAUSES_LISTED_MAX, Type::INT8)]).await?;
         let lane = self.table.lane();
         let relays =
             self.all(sql!("status/relays"), &[(&relay_name, Type::TEXT), (&lane, Type::TEXT)]).await?;
         let sent = self.sent(first.id).await?;
         let reaping = self.one(REAPED, &[(&SENT_ROWS_READ_MAX, Type::INT8)]).await?;
-        let vacuum = self.all(sql!("status/vacuum_holders"), &[(&1_i64, Type::INT8)]).await?;
+        let vacuum = self.all(sql!("status/vacuum_holders"), &[(&1_i64, Type::INT8)]).await?.pop();
         let size = self.one(sql!("status/size"), &[(&self.table.quoted(), Type::TEXT)]).await?;
         let versions = self.one(VERSIONS, &[]).await?;
         Ok(OutboxStatus {
-            versions: Versions::from(&versions),
             backlog_rows: backlog.get(0),
             oldest: seconds(oldest.get(0)),
-            first,
             held_topics: held.first().map_or(0, |row| row.get(6)),
             held: held.iter().map(HeldTopic::from).collect(),
-            dead_letters: dead.iter().map(RejectedEvents::from).collect(),
+            dead_letters,
             blocked_keys: blocked.first().map_or(0, |row| row.get(5)),
             blocked: blocked.iter().map(KeyBlock::from).collect(),
-            paused: paused.iter().map(PausedScope::from).collect(),
-            relays: relays.iter().map(RelayConnection::from).collect(),
+            paused,
+            relays,
             sent,
-            reaping: Reaping::from(&reaping),
-            vacuum: vacuum.first().map(VacuumHolder::from),
-            size: Size::from(&size),
+            reaping,
+            vacuum,
+            size,
+            versions,
+            first,
         })
     }
 
     /// Reads the lanes with unsent rows, by number.
     pub async fn lanes(&self) -> Result<Vec<LaneStatus>, PostgresFault> {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
-        let rows = FIRST_ROWS_A_LANE;
-        let rows = self.all(sql!("status/lanes"), &[(&lanes, Type::INT2_ARRAY), (&rows, Type::INT8)]).await?;
-        Ok(rows.iter().map(LaneStatus::from).collect())
+        let params: Params<'_> = &[(&lanes, Type::INT2_ARRAY), (&FIRST_ROWS_A_LANE, Type::INT8)];
+        self.all(sql!("status/lanes"), params).await
     }
 
     /// Reads the latest sent rows. With a backlog, these are before the first row that can be sent now.
@@ -444,25 +413,32 @@ impl PostgresStatus {
         if self.on_sent == OnSent::Delete {
             return Ok(None);
         }
-        let row = self
-            .one(sql!("status/sent"), &[(&SENT_ROWS_READ_MAX, Type::INT8), (&first_unsent, Type::INT8)])
-            .await?;
-        Ok(Some(Sent::from(&row)))
+        let params: Params<'_> = &[(&SENT_ROWS_READ_MAX, Type::INT8), (&first_unsent, Type::INT8)];
+        Ok(Some(self.one(sql!("status/sent"), params).await?))
     }
 
     /// Reads how many rows were inserted, marked and deleted since statistics began. Two calls give a rate.
     pub async fn counters(&self) -> Result<Counters, PostgresFault> {
-        let row = self.one(COUNTERS, &[(&self.table.quoted(), Type::TEXT)]).await?;
-        Ok(Counters::from(&row))
+        self.one(COUNTERS, &[(&self.table.quoted(), Type::TEXT)]).await
     }
 
-    async fn all(&self, text: &'static str, params: Params<'_>) -> Result<Vec<Row>, PostgresFault> {
+    async fn rows(&self, text: &'static str, params: Params<'_>) -> Result<Vec<Row>, PostgresFault> {
         let sql = Script::new(text, &self.table).render();
         self.transaction.query("reading the status", &sql, params).await
     }
 
-    async fn one(&self, text: &'static str, params: Params<'_>) -> Result<Row, PostgresFault> {
-        self.only(&Script::new(text, &self.table).render(), params).await
+    async fn all<T>(&self, text: &'static str, params: Params<'_>) -> Result<Vec<T>, PostgresFault>
+    where
+        T: for<'r> From<&'r Row>,
+    {
+        Ok(self.rows(text, params).await?.iter().map(T::from).collect())
+    }
+
+    async fn one<T>(&self, text: &'static str, params: Params<'_>) -> Result<T, PostgresFault>
+    where
+        T: for<'r> From<&'r Row>,
+    {
+        Ok(T::from(&self.only(&Script::new(text, &self.table).render(), params).await?))
     }
 
     /// The only row of a complete statement.
