@@ -1,5 +1,5 @@
-//! Adopts an existing table: reads it, finds out why it cannot be an outbox, and what it lacks to be one, as steps that can be printed
-//! or run.
+//! Adopts an existing table: reads it, finds out why it cannot be an outbox, and what it lacks to be one, as steps that can be
+//! printed or run.
 //!
 //! Each step can be repeated, and the migrations are the last one. After an interruption, the next run therefore finds the
 //! rest. No step holds a lock that inserts wait for longer than it takes to change the system catalogs. Reading takes no such lock,

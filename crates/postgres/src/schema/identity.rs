@@ -1,9 +1,9 @@
 //! What a relay records when it starts, in one row per outbox: its topic template, so that applications and `doctor` can compare
 //! theirs, and which PostgreSQL cluster and which Kafka cluster the outbox belongs to.
 //!
-//! If relays disagree about the template, the last one to record its own wins, and reports what it replaces. The first relay records
-//! the clusters. A dump, a logical replica or an upgraded cluster has another system identifier. A standby and a physical copy have
-//! the same one.
+//! If relays disagree about the template, the last one to record its own wins, and reports what it replaces. The first relay
+//! records the clusters. A dump, a logical replica or an upgraded cluster has another system identifier. A standby and a physical
+//! copy have the same one.
 
 use crate::connection::errors::{answer, unavailable};
 use crate::connection::exec::{Params, ShortTransaction, examine};

@@ -1,7 +1,7 @@
-//! Checks the outbox itself: its columns, the sequence of the ids, which determines the order within a key, and its indexes: the pending
-//! index, without which each claim would sort the whole outbox, and one that finds rows by ID, which is the primary key of a table
-//! that `migrate` creates. And other properties with which the relay would read rows slowly, find the wrong rows, or publish rows that
-//! it can never record as sent.
+//! Checks the outbox itself: its columns, the sequence of the ids, which determines the order within a key, and its indexes: the
+//! pending index, without which each claim would sort the whole outbox, and one that finds rows by ID, which is the primary key
+//! of a table that `migrate` creates. And other properties with which the relay would read rows slowly, find the wrong rows, or
+//! publish rows that it can never record as sent.
 
 use crate::columns::Column;
 use crate::payload::PayloadType;
@@ -465,8 +465,8 @@ impl Outbox<'_> {
         Ok(rows.iter().map(|row| hazard_fault(row, table)).collect())
     }
 
-    /// A publication contains the changes of the table, although nothing identifies its rows. The remedy gives it a replica identity, whose
-    /// index may not exist yet.
+    /// A publication contains the changes of the table, although nothing identifies its rows. The remedy gives it a replica
+    /// identity, whose index may not exist yet.
     pub(super) async fn unidentified(&self) -> Result<Option<Finding>, Error> {
         let Outbox { client, table, oid } = *self;
         let (schema, name, id) = (table.schema(), table.table(), table.columns().name(Column::Id));

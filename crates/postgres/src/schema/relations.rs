@@ -1,8 +1,8 @@
 //! The relations of the outbox: whether they exist, are ours, are ordinary tables and show all rows, and whether the role has the
 //! privileges that it needs.
 //!
-//! A role that may create tables in the schema could have made one with the name of one of ours, so that a view, a trigger, a rule or
-//! a default runs code as the role that uses it. So this is checked before the first use.
+//! A role that may create tables in the schema could have made one with the name of one of ours, so that a view, a trigger, a
+//! rule or a default runs code as the role that uses it. So this is checked before the first use.
 
 use crate::access::grants::{CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, schema_grant};
 use crate::connection::exec::ShortTransaction;

@@ -436,7 +436,8 @@ const ADOPTED: &str = "
 -- that it lacks are in the output of `outbox-relay migrate --adopt`.
 ";
 
-/// The SQL of all migrations for `table`, or of a module in its schema, and of the table that records them, without BEGIN and COMMIT.
+/// The SQL of all migrations for `table`, or of a module in its schema, and of the table that records them, without BEGIN and
+/// COMMIT.
 pub fn print(table: &TableName, series: Series) -> String {
     let header = match series {
         Series::Outbox => sql!("migrate/header").to_owned(),

@@ -1,5 +1,5 @@
-//! The relay's role and connection: privileges that the role does not need, and those of other roles on the outbox; clocks, encryption,
-//! poolers, timeouts.
+//! The relay's role and connection: privileges that the role does not need, and those of other roles on the outbox; clocks,
+//! encryption, poolers, timeouts.
 
 use super::{Checked, Context};
 use crate::access::grants::relay_grants;
