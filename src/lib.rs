@@ -9,7 +9,6 @@
 pub mod admin;
 pub mod cli;
 pub mod config;
-pub mod doctor;
 pub(crate) mod status;
 pub mod supervisor;
 

@@ -14,7 +14,7 @@ use postgres::cycle::reap::{ModulesReaper, PostgresReaper, Reapers};
 use postgres::cycle::scout::PostgresScoutQueries;
 use postgres::cycle::statements::Statements;
 use postgres::schema::check::{self, Facts};
-use postgres::schema::errors::{CheckError, SchemaFaultKind};
+use postgres::schema::errors::{CheckError, STANDBY};
 use relay::cycle::worker;
 use relay::failure::{KafkaFailure, PostgresFault};
 use relay::health::stats::Stats;
@@ -25,6 +25,7 @@ use relay::publisher::Publisher;
 use relay::reaper::{self, Pace};
 use relay::reason::{fix, remedy};
 use relay::{Limits, Relay};
+use settings::doctor::Finding;
 use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
@@ -133,15 +134,15 @@ async fn checking<T>(
         }
     };
     let text = error.to_string();
-    let CheckError::Faults(faults) = error else { return Err(StartError::Unavailable(text)) };
     // A standby may be promoted, or another host of the URL may be the primary.
-    let is_standby = faults.iter().any(|fault| fault.kind == SchemaFaultKind::Standby);
-    Err(if is_standby {
-        StartError::Unavailable(text)
-    } else if check::is_older(&faults) {
-        StartError::Older(text)
-    } else {
-        StartError::Unfit(text)
+    let is_standby = |faults: &[Finding]| faults.iter().any(|fault| *fault.code == STANDBY);
+    Err(match error {
+        CheckError::Server(_) => StartError::Unavailable(text),
+        CheckError::Faults(faults) | CheckError::Older(faults) if is_standby(&faults) => {
+            StartError::Unavailable(text)
+        }
+        CheckError::Older(_) => StartError::Older(text),
+        CheckError::Faults(_) => StartError::Unfit(text),
     })
 }
 

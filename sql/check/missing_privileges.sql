@@ -1,4 +1,5 @@
--- The positions in the list of the privileges that the role lacks, on the table, on one of its columns, or on the function.
+-- The positions in the list of the privileges that the role lacks, on the table, on one of its columns, or on the function; -1 for
+-- USAGE on the schema.
 --
 -- Missing relations, columns and functions are different faults.
 --
@@ -6,6 +7,8 @@
 -- $2: the relations or functions
 -- $3: the privileges
 -- $4: the columns of each, separated by line feeds; empty for the whole table
+SELECT -1::bigint FROM pg_namespace WHERE nspname = $1 AND NOT has_schema_privilege(oid, 'USAGE')
+UNION ALL
 SELECT wanted.at - 1
 FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS wanted (relation, privilege, columns, at)
 JOIN pg_namespace AS s ON s.nspname = $1
@@ -17,4 +20,4 @@ WHERE CASE WHEN wanted.privilege = 'EXECUTE' THEN NOT has_function_privilege(p.o
                         WHERE a.attrelid = c.oid AND NOT a.attisdropped
                           AND a.attname = ANY (string_to_array(wanted.columns, chr(10)))
                           AND NOT has_column_privilege(c.oid, a.attnum, wanted.privilege)) END
-ORDER BY wanted.at;
+ORDER BY 1;

@@ -1,6 +1,6 @@
 //! `outbox-relay check-config`: validates the configuration before a deployment.
 
-use super::doctor::{self, Diagnosis};
+use super::doctor;
 use super::frame::{ConfigFile, Failed, block_on, database};
 use super::output;
 use crate::config::Config;
@@ -8,6 +8,7 @@ use crate::supervisor::{self, StartError};
 use clap::Args;
 use kafka::cluster::KafkaCluster;
 use postgres::connection::tls;
+use postgres::diagnose::doctor::Examined;
 use postgres::diagnose::doctor::events::{
     EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVENT_TOPIC_NOT_ALLOWED,
 };
@@ -115,7 +116,7 @@ async fn connect(config: &Config, cluster: &KafkaCluster, topics: &[String]) -> 
     // After a problem, the doctor would only find it again.
     if problems.worst.is_none() {
         match doctor::examine(config, cluster, "check-config", topics).await {
-            Ok(diagnosis) => print_findings(&diagnosis, &mut problems),
+            Ok(examined) => print_findings(&examined, &mut problems),
             Err(failed) => problems.add_failed("postgres", failed),
         }
     }
@@ -142,19 +143,17 @@ async fn check_postgres(config: &Config, problems: &mut Problems) {
 }
 
 /// Prints the findings of the doctor except notes.
-fn print_findings(diagnosis: &Diagnosis, problems: &mut Problems) {
-    match diagnosis.topics {
+fn print_findings(examined: &Examined, problems: &mut Problems) {
+    match examined.topics.len() {
         0 => print("topics", "none checked: no event is waiting, and none was sent recently"),
         topics => print("topics", &format!("{topics} checked")),
     }
     let (mut errors, mut warnings) = (0, 0);
-    for found in &diagnosis.findings {
-        let Finding { code, place, problem, remedy } = found;
+    for Finding { code, place, problem, remedy } in &examined.findings {
         // Such an event does not stop the relay.
         let one_event = [&EVENT_HEADERS, &EVENT_TOO_LARGE, &EVENT_TOPIC_NAME, &EVENT_TOPIC_NOT_ALLOWED];
-        let one_event = one_event.iter().any(|event| event.word == code.word);
         match code.severity {
-            Severity::Error if !one_event => {
+            Severity::Error if !one_event.contains(code) => {
                 errors += 1;
                 problems.add("error", Cause::Invalid, &format!("{place}: {problem}. {}", fix(remedy)));
             }

@@ -4,17 +4,28 @@ use super::frame::{ConfigFile, Failed, block_on, monitoring_database};
 use super::output::{self, Object, counted};
 use super::status::local_relay;
 use crate::config::Config;
-use crate::doctor::{self, OTHER_CLUSTER, RELAY_NOTE, SYSTEM_HIDDEN};
 use clap::Args;
 use kafka::cluster::KafkaCluster;
 use postgres::connection::exec::ShortTransaction;
 use postgres::connection::pool::Database;
-use postgres::diagnose::doctor::Settings;
+use postgres::diagnose::doctor::{Examined, Settings, events, session};
+use postgres::schema::errors;
 use postgres::schema::identity::{self, Identity};
 use serde::Serialize;
-use settings::doctor::{Finding, Severity, TopicInUse};
+use settings::codes;
+use settings::doctor::{Code, Finding, Severity, TopicInUse};
 use settings::text::{commands, in_line};
 use std::cmp::Reverse;
+
+codes! {
+    OTHER_CLUSTER = Error, "other-cluster",
+        "the outbox belongs to another PostgreSQL or Kafka cluster: this is a copy, or the outbox has moved; the relay stops \
+         and publishes nothing";
+    SYSTEM_HIDDEN = Note, "system-identifier-hidden",
+        "the server does not show its system identifier, so a relay of a copy of the database is not stopped";
+    RELAY_NOTE = Note, "relay-note",
+        "the relay on this host is ready, and reports a change that consumers may notice";
+}
 
 /// Texts from servers, and names, are cut to this length.
 const TEXT_SHOWN: usize = 2_000;
@@ -34,7 +45,7 @@ impl Doctor {
         let config = self.config.load()?;
         let cluster = config.cluster()?;
         cluster.check_settings()?;
-        let Diagnosis { findings, .. } = block_on(examine(&config, &cluster, "doctor", &[]))??;
+        let Examined { findings, .. } = block_on(examine(&config, &cluster, "doctor", &[]))??;
         let report = Report::new(&config, &findings);
         output::text(if self.json { output::pretty_json(&report)? } else { report.text(&findings) })?;
         match report.errors {
@@ -44,21 +55,13 @@ impl Doctor {
     }
 }
 
-/// The result of all checks.
-pub(super) struct Diagnosis {
-    /// Worst first.
-    pub(super) findings: Vec<Finding>,
-    /// The number of topics that were checked.
-    pub(super) topics: usize,
-}
-
-/// Examines everything. `topics` are checked in addition to those of events.
+/// Examines everything, and sorts the findings, worst first. `topics` are checked in addition to those of events.
 pub(super) async fn examine(
     config: &Config,
     cluster: &KafkaCluster,
     command: &str,
     topics: &[String],
-) -> Result<Diagnosis, Failed> {
+) -> Result<Examined, Failed> {
     let database = monitoring_database(config, command)?;
     let reserved = config.outbox.headers.iter().filter(|header| header.is_reserved());
     let settings = Settings {
@@ -74,16 +77,15 @@ pub(super) async fn examine(
     let mut examined = postgres::diagnose::doctor::examine(&settings, &database).await?;
     for topic in topics {
         if !examined.topics.iter().any(|used| used.topic == *topic) {
-            let topic = topic.clone();
-            examined.topics.push(TopicInUse { topic, has_events: true, waiting: 0, largest_bytes: 0 });
+            examined.topics.push(TopicInUse::new(topic.clone(), true));
         }
     }
-    let mut findings = examined.findings;
-    findings.extend(kafka::operate::doctor::examine(&config.kafka, cluster, &examined.topics).await);
+    let Examined { findings, topics } = &mut examined;
+    findings.extend(kafka::operate::doctor::examine(&config.kafka, cluster, topics).await);
     findings.extend(clusters(config, &database, cluster).await?);
     findings.extend(local_note(config).await);
     findings.sort_by_key(|finding| Reverse(finding.code.severity));
-    Ok(Diagnosis { findings, topics: examined.topics.len() })
+    Ok(examined)
 }
 
 /// Compares the clusters with those that the outbox belongs to. Another check reports a missing privilege.
@@ -103,12 +105,12 @@ async fn clusters(
     }
     let found = Identity { system, kafka: cluster.comparison().answered() };
     findings.extend(recorded.mismatches(&found).iter().map(|mismatch| {
-        let option = mismatch.option();
         let remedy = format!(
             "correct the configuration. If the outbox has moved here, read docs/moving.md, then run `outbox-relay confirm \
-             {option} --config FILE`"
+             {} --config FILE`",
+            mismatch.option
         );
-        OTHER_CLUSTER.found(table.to_string(), mismatch.to_string(), remedy)
+        OTHER_CLUSTER.found(table, mismatch.to_string(), remedy)
     }));
     Ok(findings)
 }
@@ -120,6 +122,17 @@ async fn local_note(config: &Config) -> Option<Finding> {
     let remedy = "nothing, if the change was planned. docs/record-format.md (Changing the number of partitions) has the \
                   procedure that keeps the order of each key";
     Some(RELAY_NOTE.found(format!("relay at {}", here.address), note, remedy))
+}
+
+/// Every code, in the order of `docs/doctor.md`.
+pub fn all() -> impl Iterator<Item = &'static Code> {
+    let found = [errors::CODES, session::CODES, kafka::operate::doctor::CODES, events::CODES, CODES];
+    found.into_iter().chain([settings::doctor::CODES]).flatten().copied()
+}
+
+/// The code with this word.
+pub fn code(word: &str) -> Option<&'static Code> {
+    all().find(|code| code.word == word)
 }
 
 /// The object of `--json`.
@@ -168,9 +181,26 @@ impl Report {
         }
         let table = &self.table;
         if findings.is_empty() {
-            return format!("{table}: no problems found ({} checks)\n", doctor::all().count());
+            return format!("{table}: no problems found ({} checks)\n", all().count());
         }
         let (errors, warnings) = (counted(self.errors, "error"), counted(self.warnings, "warning"));
         text + &format!("{table}: {errors}, {warnings}, {}\n", counted(self.notes, "note"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_code_has_a_unique_word_and_a_meaning() {
+        let mut words = HashSet::new();
+        for code in all() {
+            assert!(words.insert(code.word), "{} twice", code.word);
+            assert!(code.word.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{}", code.word);
+            assert!(!code.means.is_empty() && !code.means.ends_with('.'), "{}", code.word);
+            assert_eq!(super::code(code.word), Some(code));
+        }
     }
 }

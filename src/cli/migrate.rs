@@ -11,8 +11,7 @@ use postgres::cycle::statements::{self, Statements};
 use postgres::schema::adopt::{self, Adoption, ExistingRows};
 use postgres::schema::check::check_for;
 use postgres::schema::errors::{AdoptError, MigrateError};
-use postgres::schema::migrate::{self, MigrationState, Module, Series, State};
-use postgres::schema::script::debezium;
+use postgres::schema::migrate::{self, MigrationState, Module, Series, State, debezium};
 use postgres::table::TableName;
 use relay::failure::PostgresFault;
 use relay::health::stats::Stats;
@@ -104,10 +103,7 @@ impl Migrate {
         let config = self.config.load_for_database()?;
         let (table, outbox) = (&config.outbox.table, &config.outbox);
         if self.instead.print {
-            let parts = self.series().into_iter().map(|series| match series {
-                Series::Outbox => migrate::print(table),
-                Series::Module(module) => migrate::print_module(table, module),
-            });
+            let parts = self.series().into_iter().map(|series| migrate::print(table, series));
             output::unchanged(parts.collect::<Vec<_>>().join("\n"))
         } else if self.instead.print_roles {
             let sessions = if self.with_stats { Sessions::All } else { Sessions::Own };
@@ -139,7 +135,7 @@ impl Migrate {
         let mut connection = database.get().await.map_err(unavailable)?;
         let mut series = self.series();
         for module in Module::ALL {
-            let states = migrate::module_status(&mut connection, table, module).await?;
+            let states = migrate::series_status(&mut connection, table, Series::Module(module)).await?;
             let is_installed = states.iter().any(|known| known.state != State::Pending);
             if is_installed && self.only.is_empty() && !series.contains(&Series::Module(module)) {
                 series.push(Series::Module(module));
@@ -147,17 +143,18 @@ impl Migrate {
         }
         let mut applied = Vec::new();
         for series in series {
-            applied.extend(match self.instead.dry_run {
-                true => migrate::dry_run_series(&mut connection, table, series).await?,
+            let done = match self.instead.dry_run {
+                true => migrate::dry_run(&mut connection, table, series).await?,
                 false => migrate::apply_series(&mut connection, table, series).await?,
-            });
+            };
+            applied.extend(done.into_iter().map(|migration| (migration, series.module())));
         }
         if applied.is_empty() {
             return output::text(format!("{table}: up to date\n"));
         }
         let verb = if self.instead.dry_run { "applied and rolled back (dry run)" } else { "applied" };
-        for migration in applied {
-            line(migration.number, migration.name, migration.module, verb)?;
+        for (migration, module) in applied {
+            line(migration.number, migration.name, module, verb)?;
         }
         Ok(())
     }
@@ -198,7 +195,7 @@ async fn status(config: &Config) -> Result<(), Failed> {
     }
     for module in Module::ALL {
         for MigrationState { number, name, state, .. } in
-            migrate::module_status(&mut connection, table, module).await?
+            migrate::series_status(&mut connection, table, Series::Module(module)).await?
         {
             let state = match state {
                 State::Pending => {

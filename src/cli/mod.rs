@@ -4,7 +4,7 @@
 mod arguments;
 mod check_config;
 mod confirm;
-mod doctor;
+pub mod doctor;
 pub mod frame;
 mod init;
 pub mod log;

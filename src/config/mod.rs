@@ -26,7 +26,7 @@ pub use postgres::columns::{Column, Columns};
 pub use postgres::options::{
     Connection, ConnectionError, OnSent, PasswordCommand, Postgres, TlsMode, TlsVersion,
 };
-use postgres::schema::columns::TopicColumn;
+use postgres::schema::outbox::TopicColumn;
 pub use postgres::table::{TableName, TableNameError};
 use relay::Limits;
 use relay::failure::KafkaFailure;

@@ -5,13 +5,16 @@
 #![warn(unreachable_pub)]
 #![allow(rustdoc::private_intra_doc_links)] // the documentation is for people who work on the code
 
-/// Reads a struct from a row that has its fields in this order.
+/// Reads a struct from a row that has its fields in this order, some of which a function converts.
 macro_rules! from_row {
-    ($type:ident: $($field:ident),+) => {
+    ($type:ident: $($field:ident $(as $convert:ident)?),+) => {
         impl From<&tokio_postgres::Row> for $type {
             fn from(row: &tokio_postgres::Row) -> $type {
                 let mut columns = 0_usize..;
-                $(let $field = row.get(columns.next().unwrap_or_default());)+
+                $(
+                    let $field = row.get(columns.next().unwrap_or_default());
+                    $(let $field = $convert($field);)?
+                )+
                 $type { $($field),+ }
             }
         }
@@ -82,15 +85,10 @@ pub mod operate {
 pub mod schema {
     pub mod adopt;
     pub mod check;
-    pub mod columns;
     pub mod errors;
-    pub(crate) mod existing;
     pub mod identity;
-    pub(crate) mod indexes;
     pub mod migrate;
-    pub(crate) mod own;
+    pub mod outbox;
     pub(crate) mod relations;
-    pub mod script;
     pub mod series;
-    pub mod setting;
 }

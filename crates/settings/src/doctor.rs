@@ -1,5 +1,7 @@
 //! The findings of `outbox-relay doctor`. The crates that run the checks define the codes of their findings.
 
+use std::fmt;
+
 /// A kind of finding. The words are stable, because scripts filter by them. A word that is no longer used must not be reused.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Code {
@@ -53,7 +55,7 @@ impl Severity {
 }
 
 /// One finding. Contains no payload and no secret.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub code: &'static Code,
     /// The table, role, topic or host that it is about.
@@ -66,11 +68,17 @@ pub struct Finding {
 impl Code {
     pub fn found(
         &'static self,
-        place: impl Into<String>,
+        place: impl fmt::Display,
         problem: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Finding {
-        Finding { code: self, place: place.into(), problem: problem.into(), remedy: remedy.into() }
+        Finding { code: self, place: place.to_string(), problem: problem.into(), remedy: remedy.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}. Fix: {}", self.place, self.problem, self.remedy)
     }
 }
 
@@ -85,4 +93,11 @@ pub struct TopicInUse {
     pub waiting: i64,
     /// The size of the largest of them, in bytes.
     pub largest_bytes: i64,
+}
+
+impl TopicInUse {
+    /// No row is known to wait for it.
+    pub fn new(topic: String, has_events: bool) -> TopicInUse {
+        TopicInUse { topic, has_events, waiting: 0, largest_bytes: 0 }
+    }
 }

@@ -7,7 +7,7 @@ use crate::config::{self, Config, Draft, DraftPassword, Secret, environment};
 use anyhow::Error;
 use deadpool_postgres::Object;
 use kafka::operate::topics::{Mode, Topics};
-use postgres::access::roles::{self, Creator, NewRoles};
+use postgres::access::roles::{self, NewRoles};
 use postgres::connection::errors::ServerError;
 use postgres::connection::exec::{check_settings, open};
 use postgres::schema::check::server_faults;
@@ -47,8 +47,8 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
     let transaction = open(&mut connection, true, &check_settings()).await;
     let transaction = transaction.map_err(|error| server(error.into()))?;
     check_server(transaction.client()).await?;
-    let migrations = migrate::read_status(&transaction, table).await?;
-    let creator = Creator::read(&transaction).await.map_err(server)?;
+    let migrations = migrate::read_status(&transaction, table, migrate::Series::Outbox).await?;
+    let grant = roles::missing_grant(&transaction, table).await.map_err(server)?;
     let existing_roles = roles::existing(&transaction, role).await.map_err(server)?;
     transaction.rollback().await.map_err(|error| server(error.into()))?;
     let role_exists = existing_roles.iter().any(|name| name == role.relay());
@@ -68,8 +68,7 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
         topics: Vec::new(),
     };
     if plan.grants() {
-        let grant = || creator.missing_grant(table);
-        migrate::dry_run_with(&mut connection, table, plan.roles.sql(), grant).await?;
+        migrate::dry_run_with(&mut connection, table, &plan.roles.sql, &grant).await?;
     }
     let topics = inspect_topics(wanted, &of_owner, &mut plan).await?;
     Ok((plan, Servers { connection, topics }))
@@ -181,7 +180,7 @@ async fn connect(wanted: &Wanted, config: &Config) -> Result<Object, Failed> {
 async fn check_server(connection: &Client) -> Result<(), Failed> {
     let faults = server_faults(connection).await.map_err(|error| match error {
         CheckError::Server(error) => server(error),
-        faults @ CheckError::Faults(_) => Failed::Configuration(faults.into()),
+        faults => Failed::Configuration(faults.into()),
     })?;
     if faults.is_empty() { Ok(()) } else { Err(Failed::Configuration(CheckError::Faults(faults).into())) }
 }

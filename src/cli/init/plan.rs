@@ -10,7 +10,7 @@ use anyhow::Error;
 use askama::Template;
 use kafka::operate::topics::Mode;
 use postgres::access::roles::NewRoles;
-use postgres::schema::migrate::{self, MigrationState, State};
+use postgres::schema::migrate::{self, MigrationState, Origin, State};
 use rustix::fs::{Access, access};
 use std::fs::{DirBuilder, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -101,13 +101,13 @@ impl Plan<'_> {
         let Wanted { table, file, .. } = self.wanted;
         let mut text = String::new();
         if self.pending_migrations() > 0 {
-            let pending = migrate::print_pending(table, &self.migrations);
+            let pending = migrate::print_pending(table, &self.migrations, Origin::of(table));
             text += &format!(
                 "-- SQL: the tables of {table}. Each migration has its own transaction.\n\n{pending}\n"
             );
         }
         if self.grants() {
-            let roles = self.roles.shown();
+            let roles = &self.roles.shown;
             text += &format!("-- SQL: the roles and their privileges, in one transaction.\n\n{roles}\n");
         }
         if self.writes_config() {

@@ -11,7 +11,6 @@ use kafka::cluster::KafkaCluster;
 use postgres::connection::exec::ShortTransaction;
 use postgres::connection::pool::Database;
 use postgres::schema::identity::{self, Identity, Mismatch};
-use postgres::schema::setting;
 use postgres::table::TableName;
 use relay::failure::{Backoff, FaultKind, KafkaFailure, PostgresFault};
 use relay::health::availability::Availability;
@@ -78,7 +77,7 @@ impl Recorded {
     /// Tries once to record the topic template. The first failure is logged as a warning.
     pub(crate) async fn attempt(&self) {
         let Recorded { database, table, template, template_outage, .. } = self;
-        match setting::record(database, table, template).await {
+        match identity::record_template(database, table, template).await {
             Ok(former) => {
                 self.has_template.set(true);
                 template_outage.worked(RELAY);
@@ -201,7 +200,7 @@ fn is_lasting(fault: &PostgresFault) -> bool {
 /// What differs, why, and what to do.
 pub(crate) fn explained(mismatches: &[Mismatch]) -> String {
     let differences: Vec<String> = mismatches.iter().map(Mismatch::to_string).collect();
-    let options: Vec<&str> = mismatches.iter().map(Mismatch::option).collect();
+    let options: Vec<&str> = mismatches.iter().map(|mismatch| mismatch.option).collect();
     format!(
         "The outbox was recorded for another place: {}. This is a copy, an upgraded or restored database, or a wrong setting. \
          Nothing is published. Fix: correct [postgres] url or [kafka] bootstrap_servers. If the outbox has moved here, read \

@@ -12,7 +12,7 @@ mod topic_template;
 mod topics;
 mod vacuum;
 
-use outbox_relay::doctor::code;
+use outbox_relay::cli::doctor::code;
 use postgres::access::grants::relay_grants;
 use serde_json::Value;
 

@@ -4,10 +4,14 @@
 use postgres::access::grants::{relay_grants, writer_grants};
 use postgres::columns::PayloadType;
 use postgres::schema::check::check;
-use postgres::schema::columns::TopicColumn;
-use postgres::schema::errors::{CheckError, SchemaFault, SchemaFaultKind};
+use postgres::schema::errors::{
+    COLUMN, CheckError, GRANT_MISSING, HOLD_COUNT, LANES, MIGRATION, PENDING_INDEX, RELATION, ROW_SECURITY,
+    SEQUENCE,
+};
 use postgres::schema::migrate;
+use postgres::schema::outbox::TopicColumn;
 use postgres::table::TableName;
+use settings::doctor::{Code, Finding};
 use tokio_postgres::Client;
 
 use crate::support::database::{Database, run};
@@ -20,27 +24,21 @@ async fn migrated(test: &str) -> (Database, Client, TableName) {
     (database, client, outbox)
 }
 
-async fn faults(client: &Client, table: &TableName) -> Vec<SchemaFault> {
+async fn faults(client: &Client, table: &TableName) -> Vec<Finding> {
     match check(client, table, TopicColumn::Optional).await {
         Ok(_) => Vec::new(),
-        Err(CheckError::Faults(faults)) => faults,
+        Err(CheckError::Faults(faults) | CheckError::Older(faults)) => faults,
         Err(error) => panic!("{error}"),
     }
 }
 
 /// Runs `damage`, expects exactly one fault of this kind whose problem contains `problem`, runs its remedy, and expects
 /// no fault.
-async fn found_and_fixed(
-    client: &Client,
-    table: &TableName,
-    damage: &str,
-    kind: SchemaFaultKind,
-    problem: &str,
-) {
+async fn found_and_fixed(client: &Client, table: &TableName, damage: &str, code: &Code, problem: &str) {
     run(client, damage).await;
     let found = faults(client, table).await;
     assert_eq!(found.len(), 1, "{damage}: {found:#?}");
-    assert_eq!(found[0].kind, kind, "{damage}: {found:#?}");
+    assert_eq!(found[0].code, code, "{damage}: {found:#?}");
     assert!(found[0].problem.contains(problem), "{damage}: {found:#?}");
     // The text after the last semicolon is not SQL.
     for statement in found[0].remedy.split_inclusive(';').filter(|part| part.ends_with(';')) {
@@ -83,10 +81,7 @@ async fn missing_older_or_newer_schema_is_reported_with_the_command() {
     let one = async |client: &Client, problem: &str, remedy: &str| {
         let found = faults(client, &outbox).await;
         assert_eq!(found.len(), 1, "{found:#?}");
-        assert!(
-            found[0].kind == SchemaFaultKind::Migration && found[0].problem.contains(problem),
-            "{found:#?}"
-        );
+        assert!(found[0].code == &MIGRATION && found[0].problem.contains(problem), "{found:#?}");
         assert!(found[0].remedy.contains(remedy), "{found:#?}");
     };
     one(&client, "does not exist", "outbox-relay migrate --config").await;
@@ -112,7 +107,7 @@ async fn missing_older_or_newer_schema_is_reported_with_the_command() {
 async fn damaged_index_is_found() {
     let (database, client, outbox) = migrated("index").await;
     let found = async |damage: &str, problem: &str| {
-        found_and_fixed(&client, &outbox, damage, SchemaFaultKind::Index, problem).await;
+        found_and_fixed(&client, &outbox, damage, &PENDING_INDEX, problem).await;
     };
     found("DROP INDEX app.outbox_pending", "is missing").await;
     for definition in [
@@ -140,23 +135,17 @@ async fn damaged_index_is_found() {
 #[tokio::test]
 async fn damaged_rows_of_the_schema_are_found() {
     let (database, client, outbox) = migrated("rows").await;
-    let found = async |damage: &str, kind: SchemaFaultKind, problem: &str| {
-        found_and_fixed(&client, &outbox, damage, kind, problem).await;
+    let found = async |damage: &str, code: &Code, problem: &str| {
+        found_and_fixed(&client, &outbox, damage, code, problem).await;
     };
-    found(
-        "DELETE FROM app.outbox_lane WHERE lane IN (0, 17)",
-        SchemaFaultKind::Lanes,
-        "only 62 of the 64 lanes",
-    )
-    .await;
-    found("TRUNCATE app.outbox_lane", SchemaFaultKind::Lanes, "only 0 of the 64 lanes").await;
+    found("DELETE FROM app.outbox_lane WHERE lane IN (0, 17)", &LANES, "only 62 of the 64 lanes").await;
+    found("TRUNCATE app.outbox_lane", &LANES, "only 0 of the 64 lanes").await;
     run(&client, "ALTER TABLE app.outbox_lane DROP CONSTRAINT outbox_lane_lane_check").await;
-    found("INSERT INTO app.outbox_lane VALUES (64)", SchemaFaultKind::Lanes, "not lanes from 0 to 63: 1")
-        .await;
-    found("DELETE FROM app.outbox_hold_version", SchemaFaultKind::Holds, "but has none").await;
+    found("INSERT INTO app.outbox_lane VALUES (64)", &LANES, "not lanes from 0 to 63: 1").await;
+    found("DELETE FROM app.outbox_hold_version", &HOLD_COUNT, "but has none").await;
     for counted in ["hold", "blocked_key", "pause"] {
         let damage = format!("ALTER TABLE app.outbox_{counted} DISABLE TRIGGER hold_changed");
-        found(&damage, SchemaFaultKind::Holds, "disabled").await;
+        found(&damage, &HOLD_COUNT, "disabled").await;
     }
     database.drop(&[]).await;
 }
@@ -169,8 +158,8 @@ async fn missing_topic_column_is_found_only_if_it_is_required() {
     let Err(CheckError::Faults(found)) = check(&client, &outbox, TopicColumn::Required).await else {
         panic!("no faults")
     };
-    let kinds: Vec<_> = found.iter().map(|fault| fault.kind).collect();
-    assert_eq!(kinds, [SchemaFaultKind::Column; 2], "{found:#?}");
+    let codes: Vec<_> = found.iter().map(|fault| fault.code).collect();
+    assert_eq!(codes, [&COLUMN; 2], "{found:#?}");
     run(&client, "ALTER TABLE app.outbox ALTER event_id SET NOT NULL").await;
     assert!(!check(&client, &outbox, TopicColumn::Optional).await.unwrap().has_topic);
     run(&client, &found[0].remedy).await;
@@ -181,11 +170,11 @@ async fn missing_topic_column_is_found_only_if_it_is_required() {
 #[tokio::test]
 async fn damaged_table_is_found() {
     let (database, client, outbox) = migrated("table").await;
-    let found = async |damage: &str, kind: SchemaFaultKind, problem: &str| {
-        found_and_fixed(&client, &outbox, damage, kind, problem).await;
+    let found = async |damage: &str, code: &Code, problem: &str| {
+        found_and_fixed(&client, &outbox, damage, code, problem).await;
     };
     let alter = async |change: &str, problem: &str| {
-        found(&format!("ALTER TABLE app.outbox {change}"), SchemaFaultKind::Column, problem).await;
+        found(&format!("ALTER TABLE app.outbox {change}"), &COLUMN, problem).await;
     };
     alter("DROP COLUMN headers", "is missing").await;
     alter("ALTER payload TYPE varchar", "the type is character varying, not json").await;
@@ -199,17 +188,17 @@ async fn damaged_table_is_found() {
 
     for (option, problem) in [("CACHE 10", "CACHE 10"), ("INCREMENT 2", "INCREMENT 2"), ("CYCLE", "CYCLE")] {
         let damage = format!("ALTER SEQUENCE app.outbox_id_seq {option}");
-        found(&damage, SchemaFaultKind::Sequence, problem).await;
+        found(&damage, &SEQUENCE, problem).await;
     }
     let damage =
         "ALTER TABLE app.outbox ALTER id DROP IDENTITY; CREATE SEQUENCE app.ids; SELECT setval('app.ids', 9);
                   ALTER TABLE app.outbox ALTER id SET DEFAULT nextval('app.ids')";
-    found(damage, SchemaFaultKind::Sequence, "the sequence app.ids does not belong to the column").await;
-    found("ALTER TABLE app.outbox SET UNLOGGED", SchemaFaultKind::Relation, "crash").await;
+    found(damage, &SEQUENCE, "the sequence app.ids does not belong to the column").await;
+    found("ALTER TABLE app.outbox SET UNLOGGED", &RELATION, "crash").await;
 
     run(&client, "DROP TABLE app.outbox_dead_letter").await;
     let missing = faults(&client, &outbox).await;
-    assert!(missing.len() == 1 && missing[0].kind == SchemaFaultKind::Relation, "{missing:#?}");
+    assert!(missing.len() == 1 && missing[0].code == &RELATION, "{missing:#?}");
     run(&client, "CREATE VIEW app.outbox_dead_letter AS SELECT 1").await;
     let view = faults(&client, &outbox).await;
     assert!(view.len() == 1 && view[0].problem.contains("a view"), "{view:#?}");
@@ -220,18 +209,17 @@ async fn damaged_table_is_found() {
 #[tokio::test]
 async fn hazards_of_the_table_are_found() {
     let (database, client, outbox) = migrated("hazards").await;
-    let found = async |damage: &str, kind: SchemaFaultKind, problem: &str| {
-        found_and_fixed(&client, &outbox, damage, kind, problem).await;
+    let found = async |damage: &str, code: &Code, problem: &str| {
+        found_and_fixed(&client, &outbox, damage, code, problem).await;
     };
     for event in ["UPDATE", "DELETE"] {
         let damage = format!("CREATE RULE keep AS ON {event} TO app.outbox DO INSTEAD NOTHING");
-        found(&damage, SchemaFaultKind::Relation, "the rule keep replaces").await;
+        found(&damage, &RELATION, "the rule keep replaces").await;
     }
     run(&client, "CREATE PUBLICATION inserts FOR ALL TABLES WITH (publish = 'insert')").await;
     run(&client, "ALTER TABLE app.outbox REPLICA IDENTITY NOTHING").await;
     assert_eq!(faults(&client, &outbox).await, [], "only updates and deletes need a replica identity");
-    found("CREATE PUBLICATION changes FOR ALL TABLES", SchemaFaultKind::Relation, "the publication changes")
-        .await;
+    found("CREATE PUBLICATION changes FOR ALL TABLES", &RELATION, "the publication changes").await;
     run(
         &client,
         "CREATE COLLATION app.ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
@@ -239,7 +227,7 @@ async fn hazards_of_the_table_are_found() {
     .await;
     for column in ["aggregate_type", "aggregate_id", "event_type"] {
         let damage = format!("ALTER TABLE app.outbox ALTER {column} TYPE text COLLATE app.ci");
-        found(&damage, SchemaFaultKind::Column, "nondeterministic").await;
+        found(&damage, &COLUMN, "nondeterministic").await;
     }
     run(&client, "CREATE TABLE app.old () INHERITS (app.outbox)").await;
     let child = faults(&client, &outbox).await;
@@ -258,7 +246,7 @@ async fn sequence_behind_the_highest_id_is_found() {
     for behind in ["SELECT setval('app.outbox_id_seq', 1)", "ALTER SEQUENCE app.outbox_id_seq RESTART WITH 2"]
     {
         let problem = "the next ID is 2, but the table has ID 2";
-        found_and_fixed(&client, &outbox, behind, SchemaFaultKind::Sequence, problem).await;
+        found_and_fixed(&client, &outbox, behind, &SEQUENCE, problem).await;
         run(&client, "DELETE FROM app.outbox WHERE id > 2").await;
     }
 
@@ -301,9 +289,8 @@ async fn all_faults_are_reported_at_once() {
          ALTER TABLE app.outbox DROP COLUMN headers; TRUNCATE app.outbox_hold_version",
     )
     .await;
-    let kinds: Vec<SchemaFaultKind> = faults(&client, &outbox).await.iter().map(|fault| fault.kind).collect();
-    use SchemaFaultKind::*;
-    assert_eq!(kinds, [Column, Index, Sequence, Lanes, Holds]);
+    let codes: Vec<_> = faults(&client, &outbox).await.iter().map(|fault| fault.code).collect();
+    assert_eq!(codes, [&COLUMN, &PENDING_INDEX, &SEQUENCE, &LANES, &HOLD_COUNT]);
     database.drop(&[]).await;
 }
 
@@ -317,7 +304,7 @@ async fn row_level_security_that_could_hide_rows_is_found() {
         .await
         .expect("row-level security does not apply to a superuser");
     let found = faults(&client, &outbox).await;
-    assert!(found.len() == 1 && found[0].kind == SchemaFaultKind::RowSecurity, "{found:#?}");
+    assert!(found.len() == 1 && found[0].code == &ROW_SECURITY, "{found:#?}");
     run(&admin, found[0].remedy.split_inclusive(';').next().unwrap()).await;
     check(&client, &outbox, TopicColumn::Optional).await.unwrap();
     database.drop(&[&role]).await;
@@ -328,7 +315,7 @@ async fn missing_privileges_are_reported_with_their_grant() {
     let (database, admin, outbox) = migrated("grants").await;
     let (role, client) = database.connect_as_new_role().await;
     let found = faults(&client, &outbox).await;
-    assert!(found.iter().all(|fault| fault.kind == SchemaFaultKind::Grant), "{found:#?}");
+    assert!(found.iter().all(|fault| fault.code == &GRANT_MISSING), "{found:#?}");
     let mut remedies: Vec<&str> = found.iter().map(|fault| fault.remedy.as_str()).collect();
     let all = relay_grants(&outbox, &role);
     // The relay also starts without the privileges on its settings.

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use postgres::access::roles::{self, RelayRole, Sessions};
 use postgres::schema::errors::MigrateError;
 use postgres::schema::migrate;
-use postgres::schema::migrate::{MIGRATIONS, Migration, Module, Series, State};
+use postgres::schema::migrate::{MIGRATIONS, Migration, Module, Series, State, Version};
 use postgres::table::{TableName, quote_identifier};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -43,11 +43,11 @@ async fn dry_run_tries_everything_and_changes_nothing() {
     let database = Database::create("dry").await;
     let mut client = database.connect().await;
     let outbox = table("app.outbox");
-    assert_eq!(migrate::dry_run(&mut client, &outbox).await.unwrap().len(), MIGRATIONS.len());
+    assert_eq!(migrate::dry_run(&mut client, &outbox, Series::Outbox).await.unwrap().len(), MIGRATIONS.len());
     assert_eq!(states(&mut client, &outbox).await, MIGRATIONS.map(|_| State::Pending));
 
     run(&client, "CREATE SCHEMA app; CREATE TABLE app.outbox_lane ()").await;
-    let error = migrate::dry_run(&mut client, &outbox).await.unwrap_err();
+    let error = migrate::dry_run(&mut client, &outbox, Series::Outbox).await.unwrap_err();
     assert!(matches!(error, MigrateError::Exists { .. }), "{error}");
     assert!(error.to_string().contains("Choose another name in [outbox] table"), "{error}");
     database.drop(&[]).await;
@@ -63,7 +63,10 @@ async fn conflict_of_a_later_migration_is_not_resolved_with_another_outbox() {
     let later = "DROP FUNCTION app.outbox_template; DROP TABLE app.outbox_setting;
                  DELETE FROM app.outbox_migration WHERE number = 2; CREATE TABLE app.outbox_setting ()";
     run(&client, later).await;
-    for error in [migrate::apply(&mut client, &outbox).await, migrate::dry_run(&mut client, &outbox).await] {
+    for error in [
+        migrate::apply(&mut client, &outbox).await,
+        migrate::dry_run(&mut client, &outbox, Series::Outbox).await,
+    ] {
         let error = error.unwrap_err();
         assert!(matches!(error, MigrateError::Exists { .. }), "{error}");
         let text = error.to_string();
@@ -178,11 +181,11 @@ async fn changed_or_newer_migration_is_refused() {
     let state = states(&mut client, &outbox).await;
     let (unknown, known) = state.split_last().unwrap();
     assert!(known.iter().all(|state| matches!(state, State::Applied { .. })), "{state:?}");
-    let min_relay = Some("99.0.0".parse().unwrap());
+    let min_relay = Version::parse("99.0.0");
     assert_eq!((known.len(), unknown), (MIGRATIONS.len(), &State::Unknown { min_relay }));
     let error = migrate::apply(&mut client, &outbox).await.unwrap_err();
     assert!(matches!(error, MigrateError::Newer { number: 8, .. }), "{error}");
-    assert!(migrate::dry_run(&mut client, &outbox).await.is_err());
+    assert!(migrate::dry_run(&mut client, &outbox, Series::Outbox).await.is_err());
 
     run(&client, "DELETE FROM app.outbox_migration WHERE number = 8").await;
     run(&client, "UPDATE app.outbox_migration SET checksum = 'x'").await;
@@ -273,8 +276,8 @@ async fn printed_sql_creates_the_same_schema_as_migrate() {
     let mut client = database.connect().await;
     let [applied, executed, piped] = ["a", "b", "c"].map(|schema| TableName::new(schema, "outbox").unwrap());
     migrate::apply(&mut client, &applied).await.unwrap();
-    run(&client, &migrate::print(&executed)).await;
-    psql(&database, &migrate::print(&piped));
+    run(&client, &migrate::print(&executed, Series::Outbox)).await;
+    psql(&database, &migrate::print(&piped, Series::Outbox));
 
     let expected = catalogue(&client, "a").await;
     assert!(expected.len() > 50, "{expected:#?}");

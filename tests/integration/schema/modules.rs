@@ -43,7 +43,8 @@ async fn module_is_created_once_per_schema_whatever_the_name_of_the_outbox() {
             2,
             "{module} in another schema"
         );
-        let states = migrate::module_status(&mut client, &table("app.other"), module).await.unwrap();
+        let states =
+            migrate::series_status(&mut client, &table("app.other"), Series::Module(module)).await.unwrap();
         assert!(states.len() == 2 && states.iter().all(|known| matches!(known.state, State::Applied { .. })));
     }
     database.drop(&[]).await;
@@ -81,7 +82,7 @@ async fn printed_sql_of_a_module_creates_the_same_schema_as_migrate() {
     let (mut one, two) = (applied.connect().await, printed.connect().await);
     for module in Module::ALL {
         apply(&mut one, &table("app.outbox"), module).await;
-        psql(&printed, &migrate::print_module(&table("app.outbox"), module));
+        psql(&printed, &migrate::print(&table("app.outbox"), Series::Module(module)));
     }
     let expected = catalogue(&one, "app").await;
     assert!(expected.len() > 40, "{expected:#?}");

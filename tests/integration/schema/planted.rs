@@ -124,7 +124,8 @@ async fn planted_records_of_migrations_stop_every_command() {
         run(&world.evils, &plant).await;
         world.assert_stops("outbox_migration", &COMMANDS);
         world.assert_init_stops("outbox_migration");
-        let printed = world.client.batch_execute(&migrate::print(&"public.outbox".parse().unwrap())).await;
+        let sql = migrate::print(&"public.outbox".parse().unwrap(), migrate::Series::Outbox);
+        let printed = world.client.batch_execute(&sql).await;
         let error = format!("{:?}", printed.expect_err("the printed script must stop"));
         assert!(error.contains("was created by another role"), "{error}");
         run(&world.evils, &format!("DROP {kind} public.outbox_migration")).await;

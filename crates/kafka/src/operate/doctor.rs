@@ -48,7 +48,11 @@ const BROKER: &str = "--bootstrap-server BROKER";
 
 /// Checks the cluster and the topics of the outbox's events.
 pub async fn examine(settings: &Kafka, cluster: &KafkaCluster, topics: &[TopicInUse]) -> Vec<Finding> {
-    let mut findings = find(settings, cluster, topics).await;
+    let mut findings = Vec::from_iter(unencrypted(settings));
+    if let Err(failure) = find(settings, cluster, topics, &mut findings).await {
+        let (problem, remedy) = (failure.to_string(), remedy(failure.reason));
+        findings.push(KAFKA_UNREACHABLE.found(&settings.bootstrap_servers, problem, remedy));
+    }
     for finding in &mut findings {
         finding.remedy =
             finding.remedy.replace(BROKER, &format!("--bootstrap-server {}", settings.bootstrap_servers));
@@ -56,14 +60,17 @@ pub async fn examine(settings: &Kafka, cluster: &KafkaCluster, topics: &[TopicIn
     findings
 }
 
-async fn find(settings: &Kafka, cluster: &KafkaCluster, topics: &[TopicInUse]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    findings.extend(unencrypted(settings));
+/// Fails if Kafka is unavailable.
+async fn find(
+    settings: &Kafka,
+    cluster: &KafkaCluster,
+    topics: &[TopicInUse],
+    findings: &mut Vec<Finding>,
+) -> Result<(), KafkaFailure> {
     // Without permission to publish, the brokers still answer, and the topics show which permission is missing.
-    let probed = cluster.probe().await.err();
-    if let Some(failure) = probed.as_ref().filter(|failure| failure.reason != CLUSTER_AUTHORIZATION.word) {
-        findings.push(unreachable(settings, failure));
-        return findings;
+    let probed = cluster.probe().await;
+    if probed.as_ref().is_err_and(|failure| failure.reason != CLUSTER_AUTHORIZATION.word) {
+        return probed;
     }
     if let Some(failure) = cluster.unusable_addresses().await {
         findings.push(ADVERTISED.found(&settings.bootstrap_servers, failure.error, remedy(failure.reason)));
@@ -73,32 +80,18 @@ async fn find(settings: &Kafka, cluster: &KafkaCluster, topics: &[TopicInUse]) -
         let remedy = "check them with kafka-configs.sh --describe --entity-type topics";
         findings.push(CHECK_SKIPPED.found("topic settings", problem, remedy));
     }
-    let inspector = match Inspector::new(settings, cluster).await {
-        Ok(inspector) => inspector,
-        Err(failure) => {
-            findings.push(unreachable(settings, &failure));
-            return findings;
-        }
-    };
+    let inspector = Inspector::new(settings, cluster).await?;
     for topic in topics {
         match inspector.describe(&topic.topic).await {
             Ok(described) => findings.extend(judge(topic, &described, cluster.record_bytes_max())),
             Err(failure) if failure.kind == FailureKind::Topic => {
                 findings.extend(topic.has_events.then(|| unusable(topic, &failure)));
             }
-            Err(failure) => {
-                findings.push(unreachable(settings, &failure));
-                break;
-            }
+            Err(failure) => return Err(failure),
         }
     }
     let is_explained = findings.iter().any(|finding| finding.code.severity == Severity::Error);
-    findings.extend(probed.filter(|_| !is_explained).map(|failure| unreachable(settings, &failure)));
-    findings
-}
-
-fn unreachable(settings: &Kafka, failure: &KafkaFailure) -> Finding {
-    KAFKA_UNREACHABLE.found(&settings.bootstrap_servers, failure.to_string(), remedy(failure.reason))
+    if is_explained { Ok(()) } else { probed }
 }
 
 fn unusable(topic: &TopicInUse, failure: &KafkaFailure) -> Finding {

@@ -7,7 +7,7 @@ use crate::connection::errors::ServerError;
 use crate::connection::exec::{FIXED_SEARCH_PATH, open};
 use crate::schema::series::Module;
 use crate::sql::sql;
-use crate::table::{TableName, fill, quote_identifier, quote_literal};
+use crate::table::{IDENTIFIER_BYTES_MAX, TableName, fill, quote_identifier, quote_literal};
 use postgres_protocol::password::scram_sha_256;
 use settings::secret::Secret;
 use std::fmt;
@@ -15,8 +15,6 @@ use std::str::FromStr;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 
-/// PostgreSQL truncates longer names silently, so two names could become the same role.
-const IDENTIFIER_BYTES_MAX: usize = 63;
 /// The longest suffix, `_idempotency`.
 const SUFFIX_BYTES_MAX: usize = 12;
 
@@ -26,38 +24,27 @@ pub struct RelayRole(String);
 
 /// Why a text does not name a role.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RoleNameError {
-    /// Empty.
-    #[error("the name is empty")]
-    Empty,
-    /// Too long for PostgreSQL, together with the longest suffix.
-    #[error("the name has {0} bytes, but the maximum is {max}", max = IDENTIFIER_BYTES_MAX - SUFFIX_BYTES_MAX)]
-    TooLong(usize),
-    /// Reserved by PostgreSQL.
-    #[error("the name is reserved by PostgreSQL. Choose another one")]
-    Reserved,
-    /// A control character, or `$$`, which would end a DO block.
-    #[error("the name contains a control character or `$$`. Choose another one")]
-    Unsupported,
-}
+#[error("the name {0}")]
+pub struct RoleNameError(String);
 
 impl FromStr for RelayRole {
     type Err = RoleNameError;
 
     fn from_str(name: &str) -> Result<Self, RoleNameError> {
-        if name.is_empty() {
-            return Err(RoleNameError::Empty);
-        }
-        if name.len() > IDENTIFIER_BYTES_MAX - SUFFIX_BYTES_MAX {
-            return Err(RoleNameError::TooLong(name.len()));
-        }
-        if name.starts_with("pg_") || name == "public" || name == "none" {
-            return Err(RoleNameError::Reserved);
-        }
-        if name.contains(char::is_control) || name.contains("$$") {
-            return Err(RoleNameError::Unsupported);
-        }
-        Ok(Self(name.to_owned()))
+        let max = IDENTIFIER_BYTES_MAX - SUFFIX_BYTES_MAX;
+        let problem = if name.is_empty() {
+            "is empty".to_owned()
+        } else if name.len() > max {
+            format!("has {} bytes, but the maximum is {max}", name.len())
+        } else if name.starts_with("pg_") || name == "public" || name == "none" {
+            "is reserved by PostgreSQL. Choose another one".to_owned()
+        } else if name.contains(char::is_control) || name.contains("$$") {
+            // The latter would end a DO block.
+            "contains a control character or `$$`. Choose another one".to_owned()
+        } else {
+            return Ok(Self(name.to_owned()));
+        };
+        Err(RoleNameError(problem))
     }
 }
 
@@ -202,27 +189,15 @@ SELECT current_user::text, rolsuper OR rolcreaterole FROM pg_catalog.pg_roles WH
 /// In place of the verifier, in a text that a person reads.
 const NOT_SHOWN: &str = "SCRAM-SHA-256 verifier, not shown";
 
-/// The role that is connected.
-pub struct Creator {
-    pub(crate) name: String,
-    pub(crate) may_create_roles: bool,
-}
-
-impl Creator {
-    pub async fn read(client: &impl GenericClient) -> Result<Creator, ServerError> {
-        let row = client.query_typed_one(SELF, &[]).await?;
-        Ok(Creator { name: row.get(0), may_create_roles: row.get(1) })
-    }
-
-    /// The statement that gives it the privilege that it probably lacks.
-    pub fn missing_grant(&self, table: &TableName) -> String {
-        let role = quote_identifier(&self.name);
-        if self.may_create_roles {
-            format!("GRANT <the role that owns {}> TO {role}; (or connect as that role)", table.quoted())
-        } else {
-            format!("ALTER ROLE {role} CREATEROLE; (or connect as a role that may create roles)")
-        }
-    }
+/// The statement that gives the connected role the privilege that it probably lacks.
+pub async fn missing_grant(client: &impl GenericClient, table: &TableName) -> Result<String, ServerError> {
+    let row = client.query_typed_one(SELF, &[]).await?;
+    let (role, may_create_roles) = (quote_identifier(row.get(0)), row.get(1));
+    Ok(if may_create_roles {
+        format!("GRANT <the role that owns {}> TO {role}; (or connect as that role)", table.quoted())
+    } else {
+        format!("ALTER ROLE {role} CREATEROLE; (or connect as a role that may create roles)")
+    })
 }
 
 /// Which of the roles of an outbox exist.
@@ -236,9 +211,9 @@ pub async fn existing(client: &impl GenericClient, role: &RelayRole) -> Result<V
 pub struct NewRoles {
     /// The whole SQL. Has a verifier in place of the password, so that neither the connection nor the log of the server
     /// shows it.
-    sql: String,
+    pub sql: String,
     /// The SQL for a person.
-    shown: String,
+    pub shown: String,
 }
 
 impl NewRoles {
@@ -257,14 +232,6 @@ impl NewRoles {
         };
         let verifier = password.map(|password| scram_sha_256(password.expose().as_bytes()));
         NewRoles { sql: with(&verifier.unwrap_or_default()), shown: with(NOT_SHOWN) }
-    }
-
-    pub fn sql(&self) -> &str {
-        &self.sql
-    }
-
-    pub fn shown(&self) -> &str {
-        &self.shown
     }
 
     /// Runs the SQL in one transaction.
@@ -290,18 +257,17 @@ mod tests {
 
     #[test]
     fn invalid_role_names_are_rejected() {
-        use RoleNameError::*;
         let long = "r".repeat(52);
-        for (name, error) in [
-            ("", Empty),
-            (&*long, TooLong(52)),
-            ("pg_relay", Reserved),
-            ("public", Reserved),
-            ("none", Reserved),
-            ("a\nb", Unsupported),
-            ("a$$b", Unsupported),
+        for (name, problem) in [
+            ("", "the name is empty"),
+            (&*long, "the name has 52 bytes, but the maximum is 51"),
+            ("pg_relay", "the name is reserved by PostgreSQL. Choose another one"),
+            ("public", "the name is reserved by PostgreSQL. Choose another one"),
+            ("none", "the name is reserved by PostgreSQL. Choose another one"),
+            ("a\nb", "the name contains a control character or `$$`. Choose another one"),
+            ("a$$b", "the name contains a control character or `$$`. Choose another one"),
         ] {
-            assert_eq!(name.parse::<RelayRole>(), Err(error), "{name:?}");
+            assert_eq!(name.parse::<RelayRole>().unwrap_err().to_string(), problem, "{name:?}");
         }
         let longest: RelayRole = long[..51].parse().unwrap();
         assert_eq!(longest.module(Module::Idempotency).len(), 63);
@@ -311,13 +277,13 @@ mod tests {
     fn the_password_is_neither_in_the_sql_nor_in_the_shown_text() {
         let (table, role) = ("app.outbox".parse().unwrap(), "the relay".parse().unwrap());
         let roles = NewRoles::new(&table, &role, Some(&Secret::new("hunter2")), Sessions::Own);
-        assert!(roles.sql().starts_with("CREATE ROLE \"the relay\" LOGIN PASSWORD 'SCRAM-SHA-256$4096:"));
+        assert!(roles.sql.starts_with("CREATE ROLE \"the relay\" LOGIN PASSWORD 'SCRAM-SHA-256$4096:"));
         assert!(
-            roles.shown().starts_with("CREATE ROLE \"the relay\" LOGIN PASSWORD 'SCRAM-SHA-256 verifier, ")
+            roles.shown.starts_with("CREATE ROLE \"the relay\" LOGIN PASSWORD 'SCRAM-SHA-256 verifier, ")
         );
-        assert!(!roles.sql().contains("hunter2") && !roles.shown().contains("hunter2"));
+        assert!(!roles.sql.contains("hunter2") && !roles.shown.contains("hunter2"));
         let kept = NewRoles::new(&table, &role, None, Sessions::All);
-        assert_eq!(kept.sql(), statements(&table, &role, Sessions::All));
-        assert_eq!(kept.shown(), kept.sql());
+        assert_eq!(kept.sql, statements(&table, &role, Sessions::All));
+        assert_eq!(kept.shown, kept.sql);
     }
 }

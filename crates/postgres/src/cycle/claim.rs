@@ -7,7 +7,7 @@ use crate::cycle::read::{FirstRow, NewRows, READING, Reading, Values};
 use crate::cycle::row::{OutboxRow, column};
 use crate::cycle::statements::Statements;
 use crate::cycle::{read, settle};
-use crate::schema::{columns, identity};
+use crate::schema::{identity, outbox};
 use deadpool_postgres::Object;
 use futures_util::{TryStreamExt, join};
 use relay::failure::PostgresFault;
@@ -97,7 +97,7 @@ impl PostgresOutbox {
     /// The statements depend on the type of the payload column, which can change while the relay runs.
     async fn check_payload_type(&mut self, connection: &Object) -> Result<(), PostgresFault> {
         let doing = "checking the type of the payload column";
-        let payload = examine(connection, columns::payload_type(connection, self.statements.table()));
+        let payload = examine(connection, outbox::payload_type(connection, self.statements.table()));
         let payload = answer(doing, payload).await?;
         if let Some(payload) = payload.filter(|payload| *payload != self.statements.payload) {
             tracing::info!("type of the payload column changed to {payload}");

@@ -9,7 +9,7 @@
 use crate::connection::exec::ShortTransaction;
 use crate::connection::pool::Database;
 use crate::cycle::statements::Reaping;
-use crate::schema::own;
+use crate::schema::relations;
 use crate::sql::{Script, sql};
 use crate::table::TableName;
 use relay::failure::{FaultKind, PostgresFault};
@@ -481,7 +481,7 @@ impl ModulesReaper {
     async fn require_own(&self, module: &Module) -> Result<(), PostgresFault> {
         let names: Vec<String> =
             [module.table].iter().chain(module.functions).map(|&name| name.to_owned()).collect();
-        own::require(&self.transaction, "checking the owner of a module", &self.table, &names).await
+        relations::require_own(&self.transaction, "checking the owner of a module", &self.table, &names).await
     }
 
     /// The installed modules.

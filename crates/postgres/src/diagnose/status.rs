@@ -123,11 +123,7 @@ pub struct LaneStatus {
     pub oldest: Option<Duration>,
 }
 
-impl From<&Row> for LaneStatus {
-    fn from(row: &Row) -> LaneStatus {
-        LaneStatus { lane: row.get(0), rows: row.get(1), oldest: seconds(row.get(2)) }
-    }
-}
+from_row!(LaneStatus: lane, rows, oldest as seconds);
 
 /// A held topic.
 #[derive(Clone, Debug, Serialize)]
@@ -345,19 +341,7 @@ pub struct VacuumHolder {
     pub active: bool,
 }
 
-impl From<&Row> for VacuumHolder {
-    fn from(row: &Row) -> VacuumHolder {
-        VacuumHolder {
-            what: row.get(0),
-            name: row.get(1),
-            pid: row.get(2),
-            application: row.get(3),
-            transactions: row.get(4),
-            age: seconds(row.get(5)),
-            active: row.get(6),
-        }
-    }
-}
+from_row!(VacuumHolder: what, name, pid, application, transactions, age as seconds, active);
 
 /// The statement for the oldest [`VacuumHolder`]s, at most $1.
 pub(crate) fn vacuum_holders_sql(table: &TableName) -> String {
@@ -445,22 +429,26 @@ impl PostgresStatus {
         let rows = FIRST_ROWS_A_LANE;
         let first = self.only(&self.first, &[(&lanes, Type::INT2_ARRAY), (&rows, Type::INT8)]).await?;
         let first = FirstUnsent::from(&first);
-        let held = self.all(sql!("status/held_topics"), &[]).await?;
-        let dead = self.all(sql!("status/dead_letters"), &[(&DEAD_LETTERS_COUNTED_MAX, Type::INT8)]).await?;
+        let held = self.rows(sql!("status/held_topics"), &[]).await?;
+        let dead_letters =
+            self.all(sql!("status/dead_letters"), &[(&DEAD_LETTERS_COUNTED_MAX, Type::INT8)]).await?;
         let blocked =
-            self.all(sql!("status/blocked_keys"), &[(&BLOCKED_KEYS_COUNTED_MAX, Type::INT8)]).await?;
+            self.rows(sql!("status/blocked_keys"), &[(&BLOCKED_KEYS_COUNTED_MAX, Type::INT8)]).await?;
         let paused = self.all(pauses::LIST, &[(&PAUSES_LISTED_MAX, Type::INT8)]).await?;
         let lane = self.table.render("{lane}");
         let relays =
             self.all(sql!("status/relays"), &[(&relay_name, Type::TEXT), (&lane, Type::TEXT)]).await?;
         let sent = self.sent(first.id).await?;
-        let reaped = self.one(REAPED, &[(&SENT_ROWS_READ_MAX, Type::INT8)]).await?;
-        let vacuum = self.all(sql!("status/vacuum_holders"), &[(&1_i64, Type::INT8)]).await?;
+        let oldest_sent: Option<f64> = self
+            .only(&Script::new(REAPED, &self.table).render(), &[(&SENT_ROWS_READ_MAX, Type::INT8)])
+            .await?
+            .get(0);
+        let vacuum = self.all(sql!("status/vacuum_holders"), &[(&1_i64, Type::INT8)]).await?.pop();
         let size = self.one(sql!("status/size"), &[(&self.table.quoted(), Type::TEXT)]).await?;
         let versions = self.one(VERSIONS, &[]).await?;
         let (rows, keys) = (backlog.get(0), blocked.first().map_or(0, |row| row.get(5)));
         Ok(OutboxStatus {
-            versions: Versions::from(&versions),
+            versions,
             backlog: Backlog {
                 rows,
                 estimated: rows > BACKLOG_COUNTED_MAX,
@@ -474,22 +462,21 @@ impl PostgresStatus {
                 at_least: keys >= BLOCKED_KEYS_COUNTED_MAX,
                 oldest: blocked.iter().map(KeyBlock::from).collect(),
             },
-            paused: paused.iter().map(PausedScope::from).collect(),
-            dead_letters: DeadLetters::new(dead.iter().map(RejectedEvents::from).collect()),
-            relays: relays.iter().map(RelayConnection::from).collect(),
+            paused,
+            dead_letters: DeadLetters::new(dead_letters),
+            relays,
             sent,
-            oldest_sent: seconds(reaped.get(0)),
-            vacuum: vacuum.first().map(VacuumHolder::from),
-            size: Size::from(&size),
+            oldest_sent: seconds(oldest_sent),
+            vacuum,
+            size,
         })
     }
 
     /// Reads the lanes with unsent rows, by number.
     pub async fn lanes(&self) -> Result<Vec<LaneStatus>, PostgresFault> {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
-        let rows = FIRST_ROWS_A_LANE;
-        let rows = self.all(sql!("status/lanes"), &[(&lanes, Type::INT2_ARRAY), (&rows, Type::INT8)]).await?;
-        Ok(rows.iter().map(LaneStatus::from).collect())
+        let params: Params<'_> = &[(&lanes, Type::INT2_ARRAY), (&FIRST_ROWS_A_LANE, Type::INT8)];
+        self.all(sql!("status/lanes"), params).await
     }
 
     /// Reads the latest sent rows. With a backlog, these are before the first row that can be sent now.
@@ -497,25 +484,32 @@ impl PostgresStatus {
         if self.on_sent == OnSent::Delete {
             return Ok(None);
         }
-        let row = self
-            .one(sql!("status/sent"), &[(&SENT_ROWS_READ_MAX, Type::INT8), (&first_unsent, Type::INT8)])
-            .await?;
-        Ok(Some(Sent::from(&row)))
+        let params: Params<'_> = &[(&SENT_ROWS_READ_MAX, Type::INT8), (&first_unsent, Type::INT8)];
+        Ok(Some(self.one(sql!("status/sent"), params).await?))
     }
 
     /// Reads how many rows were inserted, marked and deleted since statistics began. Two calls give a rate.
     pub async fn counters(&self) -> Result<Counters, PostgresFault> {
-        let row = self.one(COUNTERS, &[(&self.table.quoted(), Type::TEXT)]).await?;
-        Ok(Counters::from(&row))
+        self.one(COUNTERS, &[(&self.table.quoted(), Type::TEXT)]).await
     }
 
-    async fn all(&self, text: &'static str, params: Params<'_>) -> Result<Vec<Row>, PostgresFault> {
+    async fn rows(&self, text: &'static str, params: Params<'_>) -> Result<Vec<Row>, PostgresFault> {
         let sql = Script::new(text, &self.table).render();
         self.transaction.query("reading the status", &sql, params).await
     }
 
-    async fn one(&self, text: &'static str, params: Params<'_>) -> Result<Row, PostgresFault> {
-        self.only(&Script::new(text, &self.table).render(), params).await
+    async fn all<T>(&self, text: &'static str, params: Params<'_>) -> Result<Vec<T>, PostgresFault>
+    where
+        T: for<'r> From<&'r Row>,
+    {
+        Ok(self.rows(text, params).await?.iter().map(T::from).collect())
+    }
+
+    async fn one<T>(&self, text: &'static str, params: Params<'_>) -> Result<T, PostgresFault>
+    where
+        T: for<'r> From<&'r Row>,
+    {
+        Ok(T::from(&self.only(&Script::new(text, &self.table).render(), params).await?))
     }
 
     /// The only row of a complete statement.

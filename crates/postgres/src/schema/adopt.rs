@@ -1,31 +1,39 @@
-//! Adopts an existing table: finds out what it lacks to be an outbox, as steps that can be printed or run.
+//! Adopts an existing table: reads it, finds out why it cannot be an outbox, and what it lacks to be one, as steps that can be
+//! printed or run.
 //!
 //! Each step can be repeated, and the migrations are the last one. After an interruption, the next run therefore finds the
-//! rest. No step holds a lock that inserts wait for longer than it takes to change the system catalogs.
+//! rest. No step holds a lock that inserts wait for longer than it takes to change the system catalogs. Reading takes no such lock,
+//! and waits for none for long.
 
 use crate::columns::Column;
-use crate::schema::columns::{WANTED, Wanted};
-use crate::schema::errors::{AdoptError, DDL_ATTEMPTS, MigrateError};
-use crate::schema::existing::{Existing, ExistingTable, default_of, is_added, read_existing, refusals};
-use crate::schema::indexes::Pending;
+use crate::connection::exec::{NO_VIEWS, open};
+use crate::schema::check::server_faults;
+use crate::schema::errors::{
+    AdoptError, COLUMN, DDL_ATTEMPTS, GRANT_MISSING, MigrateError, PENDING_INDEX, RELATION,
+};
 use crate::schema::migrate::DDL_PAUSE;
-use crate::schema::script::{Origin, Texts, print_adopted};
-use crate::schema::series::Series;
-use crate::schema::{indexes, migrate};
+use crate::schema::outbox::{
+    Found, FoundColumns, IdIndex, Outbox, Pending, TEXT, WANTED, Wanted, alter, place,
+};
+use crate::schema::relations::Relations;
+use crate::schema::series::{MigrationState, Origin, Series, Texts, print_pending, read_status};
+use crate::schema::{migrate, outbox, relations};
 use crate::sql::{body, sql};
-use crate::table::TableName;
+use crate::table::{TableName, quote_identifier};
+use settings::doctor::Finding;
 use tokio::time::sleep;
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Transaction};
 
 /// What a table lacks.
 pub struct Adoption {
     /// In order; empty if nothing is missing.
     pub steps: Vec<Step>,
     /// For the migrations.
-    pub(crate) origin: Origin,
+    origin: Origin,
     /// Whether all migrations are applied.
-    pub(crate) is_migrated: bool,
+    is_migrated: bool,
 }
 
 /// Reads the table, and finds out what it lacks. Changes nothing. `rows` is the choice for the rows that the table has.
@@ -34,11 +42,11 @@ pub async fn plan(
     table: &TableName,
     rows: Option<ExistingRows>,
 ) -> Result<Adoption, AdoptError> {
-    let existing = read_existing(client, table).await?;
-    let refusals = refusals(table, &existing);
-    if !refusals.is_empty() {
-        return Err(AdoptError::Refused { table: table.to_string(), faults: refusals });
-    }
+    // Without a statement timeout, because the whole table may be read.
+    let settings = format!("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '5s'; {NO_VIEWS}");
+    let transaction = open(client, true, &settings).await?;
+    let existing = read(&transaction, table).await?;
+    transaction.rollback().await?;
     steps(table, &existing, rows)
 }
 
@@ -56,13 +64,13 @@ pub enum ExistingRows {
 pub struct Step {
     /// What it does, for a person.
     pub purpose: String,
-    pub(crate) sql: String,
-    pub(crate) how: How,
+    sql: String,
+    how: How,
 }
 
 /// How a step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+enum How {
     /// In one transaction. Inserts wait for its locks.
     Transaction,
     /// A statement outside of a transaction.
@@ -73,57 +81,285 @@ pub(crate) enum How {
     Migrations,
 }
 
+/// A table that can be an outbox, as it is.
+struct Existing {
+    columns: FoundColumns,
+    unidentified: Option<Finding>,
+    id_index: IdIndex,
+    pending: Pending,
+    has_rows: bool,
+    migrations: Vec<MigrationState>,
+}
+
+/// Fails with all reasons why the table cannot be adopted, each with a remedy.
+async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Existing, AdoptError> {
+    let client = transaction.client();
+    let refused = |faults| AdoptError::Refused { table: table.to_string(), faults };
+    let faults = server_faults(client).await?;
+    if !faults.is_empty() {
+        return Err(refused(faults));
+    }
+    let migrations = read_status(client, table, Series::Outbox).await?;
+    // The steps change rows, which runs triggers.
+    let mut faults = relations::foreign(client, table, &[table.table().to_owned()]).await?;
+    let outbox = match Relations::read(client, table).await?.outbox(table) {
+        Some((oid, of_relation)) if of_relation.is_empty() => Outbox { client, table, oid },
+        Some((_, of_relation)) => {
+            faults.extend(of_relation);
+            return Err(refused(faults));
+        }
+        None => {
+            let remedy =
+                "check [outbox] table and [postgres] url. To create a new outbox, run `outbox-relay migrate`";
+            let missing = || RELATION.found(table, "the table does not exist", remedy);
+            faults.extend(faults.is_empty().then(missing));
+            return Err(refused(faults));
+        }
+    };
+    let existing = Existing {
+        columns: outbox.columns().await?,
+        unidentified: outbox.unidentified().await?,
+        id_index: outbox.read_id_index().await?,
+        pending: outbox.read_pending().await?,
+        has_rows: exists(client, table, None).await?,
+        migrations,
+    };
+    for wanted in &WANTED {
+        faults.extend(column_fault(client, table, &existing.columns, wanted).await?);
+    }
+    faults.extend(topic_fault(table, &existing.columns));
+    faults.extend(outbox.hazard_faults().await?);
+    // The sequence of a column of another type says nothing more.
+    if !faults.iter().any(|fault| fault.place == place(table, Column::Id)) {
+        faults.extend(outbox.sequence_faults().await?);
+    }
+    faults.extend(other_faults(table, &existing.columns));
+    if let Pending::Different { name, definition } = &existing.pending {
+        let problem = format!(
+            "the index {name} has the name of the pending index, but a different definition: {definition}"
+        );
+        let remedy = format!("ALTER INDEX {} RENAME TO ...;", table.sibling(name));
+        faults.push(PENDING_INDEX.found(table, problem, remedy));
+    }
+    faults.extend(owner_fault(outbox).await?);
+    if faults.is_empty() { Ok(existing) } else { Err(refused(faults)) }
+}
+
+/// Whether there is a row, or one in which the column is NULL. The latter reads the whole table.
+async fn exists(client: &Client, table: &TableName, null: Option<Column>) -> Result<bool, AdoptError> {
+    let condition = null.map(|column| format!(" WHERE {} IS NULL", table.column(column))).unwrap_or_default();
+    let sql = format!("SELECT EXISTS (SELECT FROM {}{condition})", table.quoted());
+    let found = client.query_typed_one(&sql, &[]).await.map_err(|error| match error.code() {
+        Some(&SqlState::LOCK_NOT_AVAILABLE) => AdoptError::Locked { table: table.to_string() },
+        _ => AdoptError::from(error),
+    })?;
+    Ok(found.get(0))
+}
+
+/// Whether `--adopt` adds the column if the table lacks it.
+fn is_added(column: Column) -> bool {
+    matches!(column, Column::EventId | Column::Headers | Column::CreatedAt | Column::SentAt)
+}
+
+async fn column_fault(
+    client: &Client,
+    table: &TableName,
+    columns: &FoundColumns,
+    wanted: &Wanted,
+) -> Result<Option<Finding>, AdoptError> {
+    let (column, outbox, sql) = (wanted.column, table.quoted(), table.column(wanted.column));
+    let alter = alter(table, column);
+    let fault = match columns.get(table.columns().name(column)) {
+        None => missing(table, column),
+        Some(found) if !wanted.types.contains(&found.type_name.as_str()) => {
+            Some(wrong_type(table, wanted, found))
+        }
+        Some(found) if found.is_generated => Some((
+            "it is generated, so a requeued dead letter could not keep its value".to_owned(),
+            format!("{alter} DROP EXPRESSION;"),
+        )),
+        Some(found) if column == Column::SentAt && (found.has_default || found.not_null) => Some((
+            "it has a default or is NOT NULL, so new events would count as sent".to_owned(),
+            format!("{alter} DROP DEFAULT, ALTER COLUMN {sql} DROP NOT NULL;"),
+        )),
+        // A step fills in `event_id`.
+        Some(found) if wanted.not_null && !found.not_null && column != Column::EventId => {
+            exists(client, table, Some(column)).await?.then(|| {
+                (
+                    "it is NULL in some rows, but must not be NULL".to_owned(),
+                    format!("set it in the rows of: SELECT * FROM {outbox} WHERE {sql} IS NULL;"),
+                )
+            })
+        }
+        Some(_) => None,
+    };
+    Ok(fault.map(|(problem, remedy)| COLUMN.found(place(table, column), problem, remedy)))
+}
+
+fn missing(table: &TableName, column: Column) -> Option<(String, String)> {
+    let outbox = table.quoted();
+    if table.columns().is_renamed(column) {
+        let remedy = match is_added(column) {
+            true => format!("correct the setting, or remove it so that a column {column} is added"),
+            false => "correct the setting".to_owned(),
+        };
+        return Some(("the table has no such column".to_owned(), remedy));
+    }
+    let remedy = match column {
+        _ if is_added(column) => return None,
+        Column::Id => format!(
+            "set [outbox.columns] id to the column that numbers the rows, or add one, which rewrites the table: ALTER TABLE \
+             {outbox} ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY (CACHE 1);"
+        ),
+        _ => format!("set [outbox.columns] {column} to the column that has {}", meaning(column)),
+    };
+    Some(("the table has no such column".to_owned(), remedy))
+}
+
+/// What a column contains that only the application knows.
+fn meaning(column: Column) -> &'static str {
+    match column {
+        Column::AggregateType => "the name that determines the topic",
+        Column::AggregateId => "the Kafka key",
+        Column::EventType => "the type of the event",
+        _ => "the value of the record",
+    }
+}
+
+fn wrong_type(table: &TableName, wanted: &Wanted, found: &Found) -> (String, String) {
+    let (column, outbox) = (wanted.column, table.quoted());
+    let types = wanted.types.join(" or ");
+    if column == Column::Id && found.type_name == "uuid" {
+        return (
+            "the type is uuid. The relay publishes the events of a key in the order of their IDs, and random IDs do not \
+             follow the order of inserts"
+                .to_owned(),
+            format!(
+                "add a column for the order, which rewrites the table: ALTER TABLE {outbox} ADD COLUMN seq bigint GENERATED \
+                 ALWAYS AS IDENTITY (CACHE 1); and set [outbox.columns] id = \"seq\" and event_id = {:?}. Or keep the \
+                 table's name for a view on a new outbox: see `outbox-relay migrate --print-adapter debezium`",
+                found.name
+            ),
+        );
+    }
+    let problem = format!("the type is {}, not {types}", found.type_name);
+    let preferred = wanted.types.first().copied().unwrap_or_default();
+    let alter =
+        format!("{} TYPE {preferred} USING {}::{preferred};", alter(table, column), table.column(column));
+    let remedy = match column {
+        Column::Id => format!("change the type, which rewrites the table: {alter}"),
+        _ if is_added(column) => format!(
+            "add a column of the right type under another name, and set [outbox.columns] {column} to that name: ALTER TABLE \
+             {outbox} ADD COLUMN outbox_{column} {preferred}{};",
+            default_of(column)
+        ),
+        _ => format!(
+            "set [outbox.columns] {column} to a column of the right type, or change the type, which can rewrite the table: \
+             {alter}"
+        ),
+    };
+    (problem, remedy)
+}
+
+/// The definition of an added column after its type.
+fn default_of(column: Column) -> &'static str {
+    match column {
+        // Without NOT NULL and without a default, the server does not rewrite the table.
+        Column::CreatedAt => " NOT NULL DEFAULT now()",
+        _ => "",
+    }
+}
+
+/// The optional column.
+fn topic_fault(table: &TableName, columns: &FoundColumns) -> Option<Finding> {
+    let found = columns.get(table.columns().topic()?);
+    let (problem, remedy) = match found {
+        None if table.columns().is_renamed(Column::Topic) => {
+            ("the table has no such column".to_owned(), "correct the setting, or remove it".to_owned())
+        }
+        Some(found) if !TEXT.contains(&found.type_name.as_str()) || found.is_generated => (
+            format!("the type is {}, not {}, or it is generated", found.type_name, TEXT.join(" or ")),
+            format!(
+                "a column of this name contains the topic of an event. Rename it: ALTER TABLE {} RENAME COLUMN {} TO \
+                 other_topic;",
+                table.quoted(),
+                table.column(Column::Topic)
+            ),
+        ),
+        _ => return None,
+    };
+    Some(COLUMN.found(place(table, Column::Topic), problem, remedy))
+}
+
+/// The columns that an outbox does not have. A requeued event and `outbox_enqueue` cannot set them.
+fn other_faults(table: &TableName, columns: &FoundColumns) -> Vec<Finding> {
+    let is_own = |found: &Found| Column::ALL.iter().any(|column| table.columns().name(*column) == found.name);
+    let requires_value =
+        |found: &Found| found.not_null && !found.has_default && !found.is_generated && !found.is_identity;
+    let others = columns.0.iter().filter(|found| !is_own(found) && requires_value(found));
+    let fault = |found: &Found| {
+        let place = format!("{table}, column {}", found.name);
+        let problem = "it is NOT NULL and has no default, so a dead letter could not be requeued";
+        let remedy = format!(
+            "ALTER TABLE {} ALTER COLUMN {} SET DEFAULT ...; (or DROP NOT NULL)",
+            table.quoted(),
+            quote_identifier(&found.name)
+        );
+        COLUMN.found(place, problem, remedy)
+    };
+    others.map(fault).collect()
+}
+
+async fn owner_fault(outbox: Outbox<'_>) -> Result<Option<Finding>, tokio_postgres::Error> {
+    const OWNER: &str =
+        "SELECT pg_has_role(c.relowner, 'USAGE'), current_user::text FROM pg_class AS c WHERE c.oid = $1";
+    let row = outbox.client.query_typed_one(OWNER, &[(&outbox.oid, Type::OID)]).await?;
+    let (is_owner, role): (bool, &str) = (row.get(0), row.get(1));
+    let problem = format!("role {role} does not own the table, so it cannot add columns and indexes");
+    let remedy = "connect as the owner, for example with OUTBOX_RELAY__POSTGRES__URL";
+    Ok((!is_owner).then(|| GRANT_MISSING.found(outbox.table, problem, remedy)))
+}
+
 /// While NULLs are ruled out. The server then sets NOT NULL without reading the table again.
-pub(super) const NOT_NULL: &str = "outbox_relay_not_null";
+const NOT_NULL: &str = "outbox_relay_not_null";
 
 /// Fills in the rows in the order of their IDs.
 const FILL: &str = sql!("adopt/event_ids");
 
-fn steps(table: &TableName, existing: &Existing, rows: Option<ExistingRows>) -> Result<Adoption, AdoptError> {
-    let payload_is_bytes = |found: &ExistingTable| {
-        found
-            .columns
-            .get(table.columns().name(Column::Payload))
-            .is_some_and(|found| found.type_name == "bytea")
-    };
-    let is_bytes = existing.table.as_ref().is_some_and(payload_is_bytes);
+fn steps(table: &TableName, found: &Existing, rows: Option<ExistingRows>) -> Result<Adoption, AdoptError> {
+    let payload = found.columns.get(table.columns().name(Column::Payload));
+    let is_bytes = payload.is_some_and(|payload| payload.type_name == "bytea");
     let origin = Origin::Adopted { payload_type: if is_bytes { "bytea" } else { "json" } };
     let mut steps = Vec::new();
-    if let Some(found) = &existing.table {
-        steps.extend(columns(table, found, rows)?);
-        steps.extend(defaults(table, found));
-        steps.extend(id_index(table, found));
-        steps.extend(replica_identity(found));
-        steps.extend(not_null(table, found));
-        steps.extend(pending_index(table, found));
-    }
-    let is_migrated = existing.is_migrated();
+    steps.extend(columns(table, found, rows)?);
+    steps.extend(defaults(table, found));
+    steps.extend(id_index(table, found));
+    steps.extend(replica_identity(found));
+    steps.extend(not_null(table, found));
+    steps.extend(pending_index(table, found));
+    let is_migrated = found.migrations.iter().all(|known| known.state.is_compatible());
     if !is_migrated {
-        let sql = print_adopted(table, &existing.migrations, origin);
-        steps.push(Step {
-            purpose: "create the other tables and the functions".to_owned(),
-            sql,
-            how: How::Migrations,
-        });
+        let sql = print_pending(table, &found.migrations, origin);
+        steps.push(step("create the other tables and the functions", sql, How::Migrations));
     }
     Ok(Adoption { steps, origin, is_migrated })
 }
 
-/// The columns that the table lacks.
-fn lacking<'a>(table: &'a TableName, found: &'a ExistingTable) -> impl Iterator<Item = &'static Wanted> + 'a {
-    let is_lacking = |wanted: &&Wanted| {
-        is_added(wanted.column) && found.columns.get(table.columns().name(wanted.column)).is_none()
-    };
-    WANTED.iter().filter(is_lacking)
+fn step(purpose: impl Into<String>, sql: impl Into<String>, how: How) -> Step {
+    Step { purpose: purpose.into(), sql: sql.into(), how }
 }
 
+/// The columns that the table lacks.
 fn columns(
     table: &TableName,
-    found: &ExistingTable,
+    found: &Existing,
     rows: Option<ExistingRows>,
 ) -> Result<Option<Step>, AdoptError> {
     let (outbox, mut sql, mut names, mut effect) = (table.quoted(), Vec::new(), Vec::new(), "");
-    for Wanted { column, types, .. } in lacking(table, found) {
+    let is_lacking = |wanted: &&Wanted| {
+        is_added(wanted.column) && found.columns.get(table.columns().name(wanted.column)).is_none()
+    };
+    for Wanted { column, types, .. } in WANTED.iter().filter(is_lacking) {
         let (name, sql_type) = (table.column(*column), types.first().copied().unwrap_or_default());
         let mut default = default_of(*column);
         if *column == Column::SentAt && found.has_rows {
@@ -136,64 +372,54 @@ fn columns(
         }
         sql.push(format!("ALTER TABLE {outbox} ADD COLUMN IF NOT EXISTS {name} {sql_type}{default};"));
         if *column == Column::SentAt && !default.is_empty() {
-            sql.push(format!("ALTER TABLE {outbox} ALTER COLUMN {name} DROP DEFAULT;"));
+            sql.push(format!("{} DROP DEFAULT;", alter(table, *column)));
         }
         names.push(column.name());
     }
     let purpose = format!("add {}{effect}", names.join(", "));
-    Ok((!sql.is_empty()).then(|| Step { purpose, sql: sql.join("\n"), how: How::Transaction }))
+    Ok((!sql.is_empty()).then(|| step(purpose, sql.join("\n"), How::Transaction)))
 }
 
 /// The defaults that `outbox_enqueue` and writers rely on. An `event_id` without NULLs always comes from the application.
-fn defaults(table: &TableName, found: &ExistingTable) -> Option<Step> {
+fn defaults(table: &TableName, found: &Existing) -> Option<Step> {
     let lacks = |column: &Column| match found.columns.get(table.columns().name(*column)) {
         Some(known) => !known.has_default && (*column == Column::CreatedAt || !known.not_null),
         None => *column == Column::EventId,
     };
     let defaults = [(Column::EventId, "gen_random_uuid()"), (Column::CreatedAt, "now()")];
     let defaults: Vec<_> = defaults.into_iter().filter(|(column, _)| lacks(column)).collect();
-    let alter = |(column, default): &(Column, &str)| {
-        format!(
-            "ALTER TABLE {} ALTER COLUMN {} SET DEFAULT {default};",
-            table.quoted(),
-            table.column(*column)
-        )
-    };
+    let set =
+        |(column, default): &(Column, &str)| format!("{} SET DEFAULT {default};", alter(table, *column));
     let names: Vec<&str> = defaults.iter().map(|(column, _)| column.name()).collect();
     let purpose = format!("set the default of {}", names.join(" and "));
-    let sql: Vec<String> = defaults.iter().map(alter).collect();
-    (!sql.is_empty()).then(|| Step { purpose, sql: sql.join("\n"), how: How::Transaction })
+    let sql: Vec<String> = defaults.iter().map(set).collect();
+    (!sql.is_empty()).then(|| step(purpose, sql.join("\n"), How::Transaction))
 }
 
-fn id_index(table: &TableName, found: &ExistingTable) -> Vec<Step> {
+fn id_index(table: &TableName, found: &Existing) -> Vec<Step> {
     let mut steps = Vec::new();
     if !found.id_index.is_valid {
         if found.id_index.is_unfinished {
-            steps.push(drop_index(table, &indexes::id_index_name(table)));
+            steps.push(drop_index(table, &outbox::id_index_name(table)));
         }
-        let sql = indexes::create_id_index(table);
-        steps.push(Step { purpose: "create an index on the IDs".to_owned(), sql, how: How::Index });
+        steps.push(step("create an index on the IDs", outbox::create_id_index(table), How::Index));
     }
     steps
 }
 
 /// Before the first UPDATE, which the server rejects without one.
-fn replica_identity(found: &ExistingTable) -> Option<Step> {
-    found.unidentified.as_ref().map(|unidentified| Step {
-        purpose: "identify the rows for a publication that contains the table".to_owned(),
-        sql: unidentified.remedy.clone(),
-        how: How::Transaction,
-    })
+fn replica_identity(found: &Existing) -> Option<Step> {
+    let purpose = "identify the rows for a publication that contains the table";
+    found.unidentified.as_ref().map(|unidentified| step(purpose, &unidentified.remedy, How::Transaction))
 }
 
-fn pending_index(table: &TableName, found: &ExistingTable) -> Vec<Step> {
+fn pending_index(table: &TableName, found: &Existing) -> Vec<Step> {
     let mut steps = Vec::new();
     if let Pending::Invalid(name) = &found.pending {
         steps.push(drop_index(table, name));
     }
     if !matches!(found.pending, Pending::Valid) {
-        let sql = table.render(indexes::CREATE_PENDING);
-        steps.push(Step { purpose: "create the pending index".to_owned(), sql, how: How::Index });
+        steps.push(step("create the pending index", table.render(outbox::CREATE_PENDING), How::Index));
     }
     steps
 }
@@ -201,11 +427,11 @@ fn pending_index(table: &TableName, found: &ExistingTable) -> Vec<Step> {
 fn drop_index(table: &TableName, name: &str) -> Step {
     let purpose = format!("drop the index {name}, whose build was interrupted");
     let sql = format!("DROP INDEX CONCURRENTLY IF EXISTS {};", table.sibling(name));
-    Step { purpose, sql, how: How::Index }
+    step(purpose, sql, How::Index)
 }
 
 /// NOT NULL for all columns that need it, without a long lock: the constraint is checked while rows are inserted.
-fn not_null(table: &TableName, found: &ExistingTable) -> Vec<Step> {
+fn not_null(table: &TableName, found: &Existing) -> Vec<Step> {
     let is_nullable = |wanted: &&Wanted| match found.columns.get(table.columns().name(wanted.column)) {
         Some(known) => wanted.not_null && !known.not_null,
         None => wanted.column == Column::EventId,
@@ -218,8 +444,8 @@ fn not_null(table: &TableName, found: &ExistingTable) -> Vec<Step> {
     let names: Vec<String> = names.collect();
     let mut steps = Vec::new();
     if columns.contains(&Column::EventId) {
-        let purpose = "give existing rows an event_id".to_owned();
-        steps.push(Step { purpose, sql: table.render(body(FILL).trim_end()), how: How::Alone });
+        let sql = table.render(body(FILL).trim_end());
+        steps.push(step("give existing rows an event_id", sql, How::Alone));
     }
     let drop = format!("ALTER TABLE {outbox} DROP CONSTRAINT IF EXISTS {NOT_NULL};");
     let condition: Vec<String> = names.iter().map(|name| format!("{name} IS NOT NULL")).collect();
@@ -227,14 +453,13 @@ fn not_null(table: &TableName, found: &ExistingTable) -> Vec<Step> {
         "{drop}\nALTER TABLE {outbox} ADD CONSTRAINT {NOT_NULL} CHECK ({}) NOT VALID;",
         condition.join(" AND ")
     );
-    let set: Vec<String> =
-        names.iter().map(|name| format!("ALTER TABLE {outbox} ALTER COLUMN {name} SET NOT NULL;")).collect();
+    let set = columns.iter().map(|column| format!("{} SET NOT NULL;\n", alter(table, *column)));
+    let set: String = set.collect();
     let validate = format!("ALTER TABLE {outbox} VALIDATE CONSTRAINT {NOT_NULL};");
     let of = names.join(", ");
-    steps.push(Step { purpose: format!("reject NULL in {of}"), sql: add, how: How::Transaction });
-    steps.push(Step { purpose: format!("check the rows for NULL in {of}"), sql: validate, how: How::Alone });
-    let sql = format!("{}\n{drop}", set.join("\n"));
-    steps.push(Step { purpose: format!("set NOT NULL for {of}"), sql, how: How::Transaction });
+    steps.push(step(format!("reject NULL in {of}"), add, How::Transaction));
+    steps.push(step(format!("check the rows for NULL in {of}"), validate, How::Alone));
+    steps.push(step(format!("set NOT NULL for {of}"), set + &drop, How::Transaction));
     steps
 }
 
@@ -261,13 +486,8 @@ pub async fn apply(
     step: &Step,
 ) -> Result<(), AdoptError> {
     if step.how == How::Migrations {
-        return Ok(migrate::apply_as(
-            client,
-            table,
-            Texts { series: Series::Outbox, origin: adoption.origin },
-        )
-        .await
-        .map(drop)?);
+        let texts = Texts { series: Series::Outbox, origin: adoption.origin };
+        return Ok(migrate::apply_as(client, table, texts).await.map(drop)?);
     }
     let mut attempt = 1;
     loop {

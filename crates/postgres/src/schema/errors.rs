@@ -2,7 +2,8 @@
 
 use crate::connection::errors::ServerError;
 use crate::table::TableName;
-use std::fmt;
+use settings::codes;
+use settings::doctor::Finding;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
@@ -12,45 +13,71 @@ pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a statement that could not get its lock is run.
 pub(crate) const DDL_ATTEMPTS: u32 = 10;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SchemaFault {
-    pub kind: SchemaFaultKind,
-    /// The server, the table or the column.
-    pub place: String,
-    pub problem: String,
-    pub remedy: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SchemaFaultKind {
-    Version,
-    /// The server is a standby. After a failover, it may become the primary.
-    Standby,
-    Encoding,
-    /// The recorded migrations do not match.
-    Migration,
-    /// A migration is pending, so the schema is older than this version. Other faults may be its consequences.
-    Pending,
-    /// A relation is missing or has the wrong kind.
-    Relation,
-    Column,
-    /// The pending index is missing or wrong.
-    Index,
-    /// The sequence of the ids is wrong.
-    Sequence,
-    /// The rows of the lane table are wrong.
-    Lanes,
-    /// The version of the holds, or the trigger that raises it, is missing.
-    Holds,
-    RowSecurity,
-    Grant,
+// What the checks at start find, and what only `doctor` finds, in the order of `docs/doctor.md`.
+codes! {
+    SERVER_TOO_OLD = Error, "server-too-old",
+        "this version of PostgreSQL is not supported";
+    STANDBY = Error, "standby",
+        "the server is a standby, so the relay cannot claim or mark rows";
+    ENCODING = Error, "encoding",
+        "the encoding of the database is not UTF8: a single event whose text is not valid UTF-8 would make reads of other \
+         events fail; the relay does not start";
+    MIGRATION = Error, "migration",
+        "the schema is missing or has a different version; the relay does not start, or waits for a pending migration";
+    SCHEMA_NEWER = Warning, "schema-newer",
+        "a newer version migrated the schema; this version can run on it";
+    RELATION = Error, "relation",
+        "a table is missing or not durable; the relay does not start";
+    COLUMN = Error, "column",
+        "a column of the outbox is missing or has the wrong type; the relay does not start";
+    PENDING_INDEX = Error, "pending-index",
+        "without this index, each claim would sort the whole table; the relay does not start";
+    CLAIM_PLAN = Error, "claim-plan",
+        "with the current statistics, the claim does not use the pending index, so it becomes slower as the table grows";
+    INDEX_INVALID = Warning, "index-invalid",
+        "the build of the index was interrupted; it serves no query and slows down every insert";
+    INDEX_UNUSED = Note, "index-unused",
+        "no query has used this index since the statistics were reset, and it slows down every insert and update";
+    SEQUENCE = Error, "sequence",
+        "IDs are not assigned in the order in which rows are inserted, so events of one key can be published out of order; the \
+         relay does not start";
+    OUTBOX_TRIGGER = Warning, "outbox-trigger",
+        "if the trigger suppresses the update, the relay publishes events that it cannot record as sent, and publishes them \
+         again after each restart";
+    OUTBOX_CONSTRAINT = Warning, "outbox-constraint",
+        "if the constraint prevents the relay from setting sent_at or from deleting a row, the relay publishes events that it \
+         cannot record as sent, and publishes them again after each restart, or sent events are never deleted";
+    LANES = Error, "lanes",
+        "events of a missing lane would never be sent; the relay does not start";
+    HOLD_COUNT = Error, "hold-count",
+        "changes to holds and blocked keys are not counted, so releasing them could reorder events; the relay does not start";
+    ROW_SECURITY = Error, "row-security",
+        "rows may be hidden from the relay, and hidden events are never sent; the relay does not start";
+    AUTOVACUUM_OFF = Warning, "autovacuum-off",
+        "dead rows are never removed, so the table and its indexes grow without limit";
+    WRAPAROUND = Warning, "wraparound",
+        "more than a billion transactions have begun since the oldest one that vacuum has not frozen; PostgreSQL accepts no \
+         writes at two billion, so applications could insert no events";
+    AUTOVACUUM_LATE = Warning, "autovacuum-late",
+        "vacuum starts so late that the table grows much larger than its live rows require";
+    LONG_TRANSACTION = Warning, "long-transaction",
+        "while this transaction is open, vacuum cannot remove rows that were sent after it began, so the table grows";
+    PREPARED_TRANSACTION = Warning, "prepared-transaction",
+        "a prepared transaction is still open: vacuum cannot remove rows that were sent after it began, so the table grows";
+    REPLICATION_SLOT = Warning, "replication-slot",
+        "the slot of a standby prevents vacuum from removing sent rows, permanently if the standby no longer exists";
+    GRANT_MISSING = Error, "grant-missing",
+        "the role lacks a required privilege; the relay does not start";
 }
 
 /// Why [`check`](super::check::check) failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     #[error("the database cannot be used:{}", list(.0))]
-    Faults(Vec<SchemaFault>),
+    Faults(Vec<Finding>),
+    /// A migration is pending, so the schema is older than this version, which may also be the cause of the other faults.
+    #[error("the database cannot be used:{}", list(.0))]
+    Older(Vec<Finding>),
     #[error("the schema could not be checked: {0}")]
     Server(#[from] ServerError),
 }
@@ -61,24 +88,7 @@ impl From<tokio_postgres::Error> for CheckError {
     }
 }
 
-impl SchemaFault {
-    pub(crate) fn new(
-        kind: SchemaFaultKind,
-        place: impl fmt::Display,
-        problem: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self { kind, place: place.to_string(), problem: problem.into(), remedy: remedy.into() }
-    }
-}
-
-impl fmt::Display for SchemaFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}. Fix: {}", self.place, self.problem, self.remedy)
-    }
-}
-
-pub(super) fn list(faults: &[SchemaFault]) -> String {
+pub(super) fn list(faults: &[Finding]) -> String {
     faults.iter().map(|fault| format!("\n  {fault}")).collect()
 }
 
@@ -134,11 +144,13 @@ pub enum MigrateError {
 
 impl MigrateError {
     /// From an error of the server. `grant` is the statement for a missing privilege.
-    pub(super) fn new(table: &str, source: ServerError, grant: impl FnOnce() -> String) -> Self {
-        let table = table.to_owned();
+    pub(super) fn new(table: &TableName, source: tokio_postgres::Error, grant: &str) -> Self {
+        let (table, source) = (table.to_string(), ServerError::from(source));
         match source.code() {
             Some(&SqlState::LOCK_NOT_AVAILABLE) => Self::Locked { table, seconds: LOCK_TIMEOUT.as_secs() },
-            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Self::Denied { table, source, grant: grant() },
+            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                Self::Denied { table, source, grant: grant.to_owned() }
+            }
             Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => Self::ReadOnly { table, source },
             _ => Self::Server { table, source },
         }
@@ -147,14 +159,14 @@ impl MigrateError {
 
 /// An error of the server without a remedy of its own.
 pub(super) fn failed(table: &TableName) -> impl Fn(tokio_postgres::Error) -> MigrateError + Copy + '_ {
-    |error| MigrateError::new(&table.to_string(), error.into(), String::new)
+    |error| MigrateError::new(table, error, "")
 }
 
 /// Why a table was not adopted, or not completely.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
     #[error("{table} cannot be adopted, and nothing was changed:{}", list(faults))]
-    Refused { table: String, faults: Vec<SchemaFault> },
+    Refused { table: String, faults: Vec<Finding> },
     #[error(
         "{table} has rows, and no column that shows whether they were sent, so nothing was changed. To publish them, add \
          --existing-rows publish. To treat them as sent, add --existing-rows sent"

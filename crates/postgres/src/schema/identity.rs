@@ -1,7 +1,9 @@
-//! Which PostgreSQL cluster and which Kafka cluster the outbox belongs to.
+//! What a relay records when it starts, in one row per outbox: its topic template, so that applications and `doctor` can compare
+//! theirs, and which PostgreSQL cluster and which Kafka cluster the outbox belongs to.
 //!
-//! The first relay records both next to the topic template. A dump, a logical replica or an upgraded cluster has another
-//! system identifier. A standby and a physical copy have the same one.
+//! If relays disagree about the template, the last one to record its own wins, and reports what it replaces. The first relay
+//! records the clusters. A dump, a logical replica or an upgraded cluster has another system identifier. A standby and a physical
+//! copy have the same one.
 
 use crate::connection::errors::{answer, unavailable};
 use crate::connection::exec::{Params, ShortTransaction, examine};
@@ -11,10 +13,11 @@ use crate::table::TableName;
 use relay::failure::{FaultKind, PostgresFault};
 use settings::text::in_line;
 use std::fmt;
-use std::time::Duration;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
+use tokio_postgres::Client;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 /// Claims wait for the comparison of a new connection.
 const COMPARED_WITHIN: Duration = Duration::from_secs(5);
@@ -37,11 +40,15 @@ pub struct Identity {
     pub kafka: Option<String>,
 }
 
-/// One cluster is not the recorded one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mismatch {
-    Database { recorded: i64, found: i64 },
-    Kafka { recorded: String, found: String },
+from_row!(Identity: system, kafka);
+
+/// One cluster is not the recorded one. Displays both.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Mismatch {
+    /// The option of `outbox-relay confirm` for it.
+    pub option: &'static str,
+    text: String,
 }
 
 impl Identity {
@@ -51,12 +58,19 @@ impl Identity {
         if let (Some(recorded), Some(found)) = (self.system, found.system)
             && recorded != found
         {
-            mismatches.push(Mismatch::Database { recorded, found });
+            let text = format!(
+                "this is another PostgreSQL cluster: its system identifier is {found}, and the outbox belongs to {recorded}"
+            );
+            mismatches.push(Mismatch { option: "--database", text });
         }
         if let (Some(recorded), Some(found)) = (&self.kafka, &found.kafka)
             && recorded != found
         {
-            mismatches.push(Mismatch::Kafka { recorded: recorded.clone(), found: found.clone() });
+            let (found, recorded) = (in_line(found, 100), in_line(recorded, 100));
+            let text = format!(
+                "this is another Kafka cluster: its ID is {found}, and the outbox belongs to {recorded}"
+            );
+            mismatches.push(Mismatch { option: "--kafka", text });
         }
         mismatches
     }
@@ -67,37 +81,10 @@ impl Identity {
     }
 }
 
-impl Mismatch {
-    /// The option of `outbox-relay confirm` for it.
-    pub fn option(&self) -> &'static str {
-        match self {
-            Mismatch::Database { .. } => "--database",
-            Mismatch::Kafka { .. } => "--kafka",
-        }
-    }
-}
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Mismatch::Database { recorded, found } => write!(
-                f,
-                "this is another PostgreSQL cluster: its system identifier is {found}, and the outbox belongs to {recorded}"
-            ),
-            Mismatch::Kafka { recorded, found } => write!(
-                f,
-                "this is another Kafka cluster: its ID is {}, and the outbox belongs to {}",
-                in_line(found, 100),
-                in_line(recorded, 100)
-            ),
-        }
-    }
-}
-
 /// What is recorded; nothing if no relay has started, or before the migration that adds it.
 pub async fn recorded(transaction: &ShortTransaction, table: &TableName) -> Result<Identity, PostgresFault> {
     let rows = transaction.query(READING, &table.render(READ), &[]).await?;
-    Ok(rows.first().map_or_else(Identity::default, identity))
+    Ok(rows.first().map(Identity::from).unwrap_or_default())
 }
 
 /// Whether this connection leads to the cluster that is recorded, as far as the server shows both.
@@ -159,8 +146,71 @@ async fn write(
     Ok(!transaction.query(RECORDING, &Script::new(file, table).render(), params).await?.is_empty())
 }
 
-fn identity(row: &Row) -> Identity {
-    Identity { system: row.get(0), kafka: row.get(1) }
+const READING_TEMPLATE: &str = "reading the recorded topic template";
+const RECORDING_TEMPLATE: &str = "recording the topic template";
+
+/// Each relay that starts at the same time with another template can make one attempt of this relay fail.
+const ATTEMPTS: usize = 10;
+
+const READ_TEMPLATE: &str = "
+SELECT topic_template, recorded_at, role, application, address
+FROM {setting}";
+
+/// The recorded topic template, and the relay that recorded it. Displays both.
+#[derive(Debug)]
+pub struct Recorded {
+    pub(crate) topic_template: String,
+    at: SystemTime,
+    role: String,
+    application: String,
+    address: Option<IpAddr>,
+}
+
+from_row!(Recorded: topic_template, at, role, application, address);
+
+/// The recorded template; `None` if no relay has recorded its template.
+pub(crate) async fn template(
+    transaction: &ShortTransaction,
+    table: &TableName,
+) -> Result<Option<Recorded>, PostgresFault> {
+    let rows = transaction.query(READING_TEMPLATE, &table.render(READ_TEMPLATE), &[]).await?;
+    Ok(rows.first().map(Recorded::from))
+}
+
+/// Records this template. Returns the former one if it was different. Changes nothing, and needs no privilege to write, if the
+/// same template is recorded.
+pub async fn record_template(
+    database: &Database,
+    table: &TableName,
+    topic_template: &str,
+) -> Result<Option<Recorded>, PostgresFault> {
+    let transaction = ShortTransaction::recording(database.clone());
+    let record = Script::new(sql!("record/template"), table).render();
+    for _ in 0..ATTEMPTS {
+        let former = template(&transaction, table).await?;
+        let replaced = former.as_ref().map(|former| former.topic_template.as_str());
+        if replaced == Some(topic_template) {
+            return Ok(None);
+        }
+        let params: Params<'_> = &[(&topic_template, Type::TEXT), (&replaced, Type::TEXT)];
+        if !transaction.query(RECORDING_TEMPLATE, &record, params).await?.is_empty() {
+            return Ok(former);
+        }
+    }
+    let message = format!("the recorded template has changed during each of {ATTEMPTS} attempts");
+    Err(PostgresFault { kind: FaultKind::Contended, doing: RECORDING_TEMPLATE, message })
+}
+
+impl fmt::Display for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Recorded { topic_template, at, role, application, address } = self;
+        let at = humantime::format_rfc3339_seconds(*at);
+        write!(f, "{topic_template}, recorded at {at} by role {role} (application {application:?}")?;
+        match address {
+            Some(address) => write!(f, ", address {address})"),
+            None => f.write_str(")"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -175,7 +225,7 @@ mod tests {
         assert_eq!(recorded.mismatches(&known(None, None)), []);
         assert_eq!(known(None, None).mismatches(&recorded), []);
         let differ: Vec<_> =
-            recorded.mismatches(&known(Some(2), Some("b"))).iter().map(Mismatch::option).collect();
+            recorded.mismatches(&known(Some(2), Some("b"))).iter().map(|mismatch| mismatch.option).collect();
         assert_eq!(differ, ["--database", "--kafka"]);
         assert!(recorded.adds_to(&known(Some(1), None)) && !recorded.adds_to(&recorded));
     }

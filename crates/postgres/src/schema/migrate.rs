@@ -4,17 +4,14 @@
 //! `migrate` at the same time. Only roles that may write to that table can take such a lock, unlike an advisory lock. A table next
 //! to the outbox records each migration with the checksum of its text. The daemon reads that table, and never migrates by itself.
 
-pub use crate::schema::script::{print, print_module, print_pending};
 pub use crate::schema::series::{
-    MIGRATIONS, Migration, MigrationState, Module, NotAVersion, Series, State, UnknownModule, Version,
-    module_status, read as read_status, status,
+    MIGRATIONS, Migration, MigrationState, Module, Origin, Series, State, Version, debezium, print,
+    print_pending, read_status, series_status, status,
 };
 
 use crate::connection::exec::{NO_VIEWS, open};
 use crate::schema::errors::{DDL_ATTEMPTS, MigrateError, failed};
-use crate::schema::script::{Origin, Texts};
-use crate::schema::series;
-use crate::schema::series::to_upgrade_to;
+use crate::schema::series::{Texts, require_own, to_upgrade_to};
 use crate::sql::{bare, sql};
 use crate::table::{TableName, quote_identifier};
 use std::time::Duration;
@@ -34,26 +31,11 @@ SET LOCAL lock_timeout = '5s';
 SET LOCAL statement_timeout = 0;
 SET LOCAL idle_in_transaction_session_timeout = '60s'";
 
-/// A migration that was applied by a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Applied {
-    /// The module that it belongs to; `None` for the outbox.
-    pub module: Option<Module>,
-    pub number: i32,
-    pub name: &'static str,
-}
-
-impl Applied {
-    fn new(series: Series, migration: &Migration) -> Applied {
-        Applied { module: series.module(), number: migration.number, name: migration.name }
-    }
-}
-
 /// Applies every pending migration of the outbox, each in its own transaction, and returns them.
 ///
 /// Several callers can run it at the same time. If it fails or is dropped, the current migration is rolled back, and the
 /// earlier ones stay applied.
-pub async fn apply(client: &mut Client, table: &TableName) -> Result<Vec<Applied>, MigrateError> {
+pub async fn apply(client: &mut Client, table: &TableName) -> Result<Vec<Migration>, MigrateError> {
     apply_series(client, table, Series::Outbox).await
 }
 
@@ -62,7 +44,7 @@ pub async fn apply_series(
     client: &mut Client,
     table: &TableName,
     series: Series,
-) -> Result<Vec<Applied>, MigrateError> {
+) -> Result<Vec<Migration>, MigrateError> {
     require_table(client, table, series).await?;
     apply_as(client, table, Texts::of(series, table)).await
 }
@@ -72,11 +54,11 @@ pub(crate) async fn apply_as(
     client: &mut Client,
     table: &TableName,
     texts: Texts,
-) -> Result<Vec<Applied>, MigrateError> {
+) -> Result<Vec<Migration>, MigrateError> {
     let series = texts.series;
     let mut applied = Vec::new();
     // Read without the lock first, so that a read-only role can run the command if there is nothing to do.
-    let states = series::examine_series(client, table, series).await?;
+    let states = series_status(client, table, series).await?;
     for migration in pending(series, &states, table)? {
         let mut attempt = 1;
         let is_applied = loop {
@@ -89,7 +71,7 @@ pub(crate) async fn apply_as(
             }
         };
         if is_applied {
-            applied.push(Applied::new(series, &migration));
+            applied.push(migration);
         }
     }
     Ok(applied)
@@ -104,31 +86,25 @@ async fn apply_one(
 ) -> Result<bool, MigrateError> {
     let series = texts.series;
     let transaction = begin(client, table, series).await?;
-    let states = series::read_series(&transaction, table, series).await?;
+    let states = read_status(&transaction, table, series).await?;
     if !pending(series, &states, table)?.contains(migration) {
         return Ok(false);
     }
     run(&transaction, table, texts, migration).await?;
-    let committed = transaction.commit().await;
-    committed.map_err(failed(table))?;
+    transaction.commit().await.map_err(failed(table))?;
     Ok(true)
 }
 
-/// Applies every pending migration of the outbox in one transaction, rolls it back, and returns them.
+/// Applies every pending migration in one transaction, rolls it back, and returns them.
 ///
 /// The statements run and take the same locks as [`apply`], so that missing privileges and name conflicts cause errors.
-pub async fn dry_run(client: &mut Client, table: &TableName) -> Result<Vec<Applied>, MigrateError> {
-    dry_run_series(client, table, Series::Outbox).await
-}
-
-/// [`dry_run`], for any series.
-pub async fn dry_run_series(
+pub async fn dry_run(
     client: &mut Client,
     table: &TableName,
     series: Series,
-) -> Result<Vec<Applied>, MigrateError> {
+) -> Result<Vec<Migration>, MigrateError> {
     require_table(client, table, series).await?;
-    let states = series::examine_series(client, table, series).await?;
+    let states = series_status(client, table, series).await?;
     if pending(series, &states, table)?.is_empty() {
         return Ok(Vec::new());
     }
@@ -138,7 +114,7 @@ pub async fn dry_run_series(
     Ok(applied)
 }
 
-/// [`dry_run`], for an existing table, which may still lack columns.
+/// [`dry_run`] of the outbox, for an existing table, which may still lack columns.
 pub(crate) async fn dry_run_adopted(
     client: &mut Client,
     table: &TableName,
@@ -152,19 +128,19 @@ pub(crate) async fn dry_run_adopted(
     roll_back(transaction, table).await
 }
 
-/// [`dry_run`], followed by `more` in the same transaction. `grant` is the statement for a privilege that `more` lacks.
+/// [`dry_run`] of the outbox, followed by `more` in the same transaction. `grant` is the statement for a privilege that `more`
+/// lacks.
 pub async fn dry_run_with(
     client: &mut Client,
     table: &TableName,
     more: &str,
-    grant: impl FnOnce() -> String,
-) -> Result<Vec<Applied>, MigrateError> {
+    grant: &str,
+) -> Result<(), MigrateError> {
     let transaction = begin(client, table, Series::Outbox).await?;
-    let applied = run_pending(&transaction, table, Texts::of(Series::Outbox, table)).await?;
+    run_pending(&transaction, table, Texts::of(Series::Outbox, table)).await?;
     let done = transaction.batch_execute(more).await;
-    done.map_err(|error| MigrateError::new(&table.to_string(), error.into(), grant))?;
-    roll_back(transaction, table).await?;
-    Ok(applied)
+    done.map_err(|error| MigrateError::new(table, error, grant))?;
+    roll_back(transaction, table).await
 }
 
 /// Applies every pending migration in this transaction.
@@ -172,19 +148,17 @@ async fn run_pending(
     transaction: &Transaction<'_>,
     table: &TableName,
     texts: Texts,
-) -> Result<Vec<Applied>, MigrateError> {
-    let series = texts.series;
-    let states = series::read_series(transaction, table, series).await?;
-    let pending = pending(series, &states, table)?;
+) -> Result<Vec<Migration>, MigrateError> {
+    let states = read_status(transaction, table, texts.series).await?;
+    let pending = pending(texts.series, &states, table)?;
     for migration in &pending {
         run(transaction, table, texts, migration).await?;
     }
-    Ok(pending.iter().map(|migration| Applied::new(series, migration)).collect())
+    Ok(pending)
 }
 
 async fn roll_back(transaction: Transaction<'_>, table: &TableName) -> Result<(), MigrateError> {
-    let done = transaction.rollback().await;
-    done.map_err(failed(table))
+    transaction.rollback().await.map_err(failed(table))
 }
 
 /// Opens the transaction of a migration, creates the table that records it if it is missing, and waits for other migrations.
@@ -202,8 +176,8 @@ async fn begin<'a>(
         _ => fault(error),
     })?;
     transaction.batch_execute(NO_VIEWS).await.map_err(fault)?;
-    series::require_own(&transaction, table, series).await?;
-    let names = Names::read(&transaction, table).await?;
+    require_own(&transaction, table, series).await?;
+    let grant = missing_grant(&transaction, table).await?;
     let bookkeeping = table.render(series.bookkeeping());
     let lock = format!("{bookkeeping}LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", series.record(table));
     transaction.batch_execute(&lock).await.map_err(|error| match error.code() {
@@ -211,10 +185,10 @@ async fn begin<'a>(
         Some(&SqlState::UNIQUE_VIOLATION | &SqlState::DUPLICATE_TABLE | &SqlState::DUPLICATE_SCHEMA) => {
             MigrateError::InUse { table: table.to_string() }
         }
-        _ => MigrateError::new(&table.to_string(), error.into(), || names.missing_grant(table)),
+        _ => MigrateError::new(table, error, &grant),
     })?;
     // Another session may have created the table meanwhile.
-    series::require_own(&transaction, table, series).await?;
+    require_own(&transaction, table, series).await?;
     transaction.batch_execute(DDL_LOCK_TIMEOUT).await.map_err(fault)?;
     Ok(transaction)
 }
@@ -225,7 +199,7 @@ async fn run(
     texts: Texts,
     migration: &Migration,
 ) -> Result<(), MigrateError> {
-    let names = Names::read(transaction, table).await?;
+    let grant = missing_grant(transaction, table).await?;
     let fault = |error: tokio_postgres::Error| match error.code() {
         Some(&SqlState::LOCK_NOT_AVAILABLE) => MigrateError::InUse { table: table.to_string() },
         Some(&SqlState::DUPLICATE_TABLE | &SqlState::DUPLICATE_FUNCTION) => MigrateError::Exists {
@@ -233,7 +207,7 @@ async fn run(
             source: error.into(),
             remedy: remedy_for_conflict(texts.series, migration),
         },
-        _ => MigrateError::new(&table.to_string(), error.into(), || names.missing_grant(table)),
+        _ => MigrateError::new(table, error, &grant),
     };
     transaction.batch_execute(&texts.sql(migration, table)).await.map_err(fault)?;
     transaction.batch_execute(&texts.series.record_sql(table, migration)).await.map_err(fault)?;
@@ -261,12 +235,8 @@ fn pending(
         let (table, number, name) = (table.to_string(), known.number, known.name.clone());
         match &known.state {
             State::ChecksumDiffers { recorded } => {
-                return Err(MigrateError::ChecksumDiffers {
-                    table,
-                    number,
-                    name,
-                    recorded: recorded.clone(),
-                });
+                let recorded = recorded.clone();
+                return Err(MigrateError::ChecksumDiffers { table, number, name, recorded });
             }
             // Migrations are applied in order, so none can be applied before it.
             State::Unknown { min_relay } if !known.state.is_newer_and_compatible() || is_pending_any => {
@@ -276,10 +246,7 @@ fn pending(
             State::Applied { .. } | State::Pending | State::Unknown { .. } => {}
         }
     }
-    let is_pending = |migration: &&Migration| {
-        states.iter().any(|known| known.number == migration.number && known.state == State::Pending)
-    };
-    Ok(series.migrations().iter().filter(is_pending).copied().collect())
+    Ok(series.migrations().iter().filter(|migration| migration.is_pending(states)).copied().collect())
 }
 
 /// The migrations do not create a table with renamed columns.
@@ -287,41 +254,29 @@ async fn require_table(client: &mut Client, table: &TableName, series: Series) -
     if table.columns().are_standard() || series != Series::Outbox {
         return Ok(());
     }
-    let is_first = |known: &MigrationState| known.number == 1 && known.state == State::Pending;
-    match series::examine_series(client, table, series).await?.iter().any(is_first) {
+    let states = series_status(client, table, series).await?;
+    match series.migrations().first().is_some_and(|first| first.is_pending(&states)) {
         true => Err(MigrateError::NotAdopted { table: table.to_string() }),
         false => Ok(()),
     }
 }
 
-/// The names for a GRANT statement. They are read before the step that may fail, because a failed transaction rejects queries.
-struct Names {
-    role: String,
-    database: String,
-    schema_exists: bool,
-    may_create: bool,
-}
-
-impl Names {
-    async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Self, MigrateError> {
-        let row = transaction
-            .query_typed_one(bare(sql!("migrate/names")), &[(&table.schema(), Type::TEXT)])
-            .await
-            .map_err(failed(table))?;
-        Ok(Self { role: row.get(0), database: row.get(1), schema_exists: row.get(2), may_create: row.get(3) })
-    }
-
-    fn missing_grant(&self, table: &TableName) -> String {
-        let role = quote_identifier(&self.role);
-        let schema = quote_identifier(table.schema());
-        if !self.schema_exists {
-            format!("GRANT CREATE ON DATABASE {} TO {role};", quote_identifier(&self.database))
-        } else if !self.may_create {
-            format!("GRANT USAGE, CREATE ON SCHEMA {schema} TO {role};")
-        } else {
-            format!("GRANT <the role that owns {}> TO {role}; (or migrate as that role)", table.quoted())
-        }
-    }
+/// The GRANT statement for a privilege that is probably missing. Its names are read before the step that may fail, because a failed
+/// transaction rejects queries.
+async fn missing_grant(transaction: &Transaction<'_>, table: &TableName) -> Result<String, MigrateError> {
+    let schema = table.schema();
+    let row = transaction.query_typed_one(bare(sql!("migrate/names")), &[(&schema, Type::TEXT)]).await;
+    let row = row.map_err(failed(table))?;
+    let (role, database): (&str, &str) = (row.get(0), row.get(1));
+    let (schema_exists, may_create): (bool, bool) = (row.get(2), row.get(3));
+    let (role, schema) = (quote_identifier(role), quote_identifier(schema));
+    Ok(if !schema_exists {
+        format!("GRANT CREATE ON DATABASE {} TO {role};", quote_identifier(database))
+    } else if !may_create {
+        format!("GRANT USAGE, CREATE ON SCHEMA {schema} TO {role};")
+    } else {
+        format!("GRANT <the role that owns {}> TO {role}; (or migrate as that role)", table.quoted())
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `docs/doctor.md` contains the table of finding codes. `make docs` writes it.
 
 use crate::support::rendered;
-use outbox_relay::doctor;
+use outbox_relay::cli::doctor;
 use std::fs;
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn table() -> String {
 
 #[test]
 fn page_shows_the_codes() {
-    rendered::check("docs/doctor.md", &[("src/doctor.rs", table())]);
+    rendered::check("docs/doctor.md", &[("src/cli/doctor.rs", table())]);
 }
 
 /// Every code must be named in a test, because otherwise no test covers it.

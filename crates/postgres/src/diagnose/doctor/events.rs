@@ -1,11 +1,10 @@
 //! Unsent events that can never be sent, the topics of the others, and the recorded topic template.
 
-use super::Context;
-use super::table::Schema;
+use super::{Checked, Context, Schema};
 use crate::access::grants::{RECORD_PRIVILEGES, SETTING_COLUMNS};
 use crate::connection::exec::Params;
 use crate::cycle::statements::topic_sql;
-use crate::schema::setting;
+use crate::schema::identity;
 use crate::sql::{Script, sql};
 use pg_outbox::topic::check_topic;
 use relay::failure::PostgresFault;
@@ -13,7 +12,7 @@ use relay::lanes::Lane;
 use relay::reason::{RECORD_TOO_LARGE, remedy};
 use relay::topic::TopicRules;
 use settings::codes;
-use settings::doctor::{Code, Finding, TopicInUse};
+use settings::doctor::{Finding, TopicInUse};
 use settings::text::counted;
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
@@ -58,10 +57,8 @@ const BAD_HEADER: &str = r#"$.* ? (@.type() <> "string" && !(@.type() == "object
     && @.base64 like_regex "^\\s*(([A-Za-z0-9+/]\\s*){4})*(([A-Za-z0-9+/]\\s*){2}(=\\s*){2}|([A-Za-z0-9+/]\\s*){3}=\\s*)?$"
     && !exists(@.keyvalue() ? (@.key <> "base64"))))"#;
 
-pub(super) async fn examine(
-    context: &Context<'_>,
-    schema: &Schema,
-) -> Result<(Vec<Finding>, Vec<TopicInUse>), PostgresFault> {
+/// Also returns the topics in `used`.
+pub(super) async fn examine(context: &Context<'_>, schema: &Schema, used: &mut Vec<TopicInUse>) -> Checked {
     let (topics, record_bytes_max) = (&schema.topics, context.settings.record_bytes_max);
     let mut findings = Vec::new();
     let mut found: BTreeMap<String, TopicInUse> = BTreeMap::new();
@@ -72,9 +69,9 @@ pub(super) async fn examine(
             findings.push(finding);
             continue;
         }
-        let used = in_use(&mut found, topic);
-        used.waiting += row.get::<_, i64>(1);
-        used.largest_bytes = used.largest_bytes.max(row.get(2));
+        let waiting = in_use(&mut found, topic);
+        waiting.waiting += row.get::<_, i64>(1);
+        waiting.largest_bytes = waiting.largest_bytes.max(row.get(2));
     }
     for row in latest(context, topics).await? {
         let topic: String = row.get(0);
@@ -95,10 +92,10 @@ pub(super) async fn examine(
         }
     }
     for topic in topics.named() {
-        let new = TopicInUse { topic: topic.to_owned(), has_events: false, waiting: 0, largest_bytes: 0 };
-        found.entry(new.topic.clone()).or_insert(new);
+        found.entry(topic.to_owned()).or_insert_with(|| TopicInUse::new(topic.to_owned(), false));
     }
-    Ok((findings, found.into_values().collect()))
+    used.extend(found.into_values());
+    Ok(findings)
 }
 
 async fn waiting(
@@ -143,22 +140,21 @@ fn wave(context: &Context<'_>, topic: &str, reason: &str, recent: i64) -> Findin
 /// Rows that the relay cannot send to their topic.
 fn without_topic(context: &Context<'_>, topics: &TopicRules, row: &Row, topic: &str) -> Option<Finding> {
     let is_named: bool = row.get(8);
-    let (code, problem, reason) = if let Err(error) = check_topic(topic) {
+    let rows = || named(context, row.get(1), row.get(3));
+    if let Err(error) = check_topic(topic) {
         let problem = format!("the topic name {topic:?} is invalid: {error}");
-        (&EVENT_TOPIC_NAME, problem, "invalid-topic-name")
+        Some(EVENT_TOPIC_NAME.found(rows(), problem, remedy("invalid-topic-name")))
     } else if is_named && !topics.allows(topic) {
         let problem =
             format!("the event names the topic {topic}, which [outbox] topic_allow does not contain");
-        (&EVENT_TOPIC_NOT_ALLOWED, problem, "topic-not-allowed")
+        Some(EVENT_TOPIC_NOT_ALLOWED.found(rows(), problem, remedy("topic-not-allowed")))
     } else {
-        return None;
-    };
-    Some(about(context, code, row.get(1), row.get(3), &problem, reason))
+        None
+    }
 }
 
 fn in_use(topics: &mut BTreeMap<String, TopicInUse>, topic: String) -> &mut TopicInUse {
-    let new = TopicInUse { topic: topic.clone(), has_events: true, waiting: 0, largest_bytes: 0 };
-    topics.entry(topic).or_insert(new)
+    topics.entry(topic.clone()).or_insert_with(|| TopicInUse::new(topic, true))
 }
 
 /// Rows that are too large for a record, or have invalid headers.
@@ -171,33 +167,31 @@ fn unsendable(context: &Context<'_>, row: &Row, record_bytes_max: usize) -> Vec<
              {record_bytes_max}",
             row.get::<_, i64>(2)
         );
-        findings.push(about(context, &EVENT_TOO_LARGE, large, row.get(5), &problem, "record-too-large"));
+        let rows = named(context, large, row.get(5));
+        findings.push(EVENT_TOO_LARGE.found(rows, problem, remedy("record-too-large")));
     }
     if bad > 0 {
         let problem =
             "headers are not a flat JSON object of strings and base64 values, or use a reserved name";
-        findings.push(about(context, &EVENT_HEADERS, bad, row.get(7), problem, "invalid-headers"));
+        findings.push(EVENT_HEADERS.found(
+            named(context, bad, row.get(7)),
+            problem,
+            remedy("invalid-headers"),
+        ));
     }
     findings
 }
 
-fn about(
-    context: &Context<'_>,
-    code: &'static Code,
-    count: i64,
-    ids: Option<Vec<i64>>,
-    problem: &str,
-    reason: &str,
-) -> Finding {
+/// The place of a finding about this number of rows, with these IDs.
+fn named(context: &Context<'_>, count: i64, ids: Option<Vec<i64>>) -> String {
     let ids: Vec<String> = ids.unwrap_or_default().iter().map(i64::to_string).collect();
     let more = if count > IDS_NAMED as i64 { " and more" } else { "" };
     let rows = if ids.len() == 1 { "row" } else { "rows" };
-    let place = format!("{}, {rows} {}{more}", context.table, ids.join(", "));
-    code.found(place, problem, remedy(reason))
+    format!("{}, {rows} {}{more}", context.table, ids.join(", "))
 }
 
 /// Compares the recorded topic template with the configuration.
-pub(super) async fn topic_template(context: &Context<'_>) -> Result<Vec<Finding>, PostgresFault> {
+pub(super) async fn topic_template(context: &Context<'_>) -> Checked {
     let columns: Vec<&str> = SETTING_COLUMNS.split(", ").collect();
     let (schema, relation) = (context.table.schema(), context.table.name_of("{setting}"));
     let rows = context
@@ -229,7 +223,7 @@ pub(super) async fn topic_template(context: &Context<'_>) -> Result<Vec<Finding>
 
 /// Nothing is recorded before the first relay starts.
 async fn difference(context: &Context<'_>) -> Result<Option<Finding>, PostgresFault> {
-    let recorded = setting::read(&context.transaction, context.table).await?;
+    let recorded = identity::template(&context.transaction, context.table).await?;
     let configured = context.settings.topics.template.to_string();
     let different = recorded.filter(|recorded| recorded.topic_template != configured);
     Ok(different.map(|recorded| {

@@ -1,23 +1,21 @@
 //! The database checks of `outbox-relay doctor`. Every transaction is READ ONLY.
 
-pub mod connection;
 pub mod events;
-pub mod privileges;
+pub mod session;
 pub mod table;
 
-use crate::columns::Column;
 use crate::connection::exec::{Params, ShortTransaction};
 use crate::connection::pool::Database;
 use crate::options::{OnSent, Postgres};
-use crate::schema::errors::SchemaFaultKind;
+use crate::columns::PayloadType;
+use crate::schema::errors::{COLUMN, MIGRATION, PENDING_INDEX, RELATION, SERVER_TOO_OLD};
 use crate::sql::Script;
 use crate::table::TableName;
 use relay::failure::{FaultKind, PostgresFault};
 use relay::topic::TopicRules;
-use settings::doctor::{CHECK_SKIPPED, Finding, TopicInUse};
+use settings::doctor::{CHECK_SKIPPED, Code, Finding, TopicInUse};
 use std::time::Duration;
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
 
 /// The findings, and the topics to check in Kafka.
 #[derive(Debug, Default)]
@@ -47,38 +45,8 @@ pub struct Settings<'a> {
     pub record_bytes_max: usize,
 }
 
-/// A check of one query. Checks that need more are functions.
-struct Check {
-    /// What is not checked if the query fails.
-    what: &'static str,
-    /// For the error.
-    doing: &'static str,
-    needs: fn(&Context<'_>) -> bool,
-    query: &'static str,
-    params: fn(&Context<'_>) -> Vec<Value>,
-    /// Returns findings with their remedies.
-    judge: fn(&Context<'_>, &[Row]) -> Vec<Finding>,
-}
-
-impl Check {
-    /// A check that always applies.
-    const fn new(
-        what: &'static str,
-        doing: &'static str,
-        query: &'static str,
-        params: fn(&Context<'_>) -> Vec<Value>,
-        judge: fn(&Context<'_>, &[Row]) -> Vec<Finding>,
-    ) -> Check {
-        Check { what, doing, needs: |_| true, query, params, judge }
-    }
-}
-
-/// A parameter of a query.
-enum Value {
-    Text(String),
-    Texts(Vec<String>),
-    Number(i64),
-}
+/// The findings of one check, with their remedies.
+type Checked = Result<Vec<Finding>, PostgresFault>;
 
 /// What the checks need.
 struct Context<'a> {
@@ -87,8 +55,6 @@ struct Context<'a> {
     transaction: ShortTransaction,
     table: &'a TableName,
     role: Role,
-    /// The faults that the checks at start have found.
-    faults: Vec<SchemaFaultKind>,
 }
 
 /// The role that the relay connects as.
@@ -96,6 +62,23 @@ struct Role {
     name: String,
     database: String,
     is_superuser: bool,
+}
+
+from_row!(Role: name, database, is_superuser);
+
+/// The result of the checks at start.
+struct Schema {
+    findings: Vec<Finding>,
+    /// Whether only a migration is pending.
+    is_older: bool,
+    payload: PayloadType,
+    topics: TopicRules,
+}
+
+impl Schema {
+    fn has(&self, code: &Code) -> bool {
+        self.findings.iter().any(|finding| finding.code == code)
+    }
 }
 
 const ROLE: &str = "
@@ -111,59 +94,50 @@ WHERE rolname = current_user";
 pub async fn examine(settings: &Settings<'_>, database: &Database) -> Result<Examined, PostgresFault> {
     let mut examined = Examined::default();
     let transaction = ShortTransaction::reading(database.clone());
-    let role = role(&transaction).await?;
-    let faults = Vec::new();
-    let mut context = Context { settings, database, transaction, table: settings.table, role, faults };
-    let found = &mut examined.findings;
+    let rows = transaction.query("reading the role", ROLE, &[]).await?;
+    let Some(role) = rows.first().map(Role::from) else { unreachable!("the connected role exists") };
+    let context = Context { settings, database, transaction, table: settings.table, role };
+    let (context, found) = (&context, &mut examined.findings);
 
-    add(found, "the clock", connection::clock(&context).await)?;
-    run(&context, &[connection::TLS], found).await?;
-    add(found, "the pooler", connection::pooler(&context).await)?;
-    run(&context, &connection::TIMEOUTS, found).await?;
+    add(found, "the clock", session::clock(context).await)?;
+    add(found, "TLS", session::encryption(context).await)?;
+    add(found, "the pooler", session::pooler(context).await)?;
+    add(found, "timeouts", session::over_socket(context).await)?;
+    add(found, "timeouts", session::timeouts(context).await)?;
 
-    let schema = table::schema(&mut context).await?;
+    let schema = table::schema(context).await?;
     found.extend(schema.findings.iter().cloned());
     // Without the right table, the other checks would only repeat these findings.
-    let has = |kind| context.faults.contains(&kind);
-    if has(SchemaFaultKind::Version) || has(SchemaFaultKind::Migration) || has(SchemaFaultKind::Relation) {
+    if schema.has(&SERVER_TOO_OLD) || schema.has(&MIGRATION) && !schema.is_older || schema.has(&RELATION) {
         return Ok(examined);
     }
-    run(&context, &privileges::CHECKS, found).await?;
-    add(found, "the recorded topic template", events::topic_template(&context).await)?;
-    run(&context, &table::CHECKS, found).await?;
-    if !has(SchemaFaultKind::Column) {
-        if !has(SchemaFaultKind::Index) {
-            add(found, "the claim's plan", table::plan(&context, &schema).await)?;
-        }
-        match events::examine(&context, &schema).await {
-            Ok((findings, topics)) => {
-                found.extend(findings);
-                examined.topics = topics;
-            }
-            Err(fault) => add(found, "the events that wait", Err(fault))?,
-        }
+    add(found, "rights", session::schema_creators(context).await)?;
+    add(found, "rights", session::unneeded_privileges(context).await)?;
+    add(found, "rights", session::role_attributes(context).await)?;
+    // The other findings of a superuser would follow from that one.
+    if !context.role.is_superuser {
+        add(found, "rights", session::role_on_outbox(context).await)?;
+        add(found, "rights", session::other_tables(context).await)?;
     }
+    add(found, "the recorded topic template", events::topic_template(context).await)?;
+    add(found, "indexes", table::indexes(context, &schema).await)?;
+    add(found, "triggers", table::triggers(context).await)?;
+    add(found, "constraints", table::constraints(context).await)?;
+    add(found, "autovacuum", table::autovacuum(context).await)?;
+    add(found, "what holds vacuum back", table::vacuum_holders(context).await)?;
+    if schema.has(&COLUMN) {
+        return Ok(examined);
+    }
+    if !schema.has(&PENDING_INDEX) {
+        add(found, "the claim's plan", table::plan(context, &schema).await)?;
+    }
+    let events = events::examine(context, &schema, &mut examined.topics).await;
+    add(found, "the events that wait", events)?;
     Ok(examined)
 }
 
-async fn run(context: &Context<'_>, checks: &[Check], found: &mut Vec<Finding>) -> Result<(), PostgresFault> {
-    for check in checks {
-        if (check.needs)(context) {
-            let values = (check.params)(context);
-            let params: Vec<_> = values.iter().map(Value::parameter).collect();
-            let rows = context.rows(check.doing, check.query, &params).await;
-            add(found, check.what, rows.map(|rows| (check.judge)(context, &rows)))?;
-        }
-    }
-    Ok(())
-}
-
 /// Adds the findings of one check. A fault is a finding too, unless the server is unavailable.
-fn add(
-    found: &mut Vec<Finding>,
-    what: &str,
-    checked: Result<Vec<Finding>, PostgresFault>,
-) -> Result<(), PostgresFault> {
+fn add(found: &mut Vec<Finding>, what: &str, checked: Checked) -> Result<(), PostgresFault> {
     match checked {
         Ok(findings) => found.extend(findings),
         Err(fault) if fault.kind == FaultKind::Unavailable => return Err(fault),
@@ -176,26 +150,6 @@ fn add(
     Ok(())
 }
 
-async fn role(transaction: &ShortTransaction) -> Result<Role, PostgresFault> {
-    let rows = transaction.query("reading the role", ROLE, &[]).await?;
-    let Some(row) = rows.first() else { unreachable!("the connected role exists") };
-    Ok(Role { name: row.get(0), database: row.get(1), is_superuser: row.get(2) })
-}
-
-fn no_params(_: &Context<'_>) -> Vec<Value> {
-    Vec::new()
-}
-
-impl Value {
-    fn parameter(&self) -> (&(dyn ToSql + Sync), Type) {
-        match self {
-            Value::Text(text) => (text, Type::TEXT),
-            Value::Texts(texts) => (texts, Type::TEXT_ARRAY),
-            Value::Number(number) => (number, Type::INT8),
-        }
-    }
-}
-
 impl Context<'_> {
     async fn rows(
         &self,
@@ -204,20 +158,5 @@ impl Context<'_> {
         params: Params<'_>,
     ) -> Result<Vec<Row>, PostgresFault> {
         self.transaction.query(doing, &Script::new(text, self.table).render(), params).await
-    }
-
-    /// The place of findings about the outbox.
-    fn outbox(&self) -> String {
-        self.table.to_string()
-    }
-
-    /// The outbox for SQL text, as a parameter.
-    fn quoted(&self) -> Value {
-        Value::Text(self.table.quoted())
-    }
-
-    /// The name of the column, as a parameter.
-    fn sent_at(&self) -> Value {
-        Value::Text(self.table.columns().name(Column::SentAt).to_owned())
     }
 }

@@ -1,7 +1,6 @@
 //! The table: the checks at start, indexes and the plans that use them, triggers, constraints, vacuum.
 
-use super::privileges::GRANT_MISSING;
-use super::{Check, Context, Value};
+use super::{Checked, Context, Schema};
 use crate::columns::{Column, PayloadType};
 use crate::connection::errors::{answer, fault, unavailable};
 use crate::connection::exec::{PLAIN_NAMES, Params, begin, plain_settings};
@@ -9,77 +8,26 @@ use crate::cycle::statements::Statements;
 use crate::diagnose::status::VacuumHolder;
 use crate::options::OnSent;
 use crate::schema::check::check;
-use crate::schema::errors::{CheckError, SchemaFault, SchemaFaultKind};
+use crate::schema::errors::{
+    AUTOVACUUM_LATE, AUTOVACUUM_OFF, CLAIM_PLAN, CheckError, INDEX_INVALID, INDEX_UNUSED, LONG_TRANSACTION,
+    OUTBOX_CONSTRAINT, OUTBOX_TRIGGER, PENDING_INDEX, PREPARED_TRANSACTION, REPLICATION_SLOT, SCHEMA_NEWER,
+    WRAPAROUND,
+};
 use crate::sql::sql;
 use crate::table::{TableName, quote_literal};
 use deadpool_postgres::Object;
 use relay::failure::PostgresFault;
-use relay::topic::TopicRules;
 use serde_json::Value as Json;
-use settings::codes;
-use settings::doctor::{Code, Finding};
+use settings::doctor::Finding;
 use settings::text::{self, span};
 use std::time::Duration;
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row, SimpleQueryMessage};
 
-codes! {
-    SERVER_TOO_OLD = Error, "server-too-old",
-        "this version of PostgreSQL is not supported";
-    STANDBY = Error, "standby",
-        "the server is a standby, so the relay cannot claim or mark rows";
-    ENCODING = Error, "encoding",
-        "the encoding of the database is not UTF8: a single event whose text is not valid UTF-8 would make reads of other \
-         events fail; the relay does not start";
-    MIGRATION = Error, "migration",
-        "the schema is missing or has a different version; the relay does not start, or waits for a pending migration";
-    SCHEMA_NEWER = Warning, "schema-newer",
-        "a newer version migrated the schema; this version can run on it";
-    RELATION = Error, "relation",
-        "a table is missing or not durable; the relay does not start";
-    COLUMN = Error, "column",
-        "a column of the outbox is missing or has the wrong type; the relay does not start";
-    PENDING_INDEX = Error, "pending-index",
-        "without this index, each claim would sort the whole table; the relay does not start";
-    CLAIM_PLAN = Error, "claim-plan",
-        "with the current statistics, the claim does not use the pending index, so it becomes slower as the table grows";
-    INDEX_INVALID = Warning, "index-invalid",
-        "the build of the index was interrupted; it serves no query and slows down every insert";
-    INDEX_UNUSED = Note, "index-unused",
-        "no query has used this index since the statistics were reset, and it slows down every insert and update";
-    SEQUENCE = Error, "sequence",
-        "IDs are not assigned in the order in which rows are inserted, so events of one key can be published out of order; the \
-         relay does not start";
-    OUTBOX_TRIGGER = Warning, "outbox-trigger",
-        "if the trigger suppresses the update, the relay publishes events that it cannot record as sent, and publishes them \
-         again after each restart";
-    OUTBOX_CONSTRAINT = Warning, "outbox-constraint",
-        "if the constraint prevents the relay from setting sent_at or from deleting a row, the relay publishes events that it \
-         cannot record as sent, and publishes them again after each restart, or sent events are never deleted";
-    LANES = Error, "lanes",
-        "events of a missing lane would never be sent; the relay does not start";
-    HOLD_COUNT = Error, "hold-count",
-        "changes to holds and blocked keys are not counted, so releasing them could reorder events; the relay does not start";
-    ROW_SECURITY = Error, "row-security",
-        "rows may be hidden from the relay, and hidden events are never sent; the relay does not start";
-    AUTOVACUUM_OFF = Warning, "autovacuum-off",
-        "dead rows are never removed, so the table and its indexes grow without limit";
-    WRAPAROUND = Warning, "wraparound",
-        "more than a billion transactions have begun since the oldest one that vacuum has not frozen; PostgreSQL accepts no \
-         writes at two billion, so applications could insert no events";
-    AUTOVACUUM_LATE = Warning, "autovacuum-late",
-        "vacuum starts so late that the table grows much larger than its live rows require";
-    LONG_TRANSACTION = Warning, "long-transaction",
-        "while this transaction is open, vacuum cannot remove rows that were sent after it began, so the table grows";
-    PREPARED_TRANSACTION = Warning, "prepared-transaction",
-        "a prepared transaction is still open: vacuum cannot remove rows that were sent after it began, so the table grows";
-    REPLICATION_SLOT = Warning, "replication-slot",
-        "the slot of a standby prevents vacuum from removing sent rows, permanently if the standby no longer exists";
-}
-
 const CHECKING: &str = "checking the schema";
 const CHECKED_WITHIN: Duration = Duration::from_secs(30);
+const VACUUM: &str = "checking vacuum";
 
 /// An index counts as unused only after this many inserts and updates.
 const ROWS_MIN: i64 = 1_000;
@@ -95,131 +43,66 @@ const HELD_MAX: Duration = Duration::from_secs(300);
 const TRANSACTIONS_MAX: i32 = 50_000;
 const HOLDERS_SHOWN: i64 = 10;
 
-/// The result of the checks at start.
-pub(super) struct Schema {
-    pub(super) findings: Vec<Finding>,
-    pub(super) payload: PayloadType,
-    pub(super) topics: TopicRules,
-}
-
 /// Runs the checks at start.
-pub(super) async fn schema(context: &mut Context<'_>) -> Result<Schema, PostgresFault> {
+pub(super) async fn schema(context: &Context<'_>) -> Result<Schema, PostgresFault> {
     let connection = context.database.get().await?;
     let configured = &context.settings.topics;
     let checked = timeout(CHECKED_WITHIN, check(&connection, context.table, configured.into())).await;
     // A statement may have failed, or an answer may be outstanding.
     drop(Object::take(connection));
-    let (faults, difference) = match checked {
-        Ok(Ok(facts)) => (Vec::new(), facts.difference),
-        Ok(Err(CheckError::Faults(faults))) => (faults, None),
+    let (mut findings, is_older, difference) = match checked {
+        Ok(Ok(facts)) => (Vec::new(), false, facts.difference),
+        Ok(Err(CheckError::Faults(faults))) => (faults, false, None),
+        Ok(Err(CheckError::Older(faults))) => (faults, true, None),
         Ok(Err(CheckError::Server(error))) => return Err(unavailable(CHECKING, error.to_string())),
         Err(_) => return Err(unavailable(CHECKING, format!("no response within {CHECKED_WITHIN:?}"))),
     };
-    context.faults = faults.iter().map(|fault| fault.kind).collect();
+    let remedy = "complete the upgrade, or leave it after a rollback";
+    findings.extend(difference.map(|difference| SCHEMA_NEWER.found(context.table, difference, remedy)));
     // Not from the facts, because a schema with faults has none.
     let (table, names) = (context.table.quoted(), context.table.columns());
     let (payload, topic) = (names.name(Column::Payload), names.topic());
     let params: Params<'_> = &[(&table, Type::TEXT), (&payload, Type::TEXT), (&topic, Type::TEXT)];
     let rows = context.rows(CHECKING, sql!("doctor/columns"), params).await?;
-    let columns = rows.first();
-    let payload = match columns.and_then(|row| row.get(0)) {
-        Some("jsonb") => PayloadType::Jsonb,
-        Some("bytea") => PayloadType::Bytea,
-        Some("text") => PayloadType::Text,
-        _ => PayloadType::Json,
-    };
-    let remedy = "complete the upgrade, or leave it after a rollback";
-    let newer = difference.map(|difference| SCHEMA_NEWER.found(context.outbox(), difference, remedy));
+    let (payload, has_topic): (Option<&str>, bool) =
+        rows.first().map_or((None, false), |row| (row.get(0), row.get(1)));
     Ok(Schema {
-        findings: faults.iter().map(start_finding).chain(newer).collect(),
-        payload,
-        topics: configured.clone().with_column(columns.is_some_and(|row| row.get(1))),
+        findings,
+        is_older,
+        payload: payload.and_then(PayloadType::named).unwrap_or(PayloadType::Json),
+        topics: configured.clone().with_column(has_topic),
     })
-}
-
-fn start_finding(fault: &SchemaFault) -> Finding {
-    code(fault.kind).found(&fault.place, &fault.problem, &fault.remedy)
-}
-
-fn code(kind: SchemaFaultKind) -> &'static Code {
-    match kind {
-        SchemaFaultKind::Version => &SERVER_TOO_OLD,
-        SchemaFaultKind::Standby => &STANDBY,
-        SchemaFaultKind::Encoding => &ENCODING,
-        SchemaFaultKind::Migration | SchemaFaultKind::Pending => &MIGRATION,
-        SchemaFaultKind::Relation => &RELATION,
-        SchemaFaultKind::Column => &COLUMN,
-        SchemaFaultKind::Index => &PENDING_INDEX,
-        SchemaFaultKind::Sequence => &SEQUENCE,
-        SchemaFaultKind::Lanes => &LANES,
-        SchemaFaultKind::Holds => &HOLD_COUNT,
-        SchemaFaultKind::RowSecurity => &ROW_SECURITY,
-        SchemaFaultKind::Grant => &GRANT_MISSING,
-    }
-}
-
-/// The checks of the outbox, which exists.
-pub(super) const CHECKS: [Check; 5] = [
-    Check::new(
-        "indexes",
-        "reading the indexes",
-        sql!("doctor/indexes"),
-        |context| vec![context.quoted(), Value::Text(context.table.pending_index_name())],
-        indexes,
-    ),
-    Check::new("triggers", "reading the triggers", sql!("doctor/triggers"), outbox_and_sent_at, triggers),
-    Check::new(
-        "constraints",
-        "reading the constraints",
-        sql!("doctor/constraints"),
-        outbox_and_sent_at,
-        constraints,
-    ),
-    Check::new(
-        "autovacuum",
-        "checking vacuum",
-        sql!("doctor/autovacuum"),
-        |context| vec![context.quoted()],
-        autovacuum,
-    ),
-    Check::new(
-        "what holds vacuum back",
-        "checking vacuum",
-        sql!("status/vacuum_holders"),
-        |_| vec![Value::Number(HOLDERS_SHOWN)],
-        holders,
-    ),
-];
-
-fn outbox_and_sent_at(context: &Context<'_>) -> Vec<Value> {
-    vec![context.quoted(), context.sent_at()]
 }
 
 /// Finds unused and invalid indexes. The checks at start verify the pending index. If it is broken, an invalid index may be the
 /// pending one under another name, which is already a finding.
-fn indexes(context: &Context<'_>, rows: &[Row]) -> Vec<Finding> {
-    let pending_is_broken = context.faults.contains(&SchemaFaultKind::Index);
+pub(super) async fn indexes(context: &Context<'_>, schema: &Schema) -> Checked {
+    let pending_is_broken = schema.has(&PENDING_INDEX);
+    let (outbox, pending) = (context.table.quoted(), context.table.pending_index_name());
+    let params: Params<'_> = &[(&outbox, Type::TEXT), (&pending, Type::TEXT)];
+    let rows = context.rows("reading the indexes", sql!("doctor/indexes"), params).await?;
     let mut findings = Vec::new();
-    for row in rows {
+    for row in &rows {
         let (name, valid, scans, needed): (&str, bool, i64, bool) =
             (row.get(0), row.get(1), row.get(2), row.get(3));
         let (changes, bytes): (i64, i64) = (row.get(4), row.get(5));
         let remedy = format!("DROP INDEX CONCURRENTLY {name};");
-        let place = context.outbox();
         if !valid && !pending_is_broken {
             let problem = format!("the index {name} is invalid");
-            findings.push(INDEX_INVALID.found(place, problem, remedy));
+            findings.push(INDEX_INVALID.found(context.table, problem, remedy));
         } else if valid && !needed && scans == 0 && changes >= ROWS_MIN {
             let problem = format!("the index {name} ({}) was never used", text::bytes(bytes));
-            findings.push(INDEX_UNUSED.found(place, problem, remedy));
+            findings.push(INDEX_UNUSED.found(context.table, problem, remedy));
         }
     }
-    findings
+    Ok(findings)
 }
 
 /// Finds triggers that may suppress the relay's updates and deletes. The checks at start find rules.
-fn triggers(context: &Context<'_>, rows: &[Row]) -> Vec<Finding> {
-    let table = context.table.quoted();
+pub(super) async fn triggers(context: &Context<'_>) -> Checked {
+    let (outbox, sent_at) = (context.table.quoted(), context.table.columns().name(Column::SentAt));
+    let params: Params<'_> = &[(&outbox, Type::TEXT), (&sent_at, Type::TEXT)];
+    let rows = context.rows("reading the triggers", sql!("doctor/triggers"), params).await?;
     let finding = |row: &Row| {
         let name: &str = row.get(0);
         let problem = format!(
@@ -227,16 +110,18 @@ fn triggers(context: &Context<'_>, rows: &[Row]) -> Vec<Finding> {
         );
         let remedy = format!(
             "check that it never returns NULL or OLD and keeps sent_at, or limit it to columns that the relay does not change: BEFORE UPDATE OF column. \
-             To drop it: DROP TRIGGER {name} ON {table};"
+             To drop it: DROP TRIGGER {name} ON {outbox};"
         );
-        OUTBOX_TRIGGER.found(context.outbox(), problem, remedy)
+        OUTBOX_TRIGGER.found(context.table, problem, remedy)
     };
-    rows.iter().map(finding).collect()
+    Ok(rows.iter().map(finding).collect())
 }
 
 /// Finds constraints that may reject the relay's updates and deletes.
-fn constraints(context: &Context<'_>, rows: &[Row]) -> Vec<Finding> {
-    let sent_at = context.table.columns().name(Column::SentAt);
+pub(super) async fn constraints(context: &Context<'_>) -> Checked {
+    let (outbox, sent_at) = (context.table.quoted(), context.table.columns().name(Column::SentAt));
+    let params: Params<'_> = &[(&outbox, Type::TEXT), (&sent_at, Type::TEXT)];
+    let rows = context.rows("reading the constraints", sql!("doctor/constraints"), params).await?;
     let marks = context.settings.on_sent == OnSent::Mark;
     let finding = |row: &Row| {
         let (name, on, is_foreign_key): (&str, &str, bool) = (row.get(0), row.get(1), row.get(2));
@@ -252,16 +137,17 @@ fn constraints(context: &Context<'_>, rows: &[Row]) -> Vec<Finding> {
             )
         };
         let remedy = format!("ALTER TABLE {on} DROP CONSTRAINT {name}; {keep}");
-        OUTBOX_CONSTRAINT.found(context.outbox(), problem, remedy)
+        OUTBOX_CONSTRAINT.found(context.table, problem, remedy)
     };
-    rows.iter().filter(|row| marks || row.get::<_, bool>(2)).map(finding).collect()
+    Ok(rows.iter().filter(|row| marks || row.get::<_, bool>(2)).map(finding).collect())
 }
 
-fn autovacuum(context: &Context<'_>, rows: &[Row]) -> Vec<Finding> {
-    let Some(row) = rows.first() else { return Vec::new() };
+pub(super) async fn autovacuum(context: &Context<'_>) -> Checked {
+    let (place, outbox) = (context.table, context.table.quoted());
+    let rows = context.rows(VACUUM, sql!("doctor/autovacuum"), &[(&outbox, Type::TEXT)]).await?;
+    let Some(row) = rows.first() else { return Ok(Vec::new()) };
     let (server, of_table): (bool, bool) = (row.get(0), row.get(1));
     let (threshold, scale, rows): (f64, f64, f64) = (row.get(2), row.get(3), row.get(4));
-    let (place, outbox) = (context.outbox(), context.table.quoted());
     let mut findings = Vec::new();
     if !server {
         findings.push(AUTOVACUUM_OFF.found(
@@ -272,9 +158,9 @@ fn autovacuum(context: &Context<'_>, rows: &[Row]) -> Vec<Finding> {
     }
     if !of_table {
         let remedy = format!("ALTER TABLE {outbox} RESET (autovacuum_enabled);");
-        findings.push(AUTOVACUUM_OFF.found(&place, "autovacuum is off for this table", remedy));
+        findings.push(AUTOVACUUM_OFF.found(place, "autovacuum is off for this table", remedy));
     }
-    findings.extend(wraparound(&place, row.get(5)));
+    findings.extend(wraparound(place, row.get(5)));
     let due = threshold + scale * rows;
     if due > DEAD_ROWS_MAX.max(DEAD_SHARE_MAX * rows) {
         let problem = format!("vacuum starts after {due:.0} dead rows, in a table of about {rows:.0} rows");
@@ -282,23 +168,24 @@ fn autovacuum(context: &Context<'_>, rows: &[Row]) -> Vec<Finding> {
             "ALTER TABLE {outbox} SET (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.01, \
              autovacuum_vacuum_insert_scale_factor = 0.05);"
         );
-        findings.push(AUTOVACUUM_LATE.found(&place, problem, remedy));
+        findings.push(AUTOVACUUM_LATE.found(place, problem, remedy));
     }
-    findings
+    Ok(findings)
 }
 
-fn wraparound(place: &str, age: i32) -> Option<Finding> {
+fn wraparound(place: &TableName, age: i32) -> Option<Finding> {
     let remedy = "end what holds vacuum back (see the other findings), then run VACUUM (FREEZE) in each database whose \
                   age(datfrozenxid) is high";
     let problem = format!("the oldest transaction that is not frozen is {age} transactions old");
     (age > AGE_MAX).then(|| WRAPAROUND.found(place, problem, remedy))
 }
 
-fn holders(_: &Context<'_>, rows: &[Row]) -> Vec<Finding> {
+pub(super) async fn vacuum_holders(context: &Context<'_>) -> Checked {
+    let rows = context.rows(VACUUM, sql!("status/vacuum_holders"), &[(&HOLDERS_SHOWN, Type::INT8)]).await?;
     let long = |held: &VacuumHolder| {
         held.transactions >= TRANSACTIONS_MAX || held.age.is_some_and(|age| age >= HELD_MAX)
     };
-    rows.iter().map(VacuumHolder::from).filter(long).map(|held| held_back(&held)).collect()
+    Ok(rows.iter().map(VacuumHolder::from).filter(long).map(|held| held_back(&held)).collect())
 }
 
 fn held_back(held: &VacuumHolder) -> Finding {
@@ -330,7 +217,7 @@ fn held_back(held: &VacuumHolder) -> Finding {
 const EXPLAINING: &str = "running EXPLAIN on the claim";
 
 /// Checks that the claim and the scout use the pending index with the current statistics.
-pub(super) async fn plan(context: &Context<'_>, schema: &Schema) -> Result<Vec<Finding>, PostgresFault> {
+pub(super) async fn plan(context: &Context<'_>, schema: &Schema) -> Checked {
     let record_bytes_max = i32::try_from(context.settings.record_bytes_max).unwrap_or(i32::MAX);
     let Schema { payload, topics, .. } = schema;
     let statements =
@@ -354,7 +241,7 @@ pub(super) async fn plan(context: &Context<'_>, schema: &Schema) -> Result<Vec<F
     ] {
         if let Some(by) = wrong_read(&explain(context, sql, types, arguments).await?) {
             let problem = format!("{who} reads the outbox with {by}, not with the pending index");
-            findings.push(CLAIM_PLAN.found(context.outbox(), problem, reindex(context.table)));
+            findings.push(CLAIM_PLAN.found(context.table, problem, reindex(context.table)));
         }
     }
     Ok(findings)
@@ -454,8 +341,9 @@ mod tests {
 
     #[test]
     fn age_is_reported_long_before_the_server_stops() {
-        assert!(wraparound("app.outbox", AGE_MAX).is_none());
-        let finding = wraparound("app.outbox", AGE_MAX + 1).unwrap();
+        let table: TableName = "app.outbox".parse().unwrap();
+        assert!(wraparound(&table, AGE_MAX).is_none());
+        let finding = wraparound(&table, AGE_MAX + 1).unwrap();
         assert_eq!(finding.code.word, "wraparound");
     }
 }
