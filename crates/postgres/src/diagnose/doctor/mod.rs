@@ -4,10 +4,10 @@ pub mod events;
 pub mod session;
 pub mod table;
 
+use crate::columns::PayloadType;
 use crate::connection::exec::{Params, ShortTransaction};
 use crate::connection::pool::Database;
 use crate::options::{OnSent, Postgres};
-use crate::columns::PayloadType;
 use crate::schema::errors::{COLUMN, MIGRATION, PENDING_INDEX, RELATION, SERVER_TOO_OLD};
 use crate::sql::Script;
 use crate::table::TableName;
