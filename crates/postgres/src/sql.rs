@@ -136,7 +136,9 @@ fn replace(text: &str, value_of: &dyn Fn(&str) -> Option<String>) -> String {
         } else if quote.is_none() && after.starts_with(':') {
             sql.push_str("::");
             rest = &after[1..];
-        } else if let (None, Some((value, after))) = (quote, variable(after, value_of)) {
+        } else if quote.is_none()
+            && let Some((value, after)) = variable(after, value_of)
+        {
             sql.push_str(&value);
             rest = after;
         } else {
