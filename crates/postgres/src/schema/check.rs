@@ -1,8 +1,8 @@
 //! The checks at start: the schema must support the relay's guarantees.
 //!
 //! They report all faults at once, each with a remedy. They read only the system catalogs and two small tables, so they do
-//! not become slower when the outbox grows. The checks of the relations, the columns and the indexes are in files of their own;
-//! those of the server and of the rows that are part of the schema are here.
+//! not become slower when the outbox grows. The checks of the relations are in `relations.rs`, those of the columns and the indexes in
+//! `outbox.rs`, and those of the server and of the rows that are part of the schema are here.
 
 use crate::access::grants::{CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, for_topic_column, union};
 use crate::columns::PayloadType;
