@@ -249,23 +249,23 @@ fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Prope
 
 /// Checks whether this property may be set to this value. The problem never contains the value of a secret.
 pub fn check_property(name: &str, value: &str) -> Result<(), Problem> {
-    let protected = protected().find(|(names, _)| names.contains(&name));
-    let verdict = ClientConfig::new().set(name, value).create_native_config();
-    let reason = match (protected, verdict) {
-        (Some((_, reason)), _) => format!("cannot be set: {reason}"),
-        (None, Ok(_)) if is_known(name) => return Ok(()),
-        (None, Ok(_)) => "does not apply to producers".to_owned(),
-        (None, Err(KafkaError::ClientConfig(RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN, ..))) => {
+    // librdkafka does not see a protected property: setting `plugin.library.paths` loads the libraries at once.
+    if let Some((_, reason)) = protected().find(|(names, _)| names.contains(&name)) {
+        return Err(Problem::new(format!("Kafka property `{name}` cannot be set: {reason}"), "remove it"));
+    }
+    let reason = match ClientConfig::new().set(name, value).create_native_config() {
+        Ok(_) if is_known(name) => return Ok(()),
+        Ok(_) => "does not apply to producers".to_owned(),
+        Err(KafkaError::ClientConfig(RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN, ..)) => {
             "is not a librdkafka property".to_owned()
         }
-        (None, Err(KafkaError::ClientConfig(_, reason, ..))) if !is_secret(name) => {
+        Err(KafkaError::ClientConfig(_, reason, ..)) if !is_secret(name) => {
             format!("is rejected by librdkafka: {}", reason.trim_end())
         }
-        (None, Err(_)) => "has a value that librdkafka rejects".to_owned(),
+        Err(_) => "has a value that librdkafka rejects".to_owned(),
     };
     let known = names();
     let help = match nearest(name, known.iter().copied()) {
-        _ if reason.starts_with("cannot be set") => "remove it".to_owned(),
         _ if is_known(name) => "for the values, see CONFIGURATION.md of librdkafka".to_owned(),
         Some(near) => format!("did you mean `{near}`?"),
         None => "for the names, see CONFIGURATION.md of librdkafka".to_owned(),

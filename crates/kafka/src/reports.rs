@@ -12,7 +12,6 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::producer::{DeliveryResult, ProducerContext};
-use rdkafka::statistics::Broker;
 use relay::failure::{FailureKind, KafkaFailure};
 use relay::health::availability::Episodes;
 use relay::health::stats::Stats;
@@ -330,12 +329,45 @@ struct Latest {
     p99_seconds: HashMap<i32, f64>,
 }
 
-/// The part of librdkafka's report that is used. [`rdkafka::Statistics`] would also have every partition.
+/// The part of librdkafka's report that is used. STATISTICS.md of librdkafka describes all of it.
 #[derive(Deserialize)]
 struct Counts {
     msg_cnt: i64,
     msg_size: i64,
     brokers: HashMap<String, Broker>,
+}
+
+#[derive(Deserialize)]
+struct Broker {
+    nodeid: i32,
+    outbuf_cnt: i64,
+    waitresp_cnt: i64,
+    tx: u64,
+    txbytes: u64,
+    txerrs: u64,
+    txretries: u64,
+    req_timeouts: u64,
+    rxbytes: u64,
+    rxerrs: u64,
+    connects: u64,
+    disconnects: u64,
+    rtt: RoundTrips,
+    #[serde(default)]
+    throttle: Throttle,
+}
+
+/// The delays in milliseconds that the broker has imposed since the previous report.
+#[derive(Default, Deserialize)]
+struct Throttle {
+    max: u64,
+}
+
+/// Round-trip times of the requests answered since the previous report, in microseconds.
+#[derive(Deserialize)]
+struct RoundTrips {
+    sum: u64,
+    cnt: u64,
+    p99: u64,
 }
 
 type Field = fn(&Broker) -> u64;
@@ -347,8 +379,8 @@ const COUNTED: [(Field, Metric); 8] = [
     (|broker| broker.txretries, |client| &client.kafka_request_retries),
     (|broker| broker.txerrs + broker.rxerrs, |client| &client.kafka_request_errors),
     (|broker| broker.req_timeouts, |client| &client.kafka_request_timeouts),
-    (|broker| broker.connects.unwrap_or_default() as u64, |client| &client.kafka_connects),
-    (|broker| broker.disconnects.unwrap_or_default() as u64, |client| &client.kafka_disconnects),
+    (|broker| broker.connects, |client| &client.kafka_connects),
+    (|broker| broker.disconnects, |client| &client.kafka_disconnects),
     (|broker| broker.txbytes, |client| &client.kafka_sent_bytes),
     (|broker| broker.rxbytes, |client| &client.kafka_received_bytes),
 ];
@@ -414,19 +446,17 @@ impl Latest {
             metric(client).inc_by(now - now.min(*before));
             *before = now;
         }
-        let throttles = brokers().filter_map(|broker| Some(broker.throttle.as_ref()?.max));
-        self.throttle_ms = throttles.max().unwrap_or_default() as u64;
+        self.throttle_ms = brokers().map(|broker| broker.throttle.max).max().unwrap_or_default();
         self.queued = report.msg_cnt;
         self.queued_bytes = report.msg_size;
         self.in_flight = brokers().map(|broker| broker.waitresp_cnt).sum();
         self.waiting = brokers().map(|broker| broker.outbuf_cnt).sum();
-        for broker in brokers() {
-            let Some(rtt) = broker.rtt.as_ref().filter(|rtt| rtt.cnt > 0) else { continue };
-            client.kafka_responses.inc_by(rtt.cnt as u64);
-            client.kafka_round_trip_seconds.inc_by(rtt.sum as f64 / 1e6);
+        for broker in brokers().filter(|broker| broker.rtt.cnt > 0) {
+            client.kafka_responses.inc_by(broker.rtt.cnt);
+            client.kafka_round_trip_seconds.inc_by(broker.rtt.sum as f64 / 1e6);
             // Bootstrap brokers have negative IDs.
             if broker.nodeid >= 0 {
-                self.p99_seconds.insert(broker.nodeid, rtt.p99 as f64 / 1e6);
+                self.p99_seconds.insert(broker.nodeid, broker.rtt.p99 as f64 / 1e6);
             }
         }
     }
@@ -444,7 +474,6 @@ impl Drop for Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdkafka::statistics::Window;
     use serde_json::json;
     use tokio::time::advance;
 
@@ -500,22 +529,12 @@ mod tests {
     }
 
     /// The report of a producer with one broker after this many requests.
-    fn report(name: &str, nodeid: i32, tx: u64) -> String {
-        let broker = Broker {
-            nodeid,
-            outbuf_cnt: 1,
-            waitresp_cnt: 2,
-            tx,
-            txbytes: 10,
-            txerrs: 1,
-            txretries: 3,
-            rxbytes: 20,
-            rxerrs: 1,
-            connects: Some(1),
-            disconnects: Some(0),
-            rtt: Some(Window { min: 1, sum: 5_000_000, cnt: 10, p99: 750_000, ..Window::default() }),
-            ..Broker::default()
-        };
+    fn report(name: &str, broker: i32, requests: u64) -> String {
+        let broker = json!({
+            "nodeid": broker, "outbuf_cnt": 1, "waitresp_cnt": 2, "tx": requests, "txbytes": 10, "txerrs": 1,
+            "txretries": 3, "req_timeouts": 0, "rxbytes": 20, "rxerrs": 1, "connects": 1, "disconnects": 0,
+            "rtt": {"min": 1, "sum": 5_000_000, "cnt": 10, "p99": 750_000}
+        });
         let topics = json!({"t": {"partitions": {}}});
         let brokers = json!({name: broker});
         json!({"name": "x", "msg_cnt": 7, "msg_size": 700, "topics": topics, "brokers": brokers, "tx": 5})

@@ -321,7 +321,7 @@ impl Streaks {
         self.topics.borrow().is_empty()
     }
 
-    /// Records that rows were accepted. `size` is that of the largest, or 0 if it is unknown: if a smaller row was refused before,
+    /// Records that rows were accepted. `size` is that of the largest, or 0 if it is unknown. If a smaller row was refused before,
     /// the topic's limit was raised. Rows that were refused unsent after these were sent still count.
     pub(crate) fn accepted(&self, topic: &str, size: usize) {
         let mut topics = self.topics.borrow_mut();

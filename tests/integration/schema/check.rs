@@ -79,7 +79,10 @@ async fn missing_older_or_newer_schema_is_reported_with_the_command() {
     let mut client = database.connect().await;
     let outbox: TableName = "app.outbox".parse().unwrap();
     let one = async |client: &Client, problem: &str, remedy: &str| {
-        let found = faults(client, &outbox).await;
+        // A relay waits for a migration that is only pending, and exits in these cases.
+        let Err(CheckError::Faults(found)) = check(client, &outbox, TopicColumn::Optional).await else {
+            panic!("{problem}: no faults, or only a pending migration")
+        };
         assert_eq!(found.len(), 1, "{found:#?}");
         assert!(found[0].code == &MIGRATION && found[0].problem.contains(problem), "{found:#?}");
         assert!(found[0].remedy.contains(remedy), "{found:#?}");

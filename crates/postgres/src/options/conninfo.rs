@@ -9,6 +9,7 @@ use settings::file::nearest;
 use settings::findings::Problem;
 use settings::reader::{check_key, is_loopback};
 use settings::secret::{Lookup, Secret};
+use settings::text::percent_encode;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -149,9 +150,11 @@ fn url_parameters(url: &str, prefix: usize) -> Result<(&str, Vec<Parameter>), Pr
     let (base, query) = url.split_at(prefix + credentials + question);
     let malformed = || Problem::new("the query of the url is malformed", "write ?key=value&key=value");
     let parameter = |part: &str| {
-        let (key, written) = part.split_once('=')?;
-        let (key, value) = (percent_decode(key)?, percent_decode(written)?);
-        Some(Parameter { key, value, written: written.to_owned() })
+        let (key, value) = part.split_once('=')?;
+        let (key, value) = (percent_decode(key)?, percent_decode(value)?);
+        // `tokio_postgres` would take the first @ of the whole URL as the end of its credentials.
+        let written = percent_encode(&value, "-._~/,:");
+        Some(Parameter { key, value, written })
     };
     let parts = query[1..].split('&').filter(|part| !part.is_empty());
     let parameters = parts.map(|part| parameter(part).ok_or_else(malformed)).collect::<Result<_, _>>()?;
@@ -236,7 +239,8 @@ impl ConnectionBuilder<'_> {
 
     /// Fails with help for the value.
     fn apply(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
-        let path = Some(value).filter(|name| !name.is_empty()).map(|name| self.lookup.resolve(name));
+        let lookup = self.lookup;
+        let path = || Some(value).filter(|name| !name.is_empty()).map(|name| lookup.resolve(name));
         let version =
             || TlsVersion::named(value).ok_or("set TLSv1.2 or TLSv1.3: older versions are insecure");
         let positive =
@@ -253,13 +257,13 @@ impl ConnectionBuilder<'_> {
             }
             "sslrootcert" => {
                 self.trusts_system = value == "system";
-                tls.root_cert = path.filter(|_| value != "system");
+                tls.root_cert = path().filter(|_| value != "system");
             }
-            "sslcert" => tls.client_cert = path,
-            "sslkey" => tls.client_key = path,
+            "sslcert" => tls.client_cert = path(),
+            "sslkey" => tls.client_key = path(),
             "sslpassword" => tls.key_password = Some(Secret::new(value)),
-            "sslcrl" => tls.crl = path,
-            "sslcrldir" => tls.crl_dir = path,
+            "sslcrl" => tls.crl = path(),
+            "sslcrldir" => tls.crl_dir = path(),
             "sslsni" if ["0", "1"].contains(&value) => tls.names_host = value == "1",
             "sslsni" => return Err("set 1, or 0 to hide the host name"),
             "ssl_min_protocol_version" => tls.version_min = version()?,
@@ -512,6 +516,19 @@ mod tests {
         let mut builder = ConnectionBuilder::new(&lookup, Config::new());
         builder.set("require_auth", text).ok()?;
         Some(builder.authentication.resolve(mode).methods.iter().map(|method| method.name()).collect())
+    }
+
+    #[test]
+    fn an_at_sign_in_the_query_of_a_url_is_part_of_the_value() {
+        for (url, host) in [
+            ("postgres://db.example/app?user=a@b&password=p@s%26s", Host::Tcp("db.example".into())),
+            ("postgres:///app?host=/run/pg&user=a@b&password=p@s%26s", Host::Unix("/run/pg".into())),
+        ] {
+            let config: Config = split(url).ok().unwrap().rest.parse().unwrap();
+            assert_eq!((config.get_hosts(), config.get_user()), (&[host][..], Some("a@b")), "{url}");
+            assert_eq!(config.get_password(), Some("p@s&s".as_bytes()), "{url}");
+            assert_eq!(config.get_dbname(), Some("app"), "{url}");
+        }
     }
 
     #[test]

@@ -324,8 +324,8 @@ async fn settle<Q, C: Claim>(
 /// The topics with a result.
 #[derive(Default)]
 pub(crate) struct ProbeResults {
-    /// Their holds end: Kafka has acknowledged a row, and it is recorded as sent. Otherwise another relay would publish it again
-    /// once its hold ends.
+    /// Their holds end. Kafka has acknowledged a row, and it is recorded as sent: otherwise another relay would publish it again once
+    /// its hold ends. Or no row waits, its row cannot be read, or Kafka refused only that row.
     pub(crate) works: Vec<String>,
     pub(crate) fails: Vec<(String, KafkaFailure)>,
 }

@@ -518,7 +518,12 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let relay = self.relay;
         flight.take_failed(&relay.memory, found);
         if flight.is_done() {
-            self.producer = Some(flight.into_producer());
+            let producer = flight.into_producer();
+            if producer.has_failed() {
+                producer.abandon();
+            } else {
+                self.producer = Some(producer);
+            }
             return Ok(());
         }
         self.finished(flight.topics());
