@@ -1,8 +1,8 @@
 //! The settings, in the order of the file. Each adapter declares its own; those of the daemon are here.
 //!
 //! To add a setting, add a row to its section and use the field. Parsing, environment variables, `config.example.toml`, the
-//! manual and the comparison at a reload derive from it. `CONTRIBUTING.md` lists what does not. If the effect is
-//! [`Effect::Now`], `apply` in `supervisor.rs` must apply the new value to a running relay.
+//! manual and the comparison at a reload derive from it. The compiler and the tests name what does not. If the effect
+//! is [`Effect::Now`], `apply` in `supervisor.rs` must apply the new value to a running relay.
 
 use std::net::SocketAddr;
 use std::time::Duration;

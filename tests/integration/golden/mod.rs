@@ -194,7 +194,9 @@ fn difference(file: &str, text: &str) -> Option<String> {
     let lines = std::iter::from_fn(|| Some((old.next(), new.next())));
     let (number, (old, new)) = (1..).zip(lines).find(|(_, (old, new))| old != new || old.is_none())?;
     let [old, new] = [old, new].map(|line| line.unwrap_or("the end"));
-    Some(format!("{file}.txt:{number} differs{spaces}\nrecorded: {old}\nnow:      {new}"))
+    Some(format!(
+        "{file}.txt:{number} differs{spaces}\nrecorded: {old}\nnow:      {new}\nUPDATE_GOLDEN=1 records it"
+    ))
 }
 
 fn checksum(text: &str) -> String {
