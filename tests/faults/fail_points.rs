@@ -81,7 +81,10 @@ async fn relay_killed_in_a_flow_sends_again_what_it_had_recorded() {
     let relay = outbox.relay().set_environment(FAIL_POINT, "recorded").set("relay", "workers", 1);
     // Long enough for many inserts, even on a busy machine.
     let mut victim = relay.set("relay", "flow_window", "10s").start().await;
-    let mut rows = 0;
+    // The first rows wait for Kafka's session, longer than it takes to insert the others if the broker has just started.
+    let mut rows = 10;
+    rows::insert(&outbox, "order", 50, 0..rows, Filling::Nothing).await;
+    outbox.wait_until_drained(STALLED).await;
     while !victim.log().contains("fail point recorded reached") {
         rows::insert(&outbox, "order", 50, rows..rows + 10, Filling::Nothing).await;
         rows += 10;
