@@ -88,6 +88,7 @@ async fn stuck(test: &str, shutdown_timeout: &str) -> (Outbox, Proxy, RelayProce
     let relay = relay.set("relay", "shutdown_timeout", shutdown_timeout).start().await;
     rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
     outbox.wait_until_drained(STALLED).await;
+    wait_until("the first claim has ended", STALLED, async || outbox.claims().await == 0).await;
     kafka.stall().await;
     rows::insert(&outbox, "order", 10, 100..200, Filling::Nothing).await;
     outbox.wait_until_publishing(&relay).await;
