@@ -23,12 +23,12 @@ const TABLE_BYTES_MAX: usize = IDENTIFIER_BYTES_MAX - 13;
 /// folded to lower case.
 ///
 /// ```
-/// use postgres::table::TableName;
+/// use outbox_relay_postgres::table::TableName;
 ///
 /// let table: TableName = "app.outbox".parse()?;
 /// assert_eq!(table.quoted(), r#""app"."outbox""#);
 /// assert_eq!(table.render("SELECT lane FROM {lane}"), r#"SELECT lane FROM "app"."outbox_lane""#);
-/// # Ok::<(), postgres::table::TableNameError>(())
+/// # Ok::<(), outbox_relay_postgres::table::TableNameError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TableName {
