@@ -18,7 +18,7 @@ use crate::broker::MockBroker;
 use anyhow::anyhow;
 use clap::Parser;
 use outbox_relay::admin::Listening;
-use outbox_relay::cli::frame::Failed;
+use outbox_relay::cli::failed::Failed;
 use outbox_relay::cli::frame::block_on;
 use outbox_relay::cli::log;
 use outbox_relay::cli::run::Signals;

@@ -10,7 +10,7 @@ use super::{database, order, story};
 use crate::broker::MockBroker;
 use anyhow::{Context, anyhow};
 use outbox_relay::admin::{Listening, Observed};
-use outbox_relay::cli::frame::Failed;
+use outbox_relay::cli::failed::Failed;
 use outbox_relay::cli::run::Signals;
 use outbox_relay::config::Config;
 use outbox_relay::relay::health::stats::Stats;

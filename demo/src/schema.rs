@@ -3,7 +3,7 @@
 use super::verdict::Written;
 use anyhow::{Context, anyhow};
 use deadpool_postgres::Object;
-use outbox_relay::cli::frame::Failed;
+use outbox_relay::cli::failed::Failed;
 use outbox_relay::postgres::connection::pool::Database;
 use outbox_relay::postgres::schema::migrate;
 use outbox_relay::postgres::table::TableName;

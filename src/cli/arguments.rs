@@ -1,6 +1,6 @@
 //! Arguments that several commands have.
 
-use super::frame::Failed;
+use super::failed::Failed;
 use super::output;
 use clap::Args;
 use humantime::{format_duration, parse_duration, parse_rfc3339_weak};

@@ -1,7 +1,8 @@
 //! `outbox-relay check-config`: validates the configuration before a deployment.
 
 use super::doctor;
-use super::frame::{ConfigFile, Failed, block_on, database};
+use super::failed::Failed;
+use super::frame::{ConfigFile, block_on, database};
 use super::output;
 use crate::config::Config;
 use crate::supervisor::{self, StartError};

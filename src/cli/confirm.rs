@@ -1,6 +1,7 @@
 //! `outbox-relay confirm`: records that the outbox has moved to another PostgreSQL or Kafka cluster.
 
-use super::frame::{ConfigFile, Failed, Outbox, on_outbox};
+use super::failed::Failed;
+use super::frame::{ConfigFile, Outbox, on_outbox};
 use super::output;
 use clap::Args;
 use postgres::access::grants::CONFIRM_PRIVILEGES;

@@ -1,6 +1,7 @@
 //! `outbox-relay doctor`: lists problems with their meanings and fixes. It never writes.
 
-use super::frame::{ConfigFile, Failed, block_on, monitoring_database};
+use super::failed::Failed;
+use super::frame::{ConfigFile, block_on, monitoring_database};
 use super::output::{self, Object, counted};
 use super::status::local_relay;
 use crate::config::Config;

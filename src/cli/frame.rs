@@ -1,11 +1,12 @@
 //! The frame of the commands. A command is its arguments, its work, and what it prints. The frame does the rest:
 //! [`ConfigFile`] reads the settings, [`on_outbox`] connects, checks the schema and the privileges, and runs the work, and
-//! [`Failed`] is the exit code with the error. `output` prints the result as text or JSON.
+//! `Failed` is the exit code with the error. `output` prints the result as text or JSON.
 
+use super::failed::Failed;
 use super::output;
 use super::run::recorded::explained;
 use crate::config::{self, Config, DEFAULT_FILE, Findings, OnSent};
-use crate::supervisor::{self, StartError};
+use crate::supervisor;
 use anyhow::Error;
 use clap::Args;
 use postgres::access::grants::Privilege;
@@ -15,102 +16,13 @@ use postgres::operate::sent::PostgresHistory;
 use postgres::schema::check::Facts;
 use postgres::schema::identity::{self, Identity};
 use postgres::table::TableName;
-use relay::failure::{FailureKind, FaultKind, KafkaFailure, PostgresFault};
+use relay::failure::FaultKind;
 use relay::health::stats::Stats;
-use relay::reason::{CONFIGURATION, fix, remedy};
 use relay::topic::TopicRules;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Why a command failed. Uses the codes of `sysexits.h` where there is one.
-#[derive(Debug)]
-pub enum Failed {
-    /// The command failed, or a check found errors.
-    Failure(Error),
-    /// The command line is invalid.
-    Usage(String),
-    /// Postgres or Kafka is unreachable.
-    Unavailable(Error),
-    /// The configuration or the schema is invalid.
-    Configuration(Error),
-}
-
-impl Failed {
-    pub(crate) fn failure(text: impl fmt::Display) -> Failed {
-        Failed::Failure(Error::msg(text.to_string()))
-    }
-
-    pub(crate) fn unavailable(text: impl fmt::Display) -> Failed {
-        Failed::Unavailable(Error::msg(text.to_string()))
-    }
-
-    pub(crate) fn configuration(text: impl fmt::Display) -> Failed {
-        Failed::Configuration(Error::msg(text.to_string()))
-    }
-
-    /// Adds to the error, for example what was done before. An invalid command line stays as it is.
-    pub(crate) fn map(self, change: impl FnOnce(Error) -> Error) -> Failed {
-        match self {
-            Failed::Failure(error) => Failed::Failure(change(error)),
-            Failed::Unavailable(error) => Failed::Unavailable(change(error)),
-            Failed::Configuration(error) => Failed::Configuration(change(error)),
-            usage @ Failed::Usage(_) => usage,
-        }
-    }
-
-    /// Prints the error on stderr and returns the exit code.
-    pub fn report(self) -> ExitCode {
-        let (code, text) = match self {
-            Failed::Failure(error) => (1, format!("{error:#}")),
-            Failed::Usage(text) => (2, text),
-            Failed::Unavailable(error) => (69, format!("{error:#}")),
-            Failed::Configuration(error) => (78, format!("{error:#}")),
-        };
-        output::note(&format!("error: {text}"));
-        ExitCode::from(code)
-    }
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Failed {
-        Failed::Failure(error)
-    }
-}
-
-impl From<PostgresFault> for Failed {
-    fn from(fault: PostgresFault) -> Failed {
-        match fault.kind {
-            FaultKind::Unavailable => Failed::Unavailable(fault.into()),
-            _ => Failed::Failure(fault.into()),
-        }
-    }
-}
-
-impl From<KafkaFailure> for Failed {
-    fn from(failure: KafkaFailure) -> Failed {
-        if failure.reason == CONFIGURATION.word {
-            return Failed::configuration(format!("[kafka.properties] is invalid: {}", failure.error));
-        }
-        let error = format!("Kafka failed: {failure}. {}", fix(remedy(failure.reason)));
-        match failure.kind {
-            FailureKind::Cluster | FailureKind::Unknown => Failed::unavailable(error),
-            FailureKind::Row | FailureKind::Topic | FailureKind::Session => Failed::failure(error),
-        }
-    }
-}
-
-impl From<StartError> for Failed {
-    fn from(error: StartError) -> Failed {
-        match error {
-            StartError::Unavailable(text) => Failed::unavailable(text),
-            StartError::Older(text) | StartError::Unfit(text) => Failed::configuration(text),
-        }
-    }
-}
 
 /// Names the configuration file. If it is empty, only the environment is used.
 pub const CONFIG_VARIABLE: &str = "OUTBOX_RELAY_CONFIG";

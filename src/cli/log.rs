@@ -1,7 +1,7 @@
 //! Logs: text on a terminal, the journal under systemd, or JSON. They go to stderr or the journal, never to stdout. A panic is
 //! logged too.
 
-use super::frame::Failed;
+use super::failed::Failed;
 use crate::config::{Log, LogFormat};
 use settings::text::{commands, printable};
 use std::backtrace::{Backtrace, BacktraceStatus};

@@ -1,6 +1,7 @@
 //! `outbox-relay migrate`: creates or upgrades the tables, makes an existing table the outbox, or prints the SQL.
 
-use super::frame::{ConfigFile, Failed, block_on, database};
+use super::failed::Failed;
+use super::frame::{ConfigFile, block_on, database};
 use super::output;
 use crate::config::Config;
 use clap::{ArgGroup, Args, ValueEnum};
@@ -11,7 +12,8 @@ use postgres::cycle::statements::{self, Statements};
 use postgres::schema::adopt::{self, Adoption, ExistingRows};
 use postgres::schema::check::check_for;
 use postgres::schema::errors::{AdoptError, MigrateError};
-use postgres::schema::migrate::{self, MigrationState, Module, Series, State, debezium};
+use postgres::schema::migrate::{self, MigrationState, Series, State, debezium};
+use postgres::table::Module;
 use postgres::table::TableName;
 use relay::failure::PostgresFault;
 use relay::health::stats::Stats;

@@ -5,6 +5,7 @@ mod arguments;
 mod check_config;
 mod confirm;
 pub mod doctor;
+pub mod failed;
 pub mod frame;
 mod init;
 pub mod log;

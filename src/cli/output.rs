@@ -1,7 +1,7 @@
 //! What a command prints: results on stdout; notes, questions and the progress bar on stderr.
 
 use super::arguments::ListOptions;
-use super::frame::Failed;
+use super::failed::Failed;
 use crate::config::Secret;
 use anyhow::Error;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -40,7 +40,7 @@ pub(crate) fn raw(bytes: &[u8]) -> Result<Reader, Failed> {
     }
 }
 
-/// Prints a whole result. It is not an error if nobody reads it.
+/// Prints a complete result. It is not an error if nobody reads it.
 pub(crate) fn text(text: impl AsRef<[u8]>) -> Result<(), Failed> {
     print(text.as_ref()).map(|_| ())
 }

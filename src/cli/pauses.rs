@@ -1,7 +1,8 @@
 //! `outbox-relay pause` and `resume`.
 
 use super::arguments::reason;
-use super::frame::{ConfigFile, Failed, Outbox, on_outbox};
+use super::failed::Failed;
+use super::frame::{ConfigFile, Outbox, on_outbox};
 use super::output::{self, counted};
 use crate::config;
 use clap::Args;

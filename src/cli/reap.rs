@@ -1,6 +1,7 @@
 //! `outbox-relay reap`: deletes old rows on request.
 
-use super::frame::{ConfigFile, Failed, on_outbox};
+use super::failed::Failed;
+use super::frame::{ConfigFile, on_outbox};
 use super::output::{self, counted};
 use crate::config::Config;
 use clap::Args;

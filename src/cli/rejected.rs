@@ -2,7 +2,8 @@
 //! `on_rejected = "block-key"`, the event stays there and blocks its key. Both are changed in batches, with a preview.
 
 use super::arguments::{ChangeOptions, ListOptions, duration, event_id, number};
-use super::frame::{ConfigFile, Failed, Outbox, on_outbox};
+use super::failed::Failed;
+use super::frame::{ConfigFile, Outbox, on_outbox};
 use super::output::{self, Entry, Object, counted, list};
 use crate::config::Config;
 use anyhow::Error;

@@ -2,7 +2,8 @@
 //! by publishing copies.
 
 use super::arguments::{ChangeOptions, Moment, event_id, moment, reason};
-use super::frame::{ConfigFile, Failed, Outbox, keeps_history, on_outbox};
+use super::failed::Failed;
+use super::frame::{ConfigFile, Outbox, keeps_history, on_outbox};
 use super::output::{self, Object, Progress, counted, note};
 use super::run::Signals;
 use crate::config::Config;

@@ -4,7 +4,8 @@
 pub(crate) mod recorded;
 mod systemd;
 
-use super::frame::{ConfigFile, Failed, block_on};
+use super::failed::Failed;
+use super::frame::{ConfigFile, block_on};
 use super::log::{self, Filter};
 use super::output::counted;
 use crate::admin::{Listening, Observed};

@@ -1,7 +1,8 @@
 //! `outbox-relay status`: the state of an outbox, from the database and from a relay on this host, if one answers. Prints the
 //! report as a screen or as JSON, once or repeatedly.
 
-use super::frame::{self, ConfigFile, Failed, block_on};
+use super::failed::Failed;
+use super::frame::{self, ConfigFile, block_on};
 use super::output::{self, Reader};
 use super::run::Signals;
 use crate::status::{LocalRelay, Monitor, MonitorError, Report};

@@ -2,7 +2,7 @@
 //! the privileges that users grant.
 
 use outbox_relay::postgres::access::roles::{self, RelayRole, Sessions};
-use outbox_relay::postgres::schema::migrate::Module;
+use outbox_relay::postgres::table::Module;
 use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
 

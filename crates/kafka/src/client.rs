@@ -1,9 +1,8 @@
 //! What all clients of a cluster share: their settings, the library in this binary, the comparison of the cluster that a
 //! producer has reached, and the advertised addresses that this host cannot use.
 
+use crate::lock;
 use crate::options::{Kafka, OAUTHBEARER};
-use crate::producer::METADATA_TIMEOUT;
-use crate::reports::lock;
 use crate::tokens::{Tokens, issued};
 use futures_util::future::{LocalBoxFuture, join_all, select_ok};
 use rdkafka::client::{ClientContext, OAuthToken};
@@ -21,6 +20,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
+
+pub(crate) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// After this time without a response, the client replaces a connection and sends its requests again, with the same
 /// sequence numbers, so the brokers store nothing twice. A share of `publish_timeout`, so that this happens before the relay

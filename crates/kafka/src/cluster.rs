@@ -1,14 +1,14 @@
 //! The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
 
-use super::client::{self, Address, Comparison, client_config, limit_silence, number};
-use super::limits::TopicLimits;
-use super::producer::{KafkaProducer, METADATA_TIMEOUT, Shared, not_sent, start};
-use super::reports::{Context, CriticalLogs, Reports, Statistics};
-use super::tls::explained;
-use super::tokens::Tokens;
+use crate::client::{self, Address, Comparison, METADATA_TIMEOUT, client_config, limit_silence, number};
 use crate::errors::blocking;
 use crate::headers::HeaderTemplate;
+use crate::limits::{BATCH_BYTES_LEAST, TopicLimits};
 use crate::options::{Kafka, Property};
+use crate::producer::{KafkaProducer, Shared, not_sent, start};
+use crate::reports::{Context, CriticalLogs, Reports, Statistics};
+use crate::tls::explained;
+use crate::tokens::Tokens;
 use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, KafkaResult};
@@ -29,8 +29,6 @@ use tokio::time::{Instant, timeout};
 const RECORD_BYTES_MAX: usize = 1_000_000;
 /// The size of a producer batch in addition to its records.
 const BATCH_OVERHEAD: usize = 1_024;
-/// The smallest producer batch, even if a topic's limit is lower.
-pub(super) const BATCH_BYTES_LEAST: usize = 4_096;
 /// How often a producer reports its statistics. Their size grows with the number of partitions; 1,000 take some
 /// milliseconds.
 const STATISTICS_INTERVAL: &str = "statistics.interval.ms";

@@ -4,8 +4,7 @@
 //! authenticate with them. A producer then sends requests that such a topic may refuse although it accepts each of their
 //! records. After a refusal, the next producer sends requests of at most half the size.
 
-use crate::cluster::BATCH_BYTES_LEAST;
-use crate::reports::lock;
+use crate::lock;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
@@ -16,6 +15,9 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// The smallest producer batch, even if a topic's limit is lower.
+pub(crate) const BATCH_BYTES_LEAST: usize = 4_096;
 
 /// Kafka's default of `max.message.bytes`.
 pub(crate) const DEFAULT: usize = 1_048_588;

@@ -4,9 +4,10 @@
 //! because librdkafka rounds timeouts down to whole milliseconds. Three idle producers cost 1.9% of a core that way. A step
 //! slightly longer than a whole number of milliseconds avoids it.
 
+use crate::client::METADATA_TIMEOUT;
 use crate::errors::{blocking, failure, reason};
 use crate::headers::HeaderTemplate;
-use crate::limits::TopicLimits;
+use crate::limits::{BATCH_BYTES_LEAST, TopicLimits};
 use crate::record;
 use crate::reports::{Context, Reports};
 use rdkafka::ClientConfig;
@@ -27,7 +28,6 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-pub(crate) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the brokers may take to answer the prober.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(1_500);
 
@@ -145,7 +145,7 @@ impl Producer for KafkaProducer {
             found.map_err(|failure| self.cause().unwrap_or_else(|| connection_silent(failure)))?;
         self.shared.topic.replace(Some(topic.to_owned()));
         let limit = self.shared.limits.of(topic, broker).await;
-        if limit.max(crate::cluster::BATCH_BYTES_LEAST) < self.client.context().request_bytes {
+        if limit.max(BATCH_BYTES_LEAST) < self.client.context().request_bytes {
             // The next session sends smaller requests. Otherwise a row could be refused for the size of the whole request.
             let error = format!(
                 "topic {topic} accepts requests of at most {limit} bytes; the next producer sends smaller ones"

@@ -5,6 +5,7 @@
 
 use crate::errors::failure;
 use crate::limits::LearnedLimits;
+use crate::lock;
 use crate::tokens::{Tokens, issued};
 use prometheus_client::metrics::counter::Counter;
 use rdkafka::client::{ClientContext, OAuthToken};
@@ -23,7 +24,7 @@ use relay::reason::{
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -145,10 +146,6 @@ impl Reports {
             self.wake.notify_one();
         }
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Default)]

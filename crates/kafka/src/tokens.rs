@@ -7,8 +7,8 @@
 //! There is one [`TokenSource`] for each way to get a token. The one here is the token endpoint of `[kafka.oauth]`: the client
 //! credentials grant of OAuth 2.0. No error contains a token or a secret.
 
+use crate::lock;
 use crate::options::{Aws, ClientAuthentication, Kafka, OAuth};
-use crate::reports::lock;
 use crate::tls::Https;
 use http_body_util::Full;
 use hyper::body::Bytes;

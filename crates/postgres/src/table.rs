@@ -226,6 +226,50 @@ impl FromStr for TableName {
 
 settings::value_from_str!(TableName);
 
+/// An optional part of the schema, for APIs and consumers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Module {
+    /// For consumers: the processed events of each subscriber.
+    Inbox,
+    /// For APIs: requests with idempotency keys, and their responses.
+    Idempotency,
+    /// Claims of keys for a limited time.
+    Once,
+}
+
+/// The text is not the name of a module.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown module {0:?}. The modules are inbox, idempotency and once")]
+pub struct UnknownModule(String);
+
+impl Module {
+    pub const ALL: [Module; 3] = [Module::Inbox, Module::Idempotency, Module::Once];
+
+    /// The name in commands, and of the folder in `sql/`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Module::Inbox => "inbox",
+            Module::Idempotency => "idempotency",
+            Module::Once => "once",
+        }
+    }
+}
+
+impl fmt::Display for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Module {
+    type Err = UnknownModule;
+
+    fn from_str(text: &str) -> Result<Module, UnknownModule> {
+        let named = Module::ALL.into_iter().find(|module| module.name() == text);
+        named.ok_or_else(|| UnknownModule(text.to_owned()))
+    }
+}
+
 /// `"name"`, with each quote in it doubled.
 pub fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
@@ -339,6 +383,14 @@ pub(crate) fn unknown_placeholders(template: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn module_names_round_trip() {
+        for module in Module::ALL {
+            assert_eq!(module.to_string().parse(), Ok(module));
+        }
+        assert_eq!("outbox".parse::<Module>(), Err(UnknownModule("outbox".to_owned())));
+    }
 
     #[test]
     fn names_derived_from_the_longest_table_name_fit() {

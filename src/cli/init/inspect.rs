@@ -2,7 +2,8 @@
 
 use super::plan::{self, ConfigFileState, PASSWORD_FILE, Password, Plan, SECRET_MODE};
 use super::{Wanted, unusable};
-use crate::cli::frame::{Failed, database};
+use crate::cli::failed::Failed;
+use crate::cli::frame::database;
 use crate::config::{self, Config, Draft, DraftPassword, Secret, environment};
 use anyhow::Error;
 use deadpool_postgres::Object;

@@ -7,7 +7,8 @@
 mod inspect;
 mod plan;
 
-use super::frame::{ConfigFile, Failed, block_on, load};
+use super::failed::Failed;
+use super::frame::{ConfigFile, block_on, load};
 use super::{check_config, output};
 use crate::config::{Config, DEFAULT_FILE, Secret, TableName};
 use clap::Args;

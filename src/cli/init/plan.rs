@@ -3,7 +3,7 @@
 
 use super::Wanted;
 use super::inspect::{Servers, topic_failed};
-use crate::cli::frame::Failed;
+use crate::cli::failed::Failed;
 use crate::cli::output::{self, counted};
 use crate::config::{Secret, SecretSource};
 use anyhow::Error;

@@ -4,7 +4,7 @@
 //!   them is another one.
 //! - The topic template, so that applications can compare theirs. The relay also works without that.
 
-use crate::cli::frame::Failed;
+use crate::cli::failed::Failed;
 use crate::config::Config;
 use futures_util::FutureExt;
 use kafka::cluster::KafkaCluster;

@@ -3,7 +3,8 @@
 use super::entries::{ENTRY_BYTES, Entry, Expected, Known, Row, Sorter};
 use super::judge::{CLOCKS_DIFFER_US, Findings, Judge, Partition, Scope, Topic, Unjudged, unknown};
 use super::{Range, micros};
-use crate::cli::frame::{Failed, Outbox};
+use crate::cli::failed::Failed;
+use crate::cli::frame::Outbox;
 use crate::cli::output::Progress;
 use kafka::cluster::KafkaCluster;
 use kafka::operate::reader::{self, PartitionRead, ReadError, Record, TopicReader};

@@ -9,7 +9,8 @@ mod entries;
 mod judge;
 
 use super::arguments::{Moment, moment};
-use super::frame::{ConfigFile, Failed, Outbox, keeps_history, on_outbox};
+use super::failed::Failed;
+use super::frame::{ConfigFile, Outbox, keeps_history, on_outbox};
 use super::output::{self, counted};
 use crate::config::{Config, Part};
 use clap::Args;

@@ -3,7 +3,8 @@
 use postgres::access::grants::relay_grants;
 use postgres::schema::errors::MigrateError;
 use postgres::schema::migrate;
-use postgres::schema::migrate::{Module, Series, State};
+use postgres::schema::migrate::{Series, State};
+use postgres::table::Module;
 use postgres::table::TableName;
 use tokio_postgres::Client;
 

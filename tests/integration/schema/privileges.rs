@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use postgres::schema::migrate::Module;
+use postgres::table::Module;
 use tokio_postgres::Client;
 
 use crate::operating::commands::Setup;

@@ -1,7 +1,7 @@
 //! The roles that `migrate --print-roles` prints. Each can do its work, and nothing else.
 
 use postgres::access::roles::Sessions;
-use postgres::schema::migrate::Module;
+use postgres::table::Module;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 

@@ -1,6 +1,6 @@
 //! The rows of the modules belong to services. No service reads, uses or locks out the rows of another one.
 
-use postgres::schema::migrate::Module;
+use postgres::table::Module;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 

@@ -1,11 +1,10 @@
 //! Reads topics from a point in time to their ends, for `verify`, with digests that it compares with those of rows. It joins no
 //! consumer group and commits no offsets.
 
-use crate::client::{Callbacks, client_config, number};
+use crate::client::{Callbacks, METADATA_TIMEOUT, client_config, number};
 use crate::errors::failure;
 use crate::headers::HeaderTemplate;
 use crate::options::Kafka;
-use crate::producer::METADATA_TIMEOUT;
 use crate::record;
 use crate::tokens::Tokens;
 use openssl::sha::Sha256;

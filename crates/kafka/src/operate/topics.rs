@@ -1,11 +1,11 @@
 //! Reads a topic's partitions and settings from the brokers, and creates topics for `init`. The relay itself never creates one.
 
-use crate::client::client_config;
+use crate::client::{METADATA_TIMEOUT, client_config};
 use crate::cluster::KafkaCluster;
 use crate::errors::{failure, reason};
 use crate::limits::{settings_of, value};
 use crate::options::Kafka;
-use crate::producer::{KafkaProducer, METADATA_TIMEOUT, existing};
+use crate::producer::{KafkaProducer, existing};
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::metadata::{MetadataBroker, MetadataPartition};

@@ -3,8 +3,7 @@
 //! The printed GRANT statements and the checks at start use the same lists, so they cannot differ.
 
 use crate::columns::Column;
-use crate::schema::series::Module;
-use crate::table::{TableName, quote_identifier};
+use crate::table::{Module, TableName, quote_identifier};
 
 /// A privilege on a relation of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

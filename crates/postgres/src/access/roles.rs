@@ -5,9 +5,8 @@ use crate::access::grants::{
 };
 use crate::connection::errors::ServerError;
 use crate::connection::exec::{FIXED_SEARCH_PATH, open};
-use crate::schema::series::Module;
 use crate::sql::sql;
-use crate::table::{IDENTIFIER_BYTES_MAX, TableName, fill, quote_identifier, quote_literal};
+use crate::table::{IDENTIFIER_BYTES_MAX, Module, TableName, fill, quote_identifier, quote_literal};
 use postgres_protocol::password::scram_sha_256;
 use settings::secret::Secret;
 use std::fmt;

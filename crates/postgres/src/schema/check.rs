@@ -8,8 +8,8 @@ use crate::access::grants::{CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, for_t
 use crate::columns::PayloadType;
 use crate::connection::exec::examine;
 use crate::schema::errors::{
-    COLUMN, CheckError, ENCODING, HOLD_COUNT, MIGRATION, MigrateError, PENDING_INDEX, RELATION, SEQUENCE,
-    SERVER_TOO_OLD, STANDBY, list,
+    COLUMN, CheckError, ENCODING, HOLD_COUNT, MIGRATE, MIGRATION, MigrateError, PENDING_INDEX, RELATION,
+    SEQUENCE, SERVER_TOO_OLD, STANDBY, list,
 };
 use crate::schema::outbox::{Outbox, TopicColumn};
 use crate::schema::relations::{MissingPrivileges, Relations};
@@ -172,8 +172,6 @@ async fn foreign_faults(
     names.extend(privileges.iter().any(writes).then(|| table.table().to_owned()));
     relations::foreign(client, table, &names).await
 }
-
-pub(super) const MIGRATE: &str = "run `outbox-relay migrate --config FILE`";
 
 /// Whether this may be missing only because a migration is pending. A command cannot work without the payload.
 fn may_migration_fix(fault: &Finding, has_payload: bool) -> bool {

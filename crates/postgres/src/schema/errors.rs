@@ -70,7 +70,9 @@ codes! {
         "the role lacks a required privilege; the relay does not start";
 }
 
-/// Why [`check`](super::check::check) failed.
+pub(super) const MIGRATE: &str = "run `outbox-relay migrate --config FILE`";
+
+/// Why the checks at start failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     #[error("the database cannot be used:{}", list(.0))]

@@ -5,8 +5,8 @@
 //! to the outbox records each migration with the checksum of its text. The daemon reads that table, and never migrates by itself.
 
 pub use crate::schema::series::{
-    MIGRATIONS, Migration, MigrationState, Module, Origin, Series, State, Version, debezium, print,
-    print_pending, read_status, series_status, status,
+    MIGRATIONS, Migration, MigrationState, Origin, Series, State, Version, debezium, print, print_pending,
+    read_status, series_status, status,
 };
 
 use crate::connection::exec::{NO_VIEWS, open};

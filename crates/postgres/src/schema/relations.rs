@@ -6,8 +6,7 @@
 
 use crate::access::grants::{CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, schema_grant};
 use crate::connection::exec::ShortTransaction;
-use crate::schema::check::MIGRATE;
-use crate::schema::errors::{GRANT_MISSING, RELATION, ROW_SECURITY};
+use crate::schema::errors::{GRANT_MISSING, MIGRATE, RELATION, ROW_SECURITY};
 use crate::schema::series::MIGRATIONS;
 use crate::sql::{bare, sql};
 use crate::table::{TableName, quote_identifier};

@@ -6,12 +6,11 @@ use crate::connection::exec::{FIXED_SEARCH_PATH, check_settings, open};
 use crate::schema::errors::{MigrateError, failed};
 use crate::schema::relations;
 use crate::sql::{bare, sql};
-use crate::table::{TableName, fill, quote_identifier, quote_literal};
+use crate::table::{Module, TableName, fill, quote_identifier, quote_literal};
 use openssl::sha::sha256;
 use settings::doctor::Finding;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 use std::time::SystemTime;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient, Row};
@@ -70,50 +69,6 @@ impl Migration {
     /// The file name in `sql/` or in the module's folder.
     fn file_name(&self) -> String {
         format!("{:04}_{}.sql", self.number, self.name)
-    }
-}
-
-/// An optional part of the schema, for APIs and consumers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Module {
-    /// For consumers: the processed events of each subscriber.
-    Inbox,
-    /// For APIs: requests with idempotency keys, and their responses.
-    Idempotency,
-    /// Claims of keys for a limited time.
-    Once,
-}
-
-/// The text is not the name of a module.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown module {0:?}. The modules are inbox, idempotency and once")]
-pub struct UnknownModule(String);
-
-impl Module {
-    pub const ALL: [Module; 3] = [Module::Inbox, Module::Idempotency, Module::Once];
-
-    /// The name in commands, and of the folder in `sql/`.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Module::Inbox => "inbox",
-            Module::Idempotency => "idempotency",
-            Module::Once => "once",
-        }
-    }
-}
-
-impl fmt::Display for Module {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Module {
-    type Err = UnknownModule;
-
-    fn from_str(text: &str) -> Result<Module, UnknownModule> {
-        let named = Module::ALL.into_iter().find(|module| module.name() == text);
-        named.ok_or_else(|| UnknownModule(text.to_owned()))
     }
 }
 
@@ -544,14 +499,6 @@ mod tests {
             }
             assert_eq!(unknown_placeholders(series.bookkeeping()), [""; 0]);
         }
-    }
-
-    #[test]
-    fn module_names_round_trip() {
-        for module in Module::ALL {
-            assert_eq!(module.to_string().parse(), Ok(module));
-        }
-        assert_eq!("outbox".parse::<Module>(), Err(UnknownModule("outbox".to_owned())));
     }
 
     fn version(text: &str) -> Version {

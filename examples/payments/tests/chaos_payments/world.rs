@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use outbox_relay::postgres::schema::migrate::Module;
+use outbox_relay::postgres::table::Module;
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, NoTls};
 

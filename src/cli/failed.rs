@@ -1,0 +1,95 @@
+//! Why a command failed, and its exit code.
+
+use super::output;
+use crate::supervisor::StartError;
+use anyhow::Error;
+use relay::failure::{FailureKind, FaultKind, KafkaFailure, PostgresFault};
+use relay::reason::{CONFIGURATION, fix, remedy};
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why a command failed. Uses the codes of `sysexits.h` where there is one.
+#[derive(Debug)]
+pub enum Failed {
+    /// The command failed, or a check found errors.
+    Failure(Error),
+    /// The command line is invalid.
+    Usage(String),
+    /// Postgres or Kafka is unreachable.
+    Unavailable(Error),
+    /// The configuration or the schema is invalid.
+    Configuration(Error),
+}
+
+impl Failed {
+    pub(crate) fn failure(text: impl fmt::Display) -> Failed {
+        Failed::Failure(Error::msg(text.to_string()))
+    }
+
+    pub(crate) fn unavailable(text: impl fmt::Display) -> Failed {
+        Failed::Unavailable(Error::msg(text.to_string()))
+    }
+
+    pub(crate) fn configuration(text: impl fmt::Display) -> Failed {
+        Failed::Configuration(Error::msg(text.to_string()))
+    }
+
+    /// Adds to the error, for example what was done before. An invalid command line stays as it is.
+    pub(crate) fn map(self, change: impl FnOnce(Error) -> Error) -> Failed {
+        match self {
+            Failed::Failure(error) => Failed::Failure(change(error)),
+            Failed::Unavailable(error) => Failed::Unavailable(change(error)),
+            Failed::Configuration(error) => Failed::Configuration(change(error)),
+            usage @ Failed::Usage(_) => usage,
+        }
+    }
+
+    /// Prints the error on stderr and returns the exit code.
+    pub fn report(self) -> ExitCode {
+        let (code, text) = match self {
+            Failed::Failure(error) => (1, format!("{error:#}")),
+            Failed::Usage(text) => (2, text),
+            Failed::Unavailable(error) => (69, format!("{error:#}")),
+            Failed::Configuration(error) => (78, format!("{error:#}")),
+        };
+        output::note(&format!("error: {text}"));
+        ExitCode::from(code)
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::Failure(error)
+    }
+}
+
+impl From<PostgresFault> for Failed {
+    fn from(fault: PostgresFault) -> Failed {
+        match fault.kind {
+            FaultKind::Unavailable => Failed::Unavailable(fault.into()),
+            _ => Failed::Failure(fault.into()),
+        }
+    }
+}
+
+impl From<KafkaFailure> for Failed {
+    fn from(failure: KafkaFailure) -> Failed {
+        if failure.reason == CONFIGURATION.word {
+            return Failed::configuration(format!("[kafka.properties] is invalid: {}", failure.error));
+        }
+        let error = format!("Kafka failed: {failure}. {}", fix(remedy(failure.reason)));
+        match failure.kind {
+            FailureKind::Cluster | FailureKind::Unknown => Failed::unavailable(error),
+            FailureKind::Row | FailureKind::Topic | FailureKind::Session => Failed::failure(error),
+        }
+    }
+}
+
+impl From<StartError> for Failed {
+    fn from(error: StartError) -> Failed {
+        match error {
+            StartError::Unavailable(text) => Failed::unavailable(text),
+            StartError::Older(text) | StartError::Unfit(text) => Failed::configuration(text),
+        }
+    }
+}
