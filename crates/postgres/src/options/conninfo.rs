@@ -86,7 +86,7 @@ const NO_SERVICE: &str = "add the parameters of the service to the url";
 pub(super) fn split(text: &str) -> Result<Conninfo, Vec<Problem>> {
     let prefix = ["postgres://", "postgresql://"].into_iter().find(|prefix| text.starts_with(prefix));
     let split = match prefix {
-        Some(prefix) => url_parameters(text, prefix.len()).map(|(base, parameters)| (Some(base), parameters)),
+        Some(prefix) => url_parameters(text, prefix).map(|(base, parameters)| (Some(base), parameters)),
         None => key_values(text).map(|parameters| (None, parameters)),
     };
     let (base, parameters) = split.map_err(|problem| vec![problem])?;
@@ -106,7 +106,7 @@ pub(super) fn split(text: &str) -> Result<Conninfo, Vec<Problem>> {
     let passed: Vec<String> = passed.collect();
     let rest = match base {
         None => passed.join(" "),
-        Some(base) if passed.is_empty() => base.to_owned(),
+        Some(base) if passed.is_empty() => base,
         Some(base) => format!("{base}?{}", passed.join("&")),
     };
     Ok(Conninfo { rest, parameters })
@@ -141,22 +141,23 @@ fn check(key: &str, value: &str) -> Result<(), Problem> {
     })
 }
 
-/// Splits the query off a URL, and decodes it.
-fn url_parameters(url: &str, prefix: usize) -> Result<(&str, Vec<Parameter>), Problem> {
+/// Splits the query off a URL, and decodes it. Outside of the credentials, an @ is written as `%40`, because `tokio_postgres` takes
+/// the first one of the whole URL as their end.
+fn url_parameters(url: &str, prefix: &str) -> Result<(String, Vec<Parameter>), Problem> {
     // As in libpq, credentials end at an @ before the first slash.
-    let after = &url[prefix..];
-    let credentials = after.find(['@', '/']).filter(|at| after[*at..].starts_with('@')).unwrap_or(0);
-    let Some(question) = after[credentials..].find('?') else { return Ok((url, Vec::new())) };
-    let (base, query) = url.split_at(prefix + credentials + question);
+    let after = &url[prefix.len()..];
+    let at = after.find(['@', '/']).filter(|at| after[*at..].starts_with('@'));
+    let (credentials, rest) = after.split_at(at.map_or(0, |at| at + 1));
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let base = format!("{prefix}{credentials}{}", place.replace('@', "%40"));
     let malformed = || Problem::new("the query of the url is malformed", "write ?key=value&key=value");
     let parameter = |part: &str| {
         let (key, value) = part.split_once('=')?;
         let (key, value) = (percent_decode(key)?, percent_decode(value)?);
-        // `tokio_postgres` would take the first @ of the whole URL as the end of its credentials.
         let written = percent_encode(&value, "-._~/,:");
         Some(Parameter { key, value, written })
     };
-    let parts = query[1..].split('&').filter(|part| !part.is_empty());
+    let parts = query.split('&').filter(|part| !part.is_empty());
     let parameters = parts.map(|part| parameter(part).ok_or_else(malformed)).collect::<Result<_, _>>()?;
     Ok((base, parameters))
 }
@@ -519,16 +520,19 @@ mod tests {
     }
 
     #[test]
-    fn an_at_sign_in_the_query_of_a_url_is_part_of_the_value() {
+    fn an_at_sign_after_the_credentials_of_a_url_is_part_of_a_value() {
         for (url, host) in [
             ("postgres://db.example/app?user=a@b&password=p@s%26s", Host::Tcp("db.example".into())),
             ("postgres:///app?host=/run/pg&user=a@b&password=p@s%26s", Host::Unix("/run/pg".into())),
+            ("postgres://a%40b:p%40s%26s@db.example/app", Host::Tcp("db.example".into())),
         ] {
             let config: Config = split(url).ok().unwrap().rest.parse().unwrap();
             assert_eq!((config.get_hosts(), config.get_user()), (&[host][..], Some("a@b")), "{url}");
             assert_eq!(config.get_password(), Some("p@s&s".as_bytes()), "{url}");
             assert_eq!(config.get_dbname(), Some("app"), "{url}");
         }
+        let config: Config = split("postgres://db.example/a@b").ok().unwrap().rest.parse().unwrap();
+        assert_eq!((config.get_user(), config.get_dbname()), (None, Some("a@b")));
     }
 
     #[test]
