@@ -50,7 +50,7 @@
 \set is_one_topic false
 \set topic '''events.'' || left(o.aggregate_type, 300)'
 \set topic_key o.aggregate_type
-\set witness_topic_key w.aggregate_type
+\set example_topic_key w.aggregate_type
 \set same_type ' AND b.aggregate_type = o.aggregate_type'
 \set large_event_type ''
 

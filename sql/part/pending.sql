@@ -1,5 +1,5 @@
 -- The unsent rows of a lane that may be published: above the mark, and not held, blocked or paused. The mark applies only under
--- the basis $3 for which it was raised, as of the same snapshot. If an excepted transaction has ended, the rows begin at :floor,
+-- the epoch $3 for which it was raised, as of the same snapshot. If an excepted transaction has ended, the rows begin at :floor,
 -- which is a parameter.
 --
 -- If everything is paused, the lower bound is above every row, so that the server neither reads the index nor checks a pause for
@@ -11,8 +11,8 @@
 (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane])
     AND o.sent_at IS NULL
     AND o.id > CASE WHEN EXISTS (SELECT FROM :pause WHERE topic IS NULL AND aggregate_id IS NULL) THEN 9223372036854775807
-                    WHEN v.basis = $3::bigint AND v.are_open THEN l.low
-                    WHEN v.basis = $3::bigint THEN least(l.low, :floor::bigint)
+                    WHEN v.epoch = $3::bigint AND v.are_open THEN l.low
+                    WHEN v.epoch = $3::bigint THEN least(l.low, :floor::bigint)
                     ELSE -9223372036854775808 END
     AND :not_held
     AND :not_blocked

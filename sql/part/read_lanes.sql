@@ -2,12 +2,12 @@
 --
 -- At most its share of each lane, one lane after the other. The LEFT JOIN returns the versions even without rows.
 --
--- :is_pending: the rows that may be published. :is_named: the rows l.witness. Otherwise: the first unsent row of the topic and the
--- key of the row l.witness.
+-- :is_pending: the rows that may be published. :is_named: the rows l.example. Otherwise: the first unsent row of the topic and the
+-- key of the row l.example.
 \set is_read ''
 \set skips ''
 \set row_lane l.lane
-SELECT v.version, v.basis, r.*
+SELECT v.version, v.epoch, r.*
 \if :is_pending
 FROM :versions_and_open
 \else
@@ -24,7 +24,7 @@ LEFT JOIN LATERAL (
 \if :is_pending
     FROM unnest($1::smallint[], $2::bigint[], $6::bigint[]) AS l(lane, low, share)
 \else
-    FROM unnest($1::smallint[], $2::bigint[], $6::bigint[], $7::bigint[]) AS l(lane, low, share, witness)
+    FROM unnest($1::smallint[], $2::bigint[], $6::bigint[], $7::bigint[]) AS l(lane, low, share, example)
 \endif
     CROSS JOIN LATERAL (
         SELECT :measured
@@ -42,13 +42,13 @@ LEFT JOIN LATERAL (
             AND o.sent_at IS NULL
             AND o.id > l.low AND $3::bigint IS NOT NULL
 \if :is_named
-            AND o.id = l.witness
+            AND o.id = l.example
 \else
 \if :is_one_topic
-            AND o.aggregate_id = (SELECT w.aggregate_id FROM :rows_with_topic w WHERE w.id = l.witness)
+            AND o.aggregate_id = (SELECT w.aggregate_id FROM :rows_with_topic w WHERE w.id = l.example)
 \else
             AND (o.aggregate_id, :topic_key)
-                = (SELECT w.aggregate_id, :witness_topic_key FROM :rows_with_topic w WHERE w.id = l.witness)
+                = (SELECT w.aggregate_id, :example_topic_key FROM :rows_with_topic w WHERE w.id = l.example)
 \endif
             AND :not_paused
             AND :not_blocked

@@ -7,7 +7,7 @@
 -- $2: the gaps below it
 -- $3: the maximum number of rows of each kind
 SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint, pg_backend_pid(),
-       v.version, v.basis, n.id, n.lane
+       v.version, v.epoch, n.id, n.lane
 FROM :versions
 LEFT JOIN LATERAL (
     (SELECT o.id, CASE WHEN o.sent_at IS NULL THEN (hashtext(o.aggregate_id) & 63)::smallint END AS lane

@@ -4,7 +4,7 @@
 --
 -- $1: the lanes
 -- $2: the low-water mark of each lane
--- $3: the basis for which the low-water marks were raised
+-- $3: the epoch for which the low-water marks were raised
 -- $4: the maximum number of rows to read
 -- $5: the size in bytes of the largest record
 -- $6: the maximum number of rows to read from each lane

@@ -1,6 +1,6 @@
 -- Reads the first unsent row of each key, to probe held topics.
 --
--- Like the claimed lanes, but with one entry per key: the unsent rows with the topic and the key of the row l.witness, unless they
+-- Like the claimed lanes, but with one entry per key: the unsent rows with the topic and the key of the row l.example, unless they
 -- are paused or blocked. A hold does not exclude them, because they are used to probe it.
 --
 -- $1: the lanes

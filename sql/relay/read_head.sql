@@ -5,12 +5,12 @@
 --
 -- $1: the lanes
 -- $2: the low-water mark of each lane
--- $3: the basis for which the low-water marks were raised
+-- $3: the epoch for which the low-water marks were raised
 -- $4: the transactions that the marks except
 -- $5: an ID below the rows of those transactions
 \set excepted $4
 \set floor $5
-SELECT v.version, v.basis, p.*
+SELECT v.version, v.epoch, p.*
 FROM :versions_and_open
 CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 LEFT JOIN LATERAL (

@@ -5,7 +5,7 @@
 -- $1: the highest ID read so far
 -- $2: lower IDs that no read has returned
 -- $3: the version of the holds of the flow
--- $4: the basis of the flow
+-- $4: the epoch of the flow
 -- $5: the size in bytes of the largest record
 -- $6: the maximum number of rows to read
 -- $7: the lanes
@@ -14,7 +14,7 @@
 \set is_read 'p.lane IS NOT NULL AND'
 \set skips 'WHEN o.outbox_relay_lane IS NULL THEN NULL'
 \set row_lane o.outbox_relay_lane
-SELECT v.version, v.basis, r.*
+SELECT v.version, v.epoch, r.*
 FROM :versions_if_open
 LEFT JOIN LATERAL (
     SELECT :event
@@ -43,10 +43,10 @@ LEFT JOIN LATERAL (
                         THEN (hashtext(o.aggregate_id) & 63)::smallint END AS outbox_relay_lane
             FROM (
                 (SELECT i.*, i.ctid AS outbox_relay_place FROM :rows_with_topic i
-                 WHERE i.id = ANY($2::bigint[]) AND v.version = $3::bigint AND v.basis = $4::bigint)
+                 WHERE i.id = ANY($2::bigint[]) AND v.version = $3::bigint AND v.epoch = $4::bigint)
                 UNION ALL
                 (SELECT i.*, i.ctid AS outbox_relay_place FROM :rows_with_topic i
-                 WHERE i.id > $1::bigint AND v.version = $3::bigint AND v.basis = $4::bigint
+                 WHERE i.id > $1::bigint AND v.version = $3::bigint AND v.epoch = $4::bigint
                  ORDER BY i.id LIMIT $6::bigint)
             ) o
         ) o

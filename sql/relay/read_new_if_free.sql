@@ -9,14 +9,14 @@
 -- $1: the highest ID read so far
 -- $2: lower IDs that no read has returned
 -- $3: the version of the holds of the flow
--- $4: the basis of the flow
+-- $4: the epoch of the flow
 -- $5: the size in bytes of the largest record
 -- $6: the maximum number of rows to read
 -- $7: the lanes
 -- $8: the transactions that the marks except
 -- $9: an id below the first gap
 \set excepted $8
-SELECT v.version, v.basis, r.id, r.lane, r.event_id,
+SELECT v.version, v.epoch, r.id, r.lane, r.event_id,
        CASE WHEN r.is_small THEN r.aggregate_type END,
        CASE WHEN r.is_small THEN r.aggregate_id END,
        CASE WHEN r.is_small THEN r.event_type END,
@@ -32,7 +32,7 @@ SELECT v.version, v.basis, r.id, r.lane, r.event_id,
 \endif
 FROM (
     SELECT CASE WHEN :is_free THEN v.version END AS version,
-           v.basis
+           v.epoch
     FROM :versions_if_open OFFSET 0
 ) v
 LEFT JOIN LATERAL (
@@ -56,7 +56,7 @@ LEFT JOIN LATERAL (
     FROM :rows_with_topic i
     WHERE i.id > $9::bigint
         AND (i.id > $1::bigint OR i.id = ANY($2::bigint[]))
-        AND v.version = $3::bigint AND v.basis = $4::bigint
+        AND v.version = $3::bigint AND v.epoch = $4::bigint
     ORDER BY i.id
     LIMIT $6::bigint
 ) r ON true;

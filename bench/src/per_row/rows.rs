@@ -124,7 +124,7 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
 fn description() -> Vec<u8> {
     let columns = [
         Type::INT8, // the set of holds
-        Type::INT8, // the basis of the marks
+        Type::INT8, // the epoch of the marks
         Type::INT8, // id
         Type::INT2, // lane
         Type::UUID,

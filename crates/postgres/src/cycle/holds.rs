@@ -107,13 +107,13 @@ impl Holds for PostgresHolds {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let params = params![topics => TEXT_ARRAY, any => BOOL_ARRAY, lanes => INT2_ARRAY];
         let doing = "looking for events to probe held topics with";
-        let rows = self.transaction.query(doing, &self.queries().witnesses, &params).await?;
-        let witness = |row: &Row| {
+        let rows = self.transaction.query(doing, &self.queries().examples, &params).await?;
+        let example = |row: &Row| {
             let lane = Lane::new(row.get::<_, i16>(1).into())?;
             let key = row.get::<_, Option<String>>(3).map(String::into_bytes);
             Some((row.get::<_, String>(0), ExampleRow { lane, id: row.get(2), key }))
         };
-        let mut found: HashMap<String, ExampleRow> = rows.iter().filter_map(witness).collect();
+        let mut found: HashMap<String, ExampleRow> = rows.iter().filter_map(example).collect();
         Ok(due.iter().map(|due| found.remove(&due.topic)).collect())
     }
 

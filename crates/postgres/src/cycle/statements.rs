@@ -48,7 +48,7 @@ queries! {
     Queries {
         glance, look, scan, writers, backlog, oldest,
         lock, read, peek, read_new, read_new_if_free, read_head, read_row,
-        mark, mark_around_locks, delete, delete_around_locks, dead_letter, hold, block, witnesses, read_first,
+        mark, mark_around_locks, delete, delete_around_locks, dead_letter, hold, block, examples, read_first,
         count, held, pauses, due, release_holds, postpone, retry_soon, renew_leases, make_due, unsent,
     }
 }
@@ -166,7 +166,7 @@ impl fmt::Display for Query {
 /// A file, with the variables that depend on the topics.
 fn script<'a>(file: &'static str, table: &'a TableName, topics: &TopicRules) -> Script<'a> {
     let is_by_type = topics.is_by_aggregate_type();
-    // What a row and the witness of its key must have in common besides the key.
+    // What a row and the example of its key must have in common besides the key.
     let key_of = |row: &str| match is_by_type {
         true => format!("{row}.aggregate_type"),
         false => topic_with(topics, |column| format!("{row}.{column}")),
@@ -176,7 +176,7 @@ fn script<'a>(file: &'static str, table: &'a TableName, topics: &TopicRules) -> 
         .set("rows_with_topic", table.rows(topics.column))
         .set("topic", topic_sql(topics))
         .set("topic_key", key_of("o"))
-        .set("witness_topic_key", key_of("w"))
+        .set("example_topic_key", key_of("w"))
         .set("same_type", if is_by_type { " AND b.aggregate_type = o.aggregate_type" } else { "" })
         .when("has_topic", topics.column)
         .when("is_one_topic", topics.is_constant())

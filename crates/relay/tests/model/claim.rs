@@ -86,13 +86,13 @@ fn probe(configuration: &Configuration, state: &State, relay: usize, found: &mut
     let waiting = state.database.held.and(state.topics).iter();
     for topic in waiting.filter(|_| configuration.probes && is_lane_free(configuration, state)) {
         let mut rows = state.database.unsent().and(configuration.of_topic(topic));
-        while let Some(witness) = rows.iter().next() {
+        while let Some(example) = rows.iter().next() {
             let mut next = *state;
             lock(configuration, &mut next, relay, Phase::Locked);
-            next.relays[relay].claim.probe = Some(witness as u8);
+            next.relays[relay].claim.probe = Some(example as u8);
             next.relays[relay].session = Session::default();
-            found.push((Step::Probe(relay, witness), next));
-            rows = rows.without(configuration.of_place(witness));
+            found.push((Step::Probe(relay, example), next));
+            rows = rows.without(configuration.of_place(example));
         }
     }
 }
@@ -130,8 +130,8 @@ fn lock(configuration: &Configuration, state: &mut State, relay: usize, phase: P
 /// Reads the first unsent rows, and recognizes those that Kafka already has.
 fn read(configuration: &Configuration, state: &mut State, relay: usize) {
     let rules = configuration.rules;
-    if let Some(witness) = state.relays[relay].claim.probe {
-        let rows = state.database.unsent().and(configuration.of_place(witness.into()));
+    if let Some(example) = state.relays[relay].claim.probe {
+        let rows = state.database.unsent().and(configuration.of_place(example.into()));
         // Without marks, the read begins at the smallest id and raises no mark.
         return take_rows(configuration, state, relay, rows, 1);
     }

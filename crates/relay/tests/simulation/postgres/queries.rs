@@ -70,7 +70,7 @@ impl Server {
 
     /// A row for probing a held topic: of the key that caused the hold or, if there is none or `any` is set, the first
     /// row of some lane.
-    pub fn witness(&self, topic: u8, any: bool) -> Option<SimEvent> {
+    pub fn example(&self, topic: u8, any: bool) -> Option<SimEvent> {
         let state = self.state.borrow();
         let key = state.tables.holds.get(&topic).and_then(|hold| hold.key).filter(|_| !any);
         let of_key = |scope: &&Scope| matches!(scope, Scope::Key(..));

@@ -121,13 +121,13 @@ impl Holds for SimConnection {
 
     async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, PostgresFault> {
         self.send_statement(false).await?;
-        let witness = |due: &Due| {
-            let row = self.server.witness(topic_number(&due.topic), due.reason == REJECTS_EVERYTHING.word)?;
+        let example = |due: &Due| {
+            let row = self.server.example(topic_number(&due.topic), due.reason == REJECTS_EVERYTHING.word)?;
             Some(ExampleRow { lane: row.lane(), id: row.id, key: Some(row.key().to_vec()) })
         };
-        let witnesses = due.iter().map(witness).collect();
+        let examples = due.iter().map(example).collect();
         self.receive_answer().await?;
-        Ok(witnesses)
+        Ok(examples)
     }
 
     async fn release(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
