@@ -20,11 +20,8 @@
 \set reaper '"public"."outbox_reaper"'
 \set hold_version '"public"."outbox_hold_version"'
 \set setting '"public"."outbox_setting"'
-\set migration '"public"."outbox_migration"'
 \set sequence '"public"."outbox_id_seq"'
-\set processed_message '"public"."processed_message"'
 \set idempotency_key '"public"."idempotency_key"'
-\set once_key '"public"."once_key"'
 
 -- The columns of the outbox, which `[outbox.columns]` renames: in statements that change rows, and as a text.
 \set id id

@@ -219,7 +219,6 @@ type Tasks = JoinSet<&'static str>;
 struct Start<'a> {
     config: &'a Config,
     database: Database,
-    server_version_num: i32,
     statements: Rc<Statements>,
     relay: Rc<Relay<KafkaCluster>>,
     stats: Arc<Stats>,
@@ -241,7 +240,7 @@ impl<'a> Start<'a> {
             &relay.kafka.topics,
             record_bytes_max,
         ));
-        Start { config, database, server_version_num: facts.server_version_num, statements, relay, stats }
+        Start { config, database, statements, relay, stats }
     }
 
     /// Opens the gate at once if Kafka answers. A relay that only drains does not wait for Kafka.
@@ -266,8 +265,7 @@ impl<'a> Start<'a> {
 
     /// Starts the scout. Returns the place where a draining scout leaves the fault that ended it.
     fn scout(&self, tasks: &mut Tasks, until: Until) -> Rc<RefCell<Option<PostgresFault>>> {
-        let table = self.config.outbox.table.quoted();
-        let queries = PostgresScoutQueries::new(self.database.clone(), Rc::clone(&self.statements), table);
+        let queries = PostgresScoutQueries::new(self.database.clone(), Rc::clone(&self.statements));
         let scout = Scout::new(Rc::clone(&self.relay), queries, fastrand::Rng::new());
         let drained = Rc::new(RefCell::new(None));
         let fault = Rc::clone(&drained);
@@ -288,9 +286,9 @@ impl<'a> Start<'a> {
         tasks.spawn_local(named("the hold watcher", watching));
         let probing = prober::keep_holds(Rc::clone(&self.relay), self.holds(), self.outbox());
         cycle.spawn_local(named("the prober for held topics", probing));
-        let (statements, table) = (Rc::clone(&self.statements), self.config.outbox.table.clone());
+        let statements = Rc::clone(&self.statements);
         let measuring =
-            measurements::keep_measuring(Rc::clone(&self.relay), self.database.clone(), statements, table);
+            measurements::keep_measuring(Rc::clone(&self.relay), self.database.clone(), statements);
         tasks.spawn_local(named("the measurements", measuring));
     }
 
@@ -334,12 +332,8 @@ impl<'a> Start<'a> {
     }
 
     fn outbox(&self) -> PostgresOutbox {
-        PostgresOutbox::new(
-            self.database.clone(),
-            Rc::clone(&self.statements),
-            self.config.relay.takeover_timeout,
-            self.server_version_num,
-        )
+        let statements = Rc::clone(&self.statements);
+        PostgresOutbox::new(self.database.clone(), statements, self.config.relay.takeover_timeout)
     }
 
     fn holds(&self) -> PostgresHolds {

@@ -298,6 +298,4 @@ impl Producer for Acknowledging {
     async fn withdraw(&mut self) {}
 
     async fn drained(&mut self) {}
-
-    fn abandon(self) {}
 }

@@ -62,11 +62,10 @@ pub async fn claim_and_settle(route: &Route<'_>, on_sent: OnSent) -> Result<Limi
     let statements = Rc::new(statements);
     let worker = |_| {
         let (database, statements) = (database.clone(), Rc::clone(&statements));
-        PostgresOutbox::new(database, statements, config.relay.takeover_timeout, facts.server_version_num)
+        PostgresOutbox::new(database, statements, config.relay.takeover_timeout)
     };
     let outboxes = (0..config.relay.workers).map(worker).collect();
-    let table = config.outbox.table.quoted();
-    let queries = PostgresScoutQueries::new(database.clone(), Rc::clone(&statements), table);
+    let queries = PostgresScoutQueries::new(database.clone(), Rc::clone(&statements));
     let server = route.place.parties.postgres.clone().ok();
     // Without the first batches, if enough batches are left.
     let round = round(&config, shape);

@@ -75,8 +75,8 @@ pub enum Error {
         stored: u64,
     },
 
-    /// The connection has no open transaction. No statement was sent. Only connections of sqlx and diesel can cause this error,
-    /// because the types of other drivers rule it out.
+    /// The connection has no open transaction. No statement was sent. Only connections of sqlx and diesel can cause this error:
+    /// the types of other drivers rule it out, except with sea-orm after a nested `begin` has failed, which is not detected.
     #[error(
         "cannot insert the events, because no transaction is open. Begin one with the driver's `begin()` or \
          `transaction(..)`"
@@ -246,9 +246,9 @@ impl<E: DriverError> From<E> for PostgresError {
     }
 }
 
-/// Class 08, and the codes of a shutdown, a crash and idle timeouts.
+/// Class 08, and the codes of a shutdown, a crash and the timeouts of sessions and transactions.
 fn ends_the_connection(sqlstate: &str) -> bool {
-    sqlstate.starts_with("08") || matches!(sqlstate, "57P01" | "57P02" | "57P05" | "25P03")
+    sqlstate.starts_with("08") || matches!(sqlstate, "57P01" | "57P02" | "57P05" | "25P03" | "25P04")
 }
 
 impl fmt::Display for PostgresError {

@@ -69,8 +69,11 @@ impl Insert {
         let mut rows = rows.map_err(|error| self.failure(error))?;
         let Some(row) = rows.first_mut() else { unreachable!("the statement returns one row") };
         if !row.flag() {
-            let error = PostgresError::detected("42P01", &format!("relation {table} does not exist"));
-            return Err(self.failure(error));
+            // PostgreSQL refuses the name too, so that the transaction cannot be committed without its event.
+            let refused = transaction.execute("SELECT $1::text::regclass", &[Argument::Text(&table)]).await;
+            let missing = || PostgresError::detected("42P01", &format!("relation {table} does not exist"));
+            let source = refused.err().unwrap_or_else(missing);
+            return Err(Error::NoOutbox { table, source });
         }
         let payload = match row.text().as_deref() {
             Some("json" | "jsonb") => Payload::Json,
@@ -89,7 +92,7 @@ impl Insert {
             "INSERT INTO {} (event_id, aggregate_type, aggregate_id, event_type, headers, payload)
              VALUES ($1::text::uuid, $2, $3, $4, nullif($5, '')::jsonb, {})",
             self.table,
-            payload.converted("$6")
+            payload.converted("$6::bytea")
         )
     }
 

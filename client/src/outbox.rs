@@ -106,8 +106,8 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// After [`Error::InvalidEvent`] and [`Error::Json`], the transaction is still usable. After any other error, PostgreSQL
-    /// accepts only a rollback.
+    /// After [`Error::InvalidEvent`] and [`Error::Json`], the transaction is still usable. After any other error, roll back: an
+    /// event is missing. PostgreSQL accepts nothing else, except after [`Error::UnsupportedPayload`] and [`Error::NotStored`].
     pub async fn enqueue(
         &self,
         transaction: impl OutboxTransaction,

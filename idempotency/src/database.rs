@@ -49,8 +49,8 @@ pub enum DatabaseError {
         /// The error of PostgreSQL.
         source: PostgresError,
     },
-    /// The call needs an open transaction. No statement was sent. Only connections of sqlx and diesel can cause this error,
-    /// because the types of other drivers rule it out.
+    /// The call needs an open transaction. No statement was sent. Only connections of sqlx and diesel can cause this error:
+    /// the types of other drivers rule it out, except with sea-orm after a nested `begin` has failed, which is not detected.
     #[error(
         "cannot call the {module} module, because no transaction is open. Begin one with the driver's `begin()` or \
          `transaction(..)`"
@@ -64,7 +64,7 @@ pub enum DatabaseError {
     /// The call commits by itself, but the connection has an open transaction. No statement was sent. Only drivers that allow
     /// access to the connection of an open transaction can cause this error.
     #[error(
-        "cannot call the {module} module, because the call commits by itself and a transaction is open. Statement it \
+        "cannot call the {module} module, because the call commits by itself and a transaction is open. Call it \
          before the transaction begins"
     )]
     InTransaction {

@@ -69,13 +69,7 @@ END $$;
 -- set id, created_at or sent_at. They can read the relay's topic template.
 {writer_grants}
 
--- The optional column topic, if it exists.
-DO $$ BEGIN
-    GRANT INSERT ({topic_column}) ON {outbox} TO {operator}, {writer};
-    GRANT SELECT ({topic_column}) ON {outbox} TO {monitor};
-EXCEPTION WHEN undefined_column THEN
-    NULL;
-END $$;
+{topic_grants}
 
 -- The sequence of the IDs. The checks compare it with the highest ID. Only an identity column needs no privilege to insert.
 DO $$

@@ -5,6 +5,19 @@ DO $$ BEGIN
     END IF;
 END $$;
 
+-- An existing table must not be one that another role has prepared.
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_roles AS r ON r.oid = c.relowner
+               LEFT JOIN pg_catalog.pg_class AS o ON o.oid = pg_catalog.to_regclass({outbox_literal})
+               WHERE c.oid = pg_catalog.to_regclass({pg_outbox_migration_literal})
+                 AND (c.relkind <> 'r' OR c.relhastriggers OR c.relhasrules
+                      OR NOT (r.rolsuper OR r.rolname = current_user
+                              OR coalesce(pg_catalog.pg_has_role(r.oid, o.relowner, 'MEMBER'), false)))) THEN
+        RAISE EXCEPTION 'the table % exists, but was created by another role or runs code of its own',
+                        {pg_outbox_migration_literal};
+    END IF;
+END $$;
+
 -- The applied migrations of the optional modules in this schema.
 CREATE TABLE IF NOT EXISTS {pg_outbox_migration} (
     module     text        NOT NULL,

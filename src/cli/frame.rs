@@ -66,7 +66,7 @@ impl ConfigFile {
     fn announced(&self) -> Option<PathBuf> {
         let path = self.path();
         if let (None, Some(file)) = (&self.config, &path) {
-            eprintln!("using {}", file.display());
+            output::aside(format_args!("using {}", file.display()));
         }
         path
     }
@@ -137,7 +137,7 @@ pub(crate) fn monitoring_database(config: &Config, command: &str) -> Result<Data
 /// Prints how the schema differs from that of this version.
 pub(crate) fn warn_of(difference: Option<&str>) {
     if let Some(difference) = difference {
-        eprintln!("warning: {difference}");
+        output::aside(format_args!("warning: {difference}"));
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::failed::Failed;
 use crate::config::{Log, LogFormat};
+use rustix::fs::fstat;
 use settings::text::{commands, printable};
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal, Write};
@@ -31,11 +32,10 @@ impl Filter {
 pub fn init(log: &Log) -> Result<Filter, Failed> {
     let filter = filter(&log.level)
         .map_err(|error| Failed::configuration(format!("[log] level = {:?}: {error}", log.level)))?;
-    let under_systemd = std::env::var_os("JOURNAL_STREAM").is_some() && !io::stderr().is_terminal();
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
         LogFormat::Json => fmt::layer().json().with_writer(|| Printable { is_json: true }).boxed(),
         LogFormat::Journald => journald()?,
-        LogFormat::Auto if under_systemd => journald().or_else(|_| Ok::<_, Failed>(text()))?,
+        LogFormat::Auto if goes_to_the_journal() => journald().or_else(|_| Ok::<_, Failed>(text()))?,
         LogFormat::Auto | LogFormat::Text => text(),
     };
     // The filter is a separate layer. With a per-layer filter, a `tracing::enabled!` that returns false would suppress
@@ -45,15 +45,20 @@ pub fn init(log: &Log) -> Result<Filter, Failed> {
     Ok(Filter(Box::new(move |filter| handle.reload(filter))))
 }
 
+/// Whether stderr is the journal. Programs inherit the variable, also if their stderr is a file (systemd.exec(5)).
+fn goes_to_the_journal() -> bool {
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
+    fstat(io::stderr()).is_ok_and(|stderr| stream == format!("{}:{}", stderr.st_dev, stderr.st_ino))
+}
+
 /// These log each connection that ends, which the relay also reports.
 const QUIETER: &str = "tokio_postgres=error,deadpool=error";
 
 /// The crates of the relay, and the modules that `[log] level` calls them.
-const CRATES: [(&str, &str); 4] = [
+const CRATES: [(&str, &str); 3] = [
     ("outbox_relay::relay", "outbox_relay_core"),
     ("outbox_relay::postgres", "outbox_relay_postgres"),
     ("outbox_relay::kafka", "outbox_relay_kafka"),
-    ("outbox_relay::config", "outbox_relay_settings"),
 ];
 
 /// Adds the quieter levels before `level`, which can override them, unless it sets a default of debug or lower.

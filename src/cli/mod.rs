@@ -132,7 +132,7 @@ fn hide_memory() {
     }
     // It fails only if a filter of system calls forbids it. The limit of the service, LimitCORE=0, remains.
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        eprintln!("warning: cannot disable core dumps, which contain secrets: {error}");
+        output::aside(format_args!("warning: cannot disable core dumps, which contain secrets: {error}"));
     }
 }
 

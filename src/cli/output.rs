@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use settings::text::{commands, in_line, printable, printable_bytes};
 pub use settings::text::{counted, thousands};
+use std::fmt::Display;
 use std::io::{BufRead, ErrorKind, IsTerminal, Write};
 
 /// Rows per page of a list, so that long lists need little memory.
@@ -56,7 +57,12 @@ pub(crate) fn line(text: &str) -> Result<Reader, Failed> {
 
 /// Prints a line on stderr, like [`print`]. The commands in it name the configuration file.
 pub(crate) fn note(text: &str) {
-    eprintln!("{}", printable(&commands(text)));
+    aside(printable(&commands(text)));
+}
+
+/// Prints a line on stderr as it is. If nobody reads it or its disk is full, the command goes on.
+pub(crate) fn aside(text: impl Display) {
+    _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// A JSON object on one line.
@@ -104,7 +110,9 @@ pub(crate) async fn list<T: Entry>(
         let complete = (rows.len() as i64) < wanted;
         for row in rows {
             if left == 0 {
-                eprintln!("Showing the newest {limit}. Use --limit to show more, or a filter to show fewer.");
+                aside(format_args!(
+                    "Showing the newest {limit}. Use --limit to show more, or a filter to show fewer."
+                ));
                 return Ok(());
             }
             if line(&if as_json { json(&row.json())? } else { row.text() })? == Reader::Gone {
@@ -126,7 +134,7 @@ pub(crate) fn can_ask() -> bool {
     std::io::stdin().is_terminal()
 }
 
-/// Asks until there is an answer. `default` is used for an empty one.
+/// Asks. `default` is used for an empty answer.
 pub(crate) fn ask(question: &str, default: &str) -> Result<String, Failed> {
     prompt(&format!("{question} [{default}]: "))?;
     let answer = answer()?;

@@ -348,7 +348,7 @@ async fn check_requeue(
     ] {
         if count > 0 {
             let events = counted(count, "event");
-            eprintln!("warning: {events} will be rejected again: {reason}. Fix: {fix}.");
+            output::aside(format_args!("warning: {events} will be rejected again: {reason}. Fix: {fix}."));
         }
     }
     Ok(())

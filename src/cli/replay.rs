@@ -102,8 +102,8 @@ impl Replay {
             false => self.text(&config, &counts),
         })?;
         if counts.events > 0 && !self.options.dry_run {
-            eprintln!(
-                "Consumers that deduplicate by event_id ignore the events that they have processed before."
+            output::aside(
+                "Consumers that deduplicate by event_id ignore the events that they have processed before.",
             );
         }
         Ok(())
@@ -168,8 +168,9 @@ impl Replay {
         note(&format!("{what} if this is interrupted, run:\n  {rest}"));
     }
 
-    /// Adds what was done to an error, and how to continue.
+    /// Adds what was done to an error, and how to continue. The command line was valid when the copying began.
     fn explained(&self, failed: Failed, done: u64, rest: &str) -> Failed {
+        let failed = if let Failed::Usage(text) = failed { Failed::failure(text) } else { failed };
         failed.map(|error| {
             let (error, done) = (format!("{error:#}"), counted(done, "event"));
             let error = error.trim_end_matches('.');
@@ -269,7 +270,7 @@ async fn until_stopped(
     let twice = async {
         signals.next().await;
         is_stopped.set(true);
-        eprintln!("signal received, finishing the current batch");
+        output::aside("signal received, finishing the current batch");
         signals.next().await;
     };
     tokio::select! {

@@ -7,7 +7,7 @@ mod systemd;
 use super::failed::Failed;
 use super::frame::{ConfigFile, block_on};
 use super::log::{self, Filter};
-use super::output::counted;
+use super::output::{self, counted};
 use crate::admin::{Listening, Observed};
 use crate::config::{self, Change, Config, Effect};
 use crate::supervisor::{self, End, Ready, StartError, Until};
@@ -288,13 +288,13 @@ fn ended(end: End, requested_at: Option<Instant>) -> Result<(), Failed> {
         End::Drained(waiting) if waiting.is_empty() => Ok(()),
         End::Drained(Waiting { topics, keys, paused, .. }) => {
             let count = |number: i64, what| counted(number.unsigned_abs(), what);
-            eprintln!(
+            output::aside(format_args!(
                 "All other events have been published. Still waiting: {}, {}, {}. To list them, run: outbox-relay \
                  status",
                 count(topics, "held topic"),
                 count(keys, "blocked key"),
                 count(paused.total(), "pause")
-            );
+            ));
             Ok(())
         }
         End::TooLate => Err(Failed::failure(

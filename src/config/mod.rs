@@ -331,7 +331,7 @@ fn load_for(
         (None, _) => (Entries::default(), true),
     };
     let given = file::from_environment(&CATALOGUE, variables, &mut findings);
-    entries.override_with(given, postgres::options::is_replaced);
+    entries.override_with(given, &CATALOGUE, postgres::options::is_replaced);
     let file = path.map(Path::to_path_buf);
     let mut reader = Reader {
         entries,
@@ -379,12 +379,13 @@ impl Outbox {
     fn from(reader: &mut Reader) -> Option<Outbox> {
         let outbox = Outbox::read(reader);
         let columns = Columns::from(reader);
+        let own = headers::own(reader);
         let outbox = outbox?;
         let options = EnvelopeOptions {
             envelope: (&Outbox::envelope, outbox.envelope),
             source: (&Outbox::cloudevents_source, outbox.cloudevents_source.as_deref()),
         };
-        let headers = headers::read(options, reader);
+        let headers = headers::all(own, options, reader);
         if WRITERS_CHOOSE.contains(&outbox.topic.to_string().as_str()) {
             let message = format!(
                 "[outbox] topic is \"{}\", so anyone who can insert events can write to any topic",

@@ -16,7 +16,7 @@ use postgres::operate::pauses::PausedScope;
 use relay::failure::PostgresFault;
 use relay::health::stats::Stats;
 use serde::Serialize;
-use settings::text::span;
+use settings::text::{shell, span};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -207,7 +207,8 @@ impl Monitor {
             config.outbox.on_sent,
             statement_timeout,
         );
-        let config_argument = path.map(|path| format!(" --config {}", path.display())).unwrap_or_default();
+        let config_argument =
+            path.map(|path| format!(" --config {}", shell(&path.to_string_lossy()))).unwrap_or_default();
         Ok(Monitor {
             config,
             config_argument,

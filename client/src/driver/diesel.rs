@@ -181,8 +181,9 @@ impl DriverError for Error {
 ///
 /// Errors that can be retried, that end the connection, or that report a missing object: the beginning of the message, another
 /// part of it, and the SQLSTATE.
-const ENGLISH_MESSAGES: [(&str, &str, &str); 20] = [
+const ENGLISH_MESSAGES: [(&str, &str, &str); 22] = [
     ("the lock of this idempotency key is no longer held", "", "OB001"),
+    ("this scope has the maximum number of idempotency keys", "", "OB002"),
     ("deadlock detected", "", "40P01"),
     ("canceling statement due to lock timeout", "", "55P03"),
     ("could not obtain lock on ", "", "55P03"),
@@ -191,6 +192,7 @@ const ENGLISH_MESSAGES: [(&str, &str, &str); 20] = [
     ("terminating connection because of crash of another server process", "", "57P02"),
     ("terminating connection due to idle-session timeout", "", "57P05"),
     ("terminating connection due to idle-in-transaction timeout", "", "25P03"),
+    ("terminating connection due to transaction timeout", "", "25P04"),
     ("current transaction is aborted", "", "25P02"),
     ("sorry, too many clients already", "", "53300"),
     ("permission denied for ", "", "42501"),

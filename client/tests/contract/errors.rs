@@ -40,6 +40,8 @@ pub async fn the_error_for_a_missing_table_names_the_migrate_command<C: Connecti
         let error = outbox.enqueue(tx.tx(), event(1)).await.unwrap_err();
         assert!(matches!(error, Error::NoOutbox { .. }), "{error:?}");
         assert!(error.to_string().contains("outbox-relay migrate"), "{error}");
+        let after = db.outbox.enqueue(tx.tx(), event(2)).await;
+        assert!(after.is_err(), "the transaction could be committed without its event");
         tx.rollback().await;
     }
     db.clean_up().await;

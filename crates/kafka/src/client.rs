@@ -2,7 +2,7 @@
 //! producer has reached, and the advertised addresses that this host cannot use.
 
 use crate::lock;
-use crate::options::{Kafka, OAUTHBEARER};
+use crate::options::{ALIASES, Kafka, OAUTHBEARER};
 use crate::tokens::{Tokens, issued};
 use futures_util::future::{LocalBoxFuture, join_all, select_ok};
 use rdkafka::client::{ClientContext, OAuthToken};
@@ -41,6 +41,7 @@ pub fn client_config(settings: &Kafka) -> Result<ClientConfig, KafkaFailure> {
     // Load balancers and NAT forget an idle connection after four minutes or more, often without closing it.
     config.set("connections.max.idle.ms", "180000");
     for (name, value) in settings.read_properties().map_err(unreadable)? {
+        let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
         config.set(name, value.expose());
     }
     if settings.uses_tokens() {
@@ -140,11 +141,15 @@ pub(super) type Address = (String, u16);
 /// the bootstrap connection.
 pub(super) async fn listed(mut config: ClientConfig, tokens: Option<Arc<Tokens>>) -> Vec<Address> {
     config.set("statistics.interval.ms", STATISTICS_EVERY_MS.to_string());
-    // The producers log the same.
+    // The producers log the same lines.
     config.set_log_level(RDKafkaLogLevel::Emerg);
     let list = move || {
         let callbacks = Callbacks { tokens, ..Callbacks::default() };
         let client = BaseProducer::from_config_and_context(&config, callbacks).ok()?;
+        if client.context().tokens.is_some() {
+            // Without a token, no broker answers, and only a poll fetches one.
+            client.poll(Duration::from_millis(STATISTICS_EVERY_MS));
+        }
         let until = Instant::now() + WITHIN;
         let mut brokers = Vec::new();
         if client.client().fetch_cluster_id(WITHIN).is_some() {

@@ -147,9 +147,7 @@ impl KafkaCluster {
         let limits = &self.shared.limits;
         let mut config = client_config(&self.settings.borrow())?;
         for (name, value) in [("compression.type", "lz4"), ("linger.ms", "0")] {
-            if config.get(name).is_none()
-                && !(name == "linger.ms" && config.get("queue.buffering.max.ms").is_some())
-            {
+            if config.get(name).is_none() {
                 config.set(name, value);
             }
         }
@@ -338,8 +336,6 @@ impl Publisher for KafkaCluster {
         let is_clear = judged.failure.as_ref().is_none_or(|failure| failure.kind == FailureKind::Row);
         if single && is_clear && alone.may_continue() && generation == self.generation.get() {
             self.judging.replace(Some((Instant::now(), alone)));
-        } else {
-            alone.abandon();
         }
         if judged.failure.as_ref().is_some_and(|failure| failure.reason == RECORD_TOO_LARGE.word) {
             self.shared.limits.forget(topic);
@@ -360,8 +356,6 @@ impl Publisher for KafkaCluster {
         // After a reload, it may have the old settings.
         if generation == self.generation.get() {
             self.spare.replace(Some((Instant::now(), producer)));
-        } else {
-            producer.abandon();
         }
         Ok(())
     }

@@ -89,16 +89,25 @@ pub fn default_headers() -> Vec<HeaderTemplate> {
     vec![header("event_id", Part::EventId), header("event_type", Part::EventType)]
 }
 
-/// Reads the headers of each record: those of the envelope, and those of `[outbox.headers]`.
-pub fn read(options: EnvelopeOptions<'_>, reader: &mut Reader) -> Vec<HeaderTemplate> {
-    let entries = reader.entries.table(HEADERS.section);
-    let mut own = Vec::new();
+/// Reads `[outbox.headers]`.
+pub fn own(reader: &mut Reader) -> Vec<HeaderTemplate> {
+    let (entries, mut own) = (reader.entries.table(HEADERS.section), Vec::new());
     for (name, entry) in &entries {
         match header(name, entry) {
             Ok(header) => own.push(header),
             Err(problem) => reader.findings.error(&entry.place, problem),
         }
     }
+    own
+}
+
+/// The headers of each record: those of the envelope, and its [`own`].
+pub fn all(
+    own: Vec<HeaderTemplate>,
+    options: EnvelopeOptions<'_>,
+    reader: &mut Reader,
+) -> Vec<HeaderTemplate> {
+    let entries = reader.entries.table(HEADERS.section);
     let mut headers = envelope_headers(options, reader);
     // Headers of the configuration replace the default ones. They are added to those of an envelope.
     let replaces_all = options.envelope.1 == Envelope::None && !entries.is_empty();

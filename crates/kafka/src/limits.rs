@@ -76,6 +76,7 @@ impl TopicLimits {
         }
         self.generation.set(self.generation.get() + 1);
         self.learned.clear();
+        self.known.borrow_mut().clear();
         self.unanswered_until.set(None);
         if let Some(admin) = self.admin.take() {
             // Dropping it waits for its threads.
@@ -90,6 +91,7 @@ impl TopicLimits {
         if let Some((limit, _)) = before.filter(|(_, until)| *until > Instant::now()) {
             return limit.min(learned());
         }
+        let generation = self.generation.get();
         let answer = self.read(topic, broker).await;
         if answer.is_some() {
             self.learned.read(topic);
@@ -97,7 +99,9 @@ impl TopicLimits {
         // Limits may change, so read them again from time to time, and soon if there was no answer.
         let valid_for = if answer.is_some() { KNOWN_FOR } else { UNKNOWN_FOR };
         let limit = answer.or(before.map(|(limit, _)| limit)).unwrap_or(DEFAULT);
-        self.remember(topic, limit, Instant::now() + valid_for);
+        if generation == self.generation.get() {
+            self.remember(topic, limit, Instant::now() + valid_for);
+        }
         limit.min(learned())
     }
 

@@ -132,6 +132,14 @@ impl Kafka {
     }
 }
 
+/// Other names of properties that the relay sets itself. The properties of a client have no order, so if two names of one were
+/// set, either value could apply.
+pub(crate) const ALIASES: [(&str, &str); 3] = [
+    ("compression.codec", "compression.type"),
+    ("queue.buffering.max.ms", "linger.ms"),
+    ("sasl.mechanisms", "sasl.mechanism"),
+];
+
 /// Reports combinations of properties that librdkafka rejects or that are probably mistakes.
 fn check_together(
     brokers: Option<&str>,
@@ -145,6 +153,13 @@ fn check_together(
         Some(Property::Plain(text)) => Some(text.as_str()),
         _ => None,
     };
+    for (alias, name) in ALIASES {
+        if !entries.contains_key(alias) || !entries.contains_key(name) {
+            continue;
+        }
+        let message = format!("`{alias}` and `{name}` are the same Kafka property");
+        reader.findings.error(place(alias), Problem::new(message, "remove one of them"));
+    }
     let first = |names: [&'static str; 2]| names.into_iter().find(|name| entries.contains_key(*name));
     let protocol = plain("security.protocol").unwrap_or("plaintext").to_lowercase();
     if protocol == "plaintext" && brokers.is_some_and(is_remote) {

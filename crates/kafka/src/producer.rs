@@ -254,10 +254,6 @@ impl Producer for KafkaProducer {
     async fn drained(&mut self) {
         self.reports().wait(false, |reports| reports.in_flight() == 0).await;
     }
-
-    fn abandon(self) {
-        drop(self);
-    }
 }
 
 /// Why a record was not passed to the client.

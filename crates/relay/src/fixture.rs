@@ -176,7 +176,6 @@ impl Producer for FakeProducer {
             std::future::pending::<()>().await;
         }
     }
-    fn abandon(self) {}
 }
 
 /// A cluster that answers, unless a test scripts something else.

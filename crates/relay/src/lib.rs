@@ -203,16 +203,10 @@ impl Settings {
         self.throttled_bytes.set(throttled.then_some(bytes));
     }
 
-    /// Applies new limits; a batch in progress may still follow the old ones. Sessions are renewed, because the queue size
-    /// of a producer depends on the limits.
+    /// Applies new limits; a batch in progress may still follow the old ones. Each worker replaces its session before its next
+    /// cycle, when nothing is in flight: the queue size of a producer depends on the limits, and secrets may have changed.
     pub fn set_limits(&self, limits: Limits) {
         self.limits.set(limits);
-        self.renew_sessions();
-    }
-
-    /// Makes each worker replace its session before its next cycle, when nothing is in flight. The new session uses the
-    /// current settings and secrets.
-    pub(crate) fn renew_sessions(&self) {
         self.renewals.set(self.renewals.get() + 1);
     }
 

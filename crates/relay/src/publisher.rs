@@ -32,7 +32,7 @@ pub trait Publisher {
 }
 
 /// One idempotent producer. The records of a partition are stored in the order of the calls and without gaps, up to the
-/// first failure.
+/// first failure. Dropping it discards its queue. Records that are already being sent may be stored later.
 pub trait Producer {
     /// The number of partitions of the topic, from this producer's own metadata. Several lookups may run at once.
     async fn lookup(&self, topic: &str) -> Result<u32, KafkaFailure>;
@@ -84,9 +84,6 @@ pub trait Producer {
     async fn stop(&mut self, within: Duration) {
         stop(self, within).await;
     }
-
-    /// Drops the producer with its queue. Records that are already being sent may be stored later.
-    fn abandon(self);
 }
 
 /// Ends the sending of a producer: waits up to this time for reports, so that fewer records have to be sent again, and takes

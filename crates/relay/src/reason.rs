@@ -182,7 +182,7 @@ reasons! {
         "an error code of an operation that the relay does not use, such as consuming or administration",
         "report a bug in outbox-relay, with the log at level debug";
     UNKNOWN = Unknown, "unknown",
-        "any other error code, or no acknowledgement in time",
+        "an error without a code, or no acknowledgement in time",
         "no action is needed unless this persists. In that case, check the broker logs";
 }
 

@@ -41,9 +41,20 @@ impl Entries {
 
     /// Overrides these values with `other`. A secret also replaces its twin, such as a password file. `replaces` tells which
     /// further settings, by section and key, the given ones replace.
-    pub fn override_with(&mut self, other: Entries, replaces: fn(&Entries, &'static str, &str) -> bool) {
+    pub fn override_with(
+        &mut self,
+        other: Entries,
+        catalogue: &Catalogue,
+        replaces: fn(&Entries, &'static str, &str) -> bool,
+    ) {
+        // In a table without known keys, nothing is a secret: `trace` and `trace_file` are two headers.
+        let has_twins = |section: &str, key: &str| {
+            let table = catalogue.tables().find(|(_, table)| table.section == section);
+            table.is_none_or(|(_, table)| (table.is_known)(key.trim_end_matches("_file")))
+        };
         let is_replaced = |(section, key): &(&'static str, String)| {
-            other.contains(section, &setting::twin(key)) || replaces(&other, section, key)
+            has_twins(section, key) && other.contains(section, &setting::twin(key))
+                || replaces(&other, section, key)
         };
         self.0.retain(|name, _| !is_replaced(name));
         self.0.extend(other.0);

@@ -1,8 +1,8 @@
--- Counts the oldest selected blocked keys: those with and without an unsent event, and the highest id.
+-- Counts the oldest selected blocked keys: those with and without an unsent event.
 -- $1 to $7: the selection, see operate/selected.sql
 -- $8: the highest id
 -- $9: the maximum number of rows
-SELECT count(*) FILTER (WHERE unsent), count(*) FILTER (WHERE NOT unsent), max(outbox_id)
+SELECT count(*) FILTER (WHERE unsent), count(*) FILTER (WHERE NOT unsent)
 FROM (
     SELECT s.outbox_id,
            EXISTS (

@@ -243,7 +243,11 @@ pub(super) fn write_new(file: &Path, text: &str, mode: u32) -> Result<(), Failed
     written.and_then(|()| sync(file)).map_err(|error| unusable("Cannot write", file, &error))
 }
 
+/// Fails if another process has changed the file since `init` looked at it.
 pub(super) fn replace_packaged(file: &Path, text: &str) -> Result<(), Failed> {
+    if config_state(file)? != ConfigFileState::Packaged {
+        return Err(unusable("Cannot write", file, &ErrorKind::AlreadyExists.into()));
+    }
     let written = complete(file, text, CONFIG_MODE)
         .and_then(|new| new.persist(file).map_err(|error| error.error).map(drop));
     written.and_then(|()| sync(file)).map_err(|error| unusable("Cannot write", file, &error))
@@ -313,6 +317,8 @@ mod tests {
         assert_eq!(config_state(&file).unwrap(), ConfigFileState::Packaged);
         replace_packaged(&file, "mine").unwrap();
         assert_eq!(config_state(&file).unwrap(), ConfigFileState::Existing);
+        assert!(replace_packaged(&file, "theirs").is_err(), "it was edited meanwhile");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
         assert!(existing_password(&password_file(&file)).unwrap().is_none());
         std::fs::write(password_file(&file), "\n").unwrap();
         assert!(existing_password(&password_file(&file)).is_err());

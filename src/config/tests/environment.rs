@@ -34,6 +34,15 @@ fn every_kind_of_setting_can_be_set_in_the_environment() {
     assert_eq!(config.log.format, LogFormat::Json);
 }
 
+/// Only a secret is replaced by its file.
+#[test]
+fn a_header_of_the_environment_keeps_one_whose_name_differs_in_the_end() {
+    let case = with("[outbox.headers]\ntrace = 'a'\n").env("OUTBOX_RELAY__OUTBOX__HEADERS__TRACE_FILE", "b");
+    let config = case.load().unwrap();
+    let names: Vec<&str> = config.outbox.headers.iter().map(|header| header.name.as_str()).collect();
+    assert_eq!(names, ["trace", "trace_file"]);
+}
+
 #[test]
 fn the_environment_overrides_the_file_even_if_the_file_is_invalid() {
     let case = with("[relay]\nworkers = 0\n[kafka.properties]\n'linger.ms' = 7\n")

@@ -26,6 +26,10 @@ fn invalid_properties_are_findings() {
         ("acks = 1", "`acks` cannot be set: an event counts as sent only when all in-sync replicas have it"),
         ("'compresion.type' = 'lz4'", "not a librdkafka property\n  6 | compresion"),
         ("'compression.type' = 'lz5'", "`compression.type` is rejected by librdkafka: "),
+        (
+            "'compression.codec' = 'none'\n'compression.type' = 'gzip'",
+            "`compression.codec` and `compression.type` are the same Kafka property",
+        ),
         ("'linger.ms' = -1", "`linger.ms` is rejected by librdkafka: "),
         ("'linger.ms' = 0.5", "must be a string, an integer or a boolean"),
         ("'group.id' = 'x'", "`group.id` does not apply to producers"),

@@ -42,7 +42,7 @@ fn worker(outbox: &Outbox, prepares: bool) -> PostgresOutbox {
     let (table, sent) = (&config.outbox.table, config.outbox.on_sent);
     let statements = Statements::new(table, PayloadType::Json, sent, &config.outbox.topic, 1_000_000);
     let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
-    PostgresOutbox::new(database, Rc::new(statements), Duration::from_secs(60), 150_000)
+    PostgresOutbox::new(database, Rc::new(statements), Duration::from_secs(60))
 }
 
 fn everything(lanes: &[Lane]) -> ReadRequest {

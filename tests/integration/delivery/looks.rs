@@ -34,7 +34,7 @@ fn queries(outbox: &Outbox, prepared: bool) -> PostgresScoutQueries {
     let statements =
         Statements::new(table, PayloadType::Json, config.outbox.on_sent, &config.outbox.topic, 1_000_000);
     let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
-    PostgresScoutQueries::new(database, Rc::new(statements), table.quoted())
+    PostgresScoutQueries::new(database, Rc::new(statements))
 }
 
 fn above(id: i64, gaps: &[i64]) -> Look {

@@ -163,7 +163,7 @@ async fn transaction_timeout_of_the_database_does_not_end_the_relays_statements(
     let statements =
         Statements::new(table, PayloadType::Json, config.outbox.on_sent, &config.outbox.topic, 1_000_000);
     let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
-    let mut queries = PostgresScoutQueries::new(database, Rc::new(statements), table.quoted());
+    let mut queries = PostgresScoutQueries::new(database, Rc::new(statements));
     let lanes: Vec<Lane> = Lane::all().collect();
     queries.scan(&lanes, &Marks::new().snapshot(&lanes)).await.unwrap();
     // Longer than the timeout, and longer than the relay waits for a lock.

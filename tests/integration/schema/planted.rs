@@ -7,6 +7,7 @@ use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
 use crate::support::wait::{STALLED, wait_until};
 use postgres::schema::migrate;
+use postgres::table::Module;
 use tempfile::{TempDir, tempdir};
 use tokio_postgres::Client;
 
@@ -145,6 +146,22 @@ async fn planted_records_of_modules_stop_migrate() {
     )
     .await;
     world.assert_stops("pg_outbox_migration", &COMMANDS[..3]);
+    let series = migrate::Series::Module(Module::Inbox);
+    let sql = migrate::print(&"public.outbox".parse().unwrap(), series);
+    let records =
+        "CREATE TABLE public.pg_outbox_migration (module text, number integer, name text, checksum text,
+         applied_at timestamptz DEFAULT {now}(), min_relay text)";
+    for replaced in ["VIEW", "TABLE"] {
+        let printed = world.client.batch_execute(&sql).await;
+        let error = format!("{:?}", printed.expect_err("the printed script must stop"));
+        assert!(error.contains("was created by another role"), "{error}");
+        run(&world.evils, &format!("DROP {replaced} public.pg_outbox_migration")).await;
+        run(&world.evils, &records.replace("{now}", "public.evil")).await;
+    }
+    // The owner of the outbox is trusted.
+    run(&world.evils, "ALTER TABLE public.pg_outbox_migration ALTER applied_at SET DEFAULT now()").await;
+    run(&world.client, &format!("ALTER TABLE public.outbox OWNER TO {}", world.evil)).await;
+    run(&world.client, &sql).await;
     world.drop().await;
 }
 

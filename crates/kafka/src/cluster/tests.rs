@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::headers::default_headers;
+use crate::options::Property;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -9,7 +10,6 @@ use relay::failure::FailureKind;
 use relay::fixture::Row;
 use relay::fixture::limits;
 use relay::publisher::NotSent;
-use std::collections::BTreeMap;
 
 type Mock = MockCluster<'static, DefaultProducerContext>;
 
@@ -20,13 +20,22 @@ fn mock() -> Mock {
 }
 
 fn cluster(mock: &Mock) -> KafkaCluster {
-    let kafka = Kafka {
-        bootstrap_servers: mock.bootstrap_servers(),
-        properties: BTreeMap::new(),
-        oauth: None,
-        aws: None,
-    };
+    cluster_with(mock.bootstrap_servers(), &[])
+}
+
+fn cluster_with(bootstrap_servers: String, properties: &[(&str, &str)]) -> KafkaCluster {
+    let property = |(name, value): &(&str, &str)| (name.to_string(), Property::Plain(value.to_string()));
+    let properties = properties.iter().map(property).collect();
+    let kafka = Kafka { bootstrap_servers, properties, oauth: None, aws: None };
     KafkaCluster::new(&kafka, &default_headers(), &limits()).unwrap()
+}
+
+#[tokio::test]
+async fn a_property_by_its_other_name_replaces_the_default() {
+    let own = [("compression.codec", "none"), ("queue.buffering.max.ms", "7")];
+    let config = cluster_with("127.0.0.1:1".to_owned(), &own).producer_config().unwrap();
+    let set = ["compression.codec", "compression.type", "queue.buffering.max.ms", "linger.ms"];
+    assert_eq!(set.map(|name| config.get(name)), [None, Some("none"), None, Some("7")]);
 }
 
 /// Answers as brokers do to a user without permission to write to any topic.
@@ -42,7 +51,6 @@ async fn an_open_producer_has_its_producer_id() {
     for _ in 0..3 {
         let producer = cluster.open().await.unwrap();
         assert!(producer.is_sound() && producer.reports().is_identified());
-        producer.abandon();
     }
 }
 
@@ -83,7 +91,7 @@ async fn the_next_session_uses_the_producer_of_a_probe_unless_the_settings_chang
     let cluster = cluster(&mock);
     cluster.probe().await.unwrap();
     assert!(cluster.spare.borrow().is_some());
-    cluster.open().await.unwrap().abandon();
+    drop(cluster.open().await.unwrap());
     assert!(cluster.spare.borrow().is_none());
     cluster.probe().await.unwrap();
     let settings = cluster.settings.borrow().clone();

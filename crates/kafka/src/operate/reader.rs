@@ -90,6 +90,7 @@ impl TopicReader {
     /// The number of partitions of a topic; 0 if it does not exist.
     pub fn partitions(&self, topic: &str) -> Result<u32, ReadError> {
         let doing = format!("looking up topic {topic}");
+        self.drain();
         let metadata = self.consumer.fetch_metadata(Some(topic), METADATA_TIMEOUT);
         let metadata = metadata.map_err(|error| kafka(topic, &doing, &error))?;
         let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else { return Ok(0) };
@@ -146,8 +147,13 @@ impl TopicReader {
         }
         self.consumer.unassign().map_err(|error| kafka(topic, &doing, &error))?;
         // The end of a partition is reported without its topic, so none may be left for the next topic.
-        while self.consumer.poll(Duration::ZERO).is_some() {}
+        self.drain();
         Ok(TopicRead { records, partitions: parts })
+    }
+
+    /// Drops what has arrived. A poll also renews the token, which the next request may need.
+    fn drain(&self) {
+        while self.consumer.poll(Duration::ZERO).is_some() {}
     }
 
     fn event_id(&self, message: &BorrowedMessage<'_>) -> Option<Uuid> {
@@ -164,6 +170,7 @@ impl TopicReader {
     ) -> Result<Vec<PartitionRead>, ReadError> {
         let doing = format!("reading the offsets of topic {topic}");
         let failed = |error| kafka(topic, &doing, &error);
+        self.drain();
         let mut times = list(topic, 0..partitions as i32);
         // Kafka has no negative times.
         let since_ms = (since_us / MICROSECONDS).max(0);

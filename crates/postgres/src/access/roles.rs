@@ -132,6 +132,9 @@ pub(crate) fn statements(table: &TableName, role: &RelayRole, sessions: Sessions
         Sessions::All => render(sql!("grants/sessions"), table, &values),
     };
     values.push(("sessions", sessions));
+    // Another column may have the name.
+    let topic = table.columns().topic().map(|_| render(sql!("grants/topic"), table, &values));
+    values.push(("topic_grants", topic.unwrap_or_default()));
     render(sql!("grants/roles"), table, &values)
 }
 
@@ -253,6 +256,7 @@ pub fn example_insert(table: &TableName, aggregate_type: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::columns::{Column, Columns};
 
     #[test]
     fn invalid_role_names_are_rejected() {
@@ -270,6 +274,17 @@ mod tests {
         }
         let longest: RelayRole = long[..51].parse().unwrap();
         assert_eq!(longest.module(Module::Idempotency).len(), 63);
+    }
+
+    #[test]
+    fn a_column_that_is_named_like_the_optional_one_gives_no_privileges() {
+        let table = |columns: &[(Column, &str)]| {
+            let columns = columns.iter().map(|(column, name)| (*column, (*name).to_owned()));
+            "app.outbox".parse::<TableName>().unwrap().with_columns(Columns::new(columns))
+        };
+        let (role, granted) = ("relay".parse().unwrap(), "GRANT SELECT (topic) ON");
+        assert!(print(&table(&[]), &role, Sessions::Own).contains(granted));
+        assert!(!print(&table(&[(Column::Payload, "topic")]), &role, Sessions::Own).contains(granted));
     }
 
     #[test]

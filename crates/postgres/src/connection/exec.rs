@@ -467,9 +467,9 @@ pub(crate) fn operator_settings() -> String {
 /// The settings of a claim. The server ends the claim if the relay is frozen, dead or disconnected: the idle timeout applies
 /// while the server waits for the relay, `tcp_user_timeout` while it sends rows (PostgreSQL manual, "Client Connection
 /// Defaults" and "Connections and Authentication").
-pub(crate) fn claim_settings(takeover_timeout: Duration, server_version_num: i32) -> String {
-    // publish_timeout limits claims. A default of the role would end slow ones.
-    let since = settings_since(server_version_num.unsigned_abs());
+pub(crate) fn claim_settings(takeover_timeout: Duration, server_version_num: u32) -> String {
+    // Claims have their own limits. A default of the role would end slow ones.
+    let since = settings_since(server_version_num);
     format!(
         "{since}SET LOCAL idle_in_transaction_session_timeout = {takeover}; SET LOCAL tcp_user_timeout = {takeover}; {plain}",
         takeover = takeover_timeout.as_millis(),

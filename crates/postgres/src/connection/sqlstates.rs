@@ -101,8 +101,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
     unavailable(
         "25P04",
         "transaction_timeout ended a transaction of the relay",
-        "set transaction_timeout to 0 for the relay's role. If the server was upgraded to PostgreSQL 17 or later, \
-         restart the relay, which then sets it to 0 for its claims",
+        "set transaction_timeout to 0 for the relay's role",
     ),
     unavailable("26", "the prepared statement does not exist, for example behind a pooler", POOLER),
     refused("27", "a trigger changed the row that the statement was about to change", OBJECTS),

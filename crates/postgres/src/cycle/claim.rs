@@ -28,7 +28,8 @@ const LOCKING: &str = "claiming lanes";
 pub struct PostgresOutbox {
     database: Database,
     statements: Rc<Statements>,
-    /// BEGIN with the settings of a claim, and the settings alone.
+    takeover_timeout: Duration,
+    /// BEGIN with the settings of a claim, and the settings alone, for the server of the connection.
     begin: String,
     settings: String,
     connection: Option<Object>,
@@ -39,19 +40,14 @@ pub struct PostgresOutbox {
 
 impl PostgresOutbox {
     /// For this outbox. Connects on first use.
-    pub fn new(
-        database: Database,
-        statements: Rc<Statements>,
-        takeover_timeout: Duration,
-        server_version_num: i32,
-    ) -> PostgresOutbox {
-        let settings = claim_settings(takeover_timeout, server_version_num);
+    pub fn new(database: Database, statements: Rc<Statements>, takeover_timeout: Duration) -> PostgresOutbox {
         let discard = Discard { due: Cell::new(false), ending: database.ending() };
         PostgresOutbox {
             database,
             statements,
-            begin: begin("READ WRITE", &settings),
-            settings: format!("{FIRST}; {settings}"),
+            takeover_timeout,
+            begin: String::new(),
+            settings: String::new(),
             connection: None,
             discard,
             recheck_payload_type: false,
@@ -72,6 +68,9 @@ impl PostgresOutbox {
                     drop(Object::take(connection)); // an answer may still be outstanding
                     return Err(fault);
                 }
+                let settings = claim_settings(self.takeover_timeout, self.database.server_version_num());
+                self.begin = begin("READ WRITE", &settings);
+                self.settings = format!("{FIRST}; {settings}");
                 connection
             }
         };

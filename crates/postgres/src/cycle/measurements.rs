@@ -5,9 +5,7 @@ use crate::connection::errors::fault;
 use crate::connection::exec::ShortTransaction;
 use crate::connection::pool::Database;
 use crate::cycle::statements::Statements;
-use crate::diagnose::status::vacuum_holders_sql;
-use crate::sql::{bare, sql};
-use crate::table::TableName;
+use crate::sql::{Script, bare, sql};
 use relay::Relay;
 use relay::failure::{FaultKind, PostgresFault};
 use relay::health::availability::Availability;
@@ -36,15 +34,10 @@ enum Kind {
 }
 
 /// Measures until the relay ends, even while Kafka is unavailable. A failure does not stop publishing.
-pub async fn keep_measuring<P>(
-    relay: Rc<Relay<P>>,
-    database: Database,
-    statements: Rc<Statements>,
-    table: TableName,
-) {
+pub async fn keep_measuring<P>(relay: Rc<Relay<P>>, database: Database, statements: Rc<Statements>) {
     // READ WRITE, although it only reads, so that a standby rejects it.
     let transaction = ShortTransaction::writing(database);
-    let measurements = Measurements { relay: &relay, transaction, statements, table };
+    let measurements = Measurements { relay: &relay, transaction, statements };
     let outage = Availability::new("backlog measurements", "backlog_not_measured");
     let outage = outage.described("failing", "working again");
     let mut due = [Instant::now(); 3];
@@ -85,7 +78,6 @@ struct Measurements<'a, P> {
     relay: &'a Relay<P>,
     transaction: ShortTransaction,
     statements: Rc<Statements>,
-    table: TableName,
 }
 
 impl<P> Measurements<'_, P> {
@@ -136,7 +128,8 @@ impl<P> Measurements<'_, P> {
     async fn measure_tables(&self) -> Result<(), PostgresFault> {
         const DOING: &str = "measuring the tables";
         let stats = &self.relay.stats;
-        let (outbox, tables) = (self.table.quoted(), TABLES.map(|name| self.table.render(name)));
+        let (outbox, tables) =
+            (self.statements.table().quoted(), TABLES.map(|name| self.statements.table().render(name)));
         let tables = tables.as_slice();
         let params = params![outbox => TEXT, tables => TEXT_ARRAY];
         let rows = self.transaction.query(DOING, bare(sql!("relay/sizes")), &params).await?;
@@ -144,10 +137,10 @@ impl<P> Measurements<'_, P> {
         let read = || Ok((row.try_get::<_, Vec<i64>>(0)?, row.try_get(1)?));
         let (sizes, age) = read().map_err(|error| fault(DOING, error))?;
         for (name, bytes) in TABLES.iter().zip(sizes) {
-            stats.table_bytes.at([&self.table.name_of(name)]).set(bytes);
+            stats.table_bytes.at([&self.statements.table().name_of(name)]).set(bytes);
         }
         stats.transaction_id_age.set(age);
-        let holders = vacuum_holders_sql(&self.table);
+        let holders = Script::new(sql!("status/vacuum_holders"), self.statements.table()).render();
         let rows = self.transaction.query(DOING, &holders, &params![1_i64 => INT8]).await?;
         let held: i32 =
             rows.first().map_or(Ok(0), |row| row.try_get(4)).map_err(|error| fault(DOING, error))?;

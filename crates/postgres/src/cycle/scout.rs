@@ -27,8 +27,6 @@ pub struct PostgresScoutQueries {
     transaction: ShortTransaction,
     looking: ShortTransaction,
     statements: Rc<Statements>,
-    /// The quoted name of the table, whose locks identify the writers.
-    table: String,
     connection: Option<Object>,
     /// When the transaction began that looks have left open.
     open_since: Option<Instant>,
@@ -37,7 +35,7 @@ pub struct PostgresScoutQueries {
 }
 
 impl PostgresScoutQueries {
-    pub fn new(database: Database, statements: Rc<Statements>, table: String) -> PostgresScoutQueries {
+    pub fn new(database: Database, statements: Rc<Statements>) -> PostgresScoutQueries {
         // READ WRITE, although it only reads, so that a standby rejects it. On a demoted server, the scout would see neither
         // new rows nor writers.
         let transaction = ShortTransaction::writing(database.clone());
@@ -46,7 +44,6 @@ impl PostgresScoutQueries {
             transaction,
             looking,
             statements,
-            table,
             connection: None,
             open_since: None,
             seen: None,
@@ -135,7 +132,7 @@ impl ScoutQueries for PostgresScoutQueries {
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {
         const DOING: &str = "listing open transactions that write to the outbox";
         let statements = Rc::clone(&self.statements);
-        let table = self.table.clone();
+        let table = self.statements.table().quoted();
         let params = params![table => TEXT];
         let (connection, rows) = if self.open_since.is_some_and(|at| at.elapsed() < SHARED_FOR) {
             (self.connect().await?, self.share(DOING, &statements.queries.writers, &params).await?)

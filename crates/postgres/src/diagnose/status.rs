@@ -343,11 +343,6 @@ pub struct VacuumHolder {
 
 from_row!(VacuumHolder: what, name, pid, application, transactions, age as seconds, active);
 
-/// The statement for the oldest [`VacuumHolder`]s, at most $1.
-pub(crate) fn vacuum_holders_sql(table: &TableName) -> String {
-    Script::new(sql!("status/vacuum_holders"), table).render()
-}
-
 /// The size of the outbox table. The numbers of rows are the latest estimates of vacuum or analyze.
 #[derive(Clone, Debug, Serialize)]
 pub struct Size {

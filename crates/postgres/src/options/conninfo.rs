@@ -144,9 +144,16 @@ fn check(key: &str, value: &str) -> Result<(), Problem> {
 /// Splits the query off a URL, and decodes it. Outside of the credentials, an @ is written as `%40`, because `tokio_postgres` takes
 /// the first one of the whole URL as their end.
 fn url_parameters(url: &str, prefix: &str) -> Result<(String, Vec<Parameter>), Problem> {
-    // As in libpq, credentials end at an @ before the first slash.
+    // As in libpq, credentials end at an @ before the first slash. But a password may contain a slash, if it does not begin like
+    // a port.
     let after = &url[prefix.len()..];
-    let at = after.find(['@', '/']).filter(|at| after[*at..].starts_with('@'));
+    let has_password = |(user, rest): (&str, &str)| {
+        let port = rest.split(['/', ',']).next().unwrap_or_default();
+        !user.contains(['/', '[']) && port.parse::<u16>().is_err()
+    };
+    let until_at = |ends: &[char]| after.find(ends).filter(|at| after[*at..].starts_with('@'));
+    let with_slash = || after.split_once(':').filter(|parts| has_password(*parts)).and(until_at(&['@', '?']));
+    let at = until_at(&['@', '/']).or_else(with_slash);
     let (credentials, rest) = after.split_at(at.map_or(0, |at| at + 1));
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
     let base = format!("{prefix}{credentials}{}", place.replace('@', "%40"));
@@ -531,8 +538,13 @@ mod tests {
             assert_eq!(config.get_password(), Some("p@s&s".as_bytes()), "{url}");
             assert_eq!(config.get_dbname(), Some("app"), "{url}");
         }
-        let config: Config = split("postgres://db.example/a@b").ok().unwrap().rest.parse().unwrap();
-        assert_eq!((config.get_user(), config.get_dbname()), (None, Some("a@b")));
+        for url in ["db.example", "db.example:5433", "[::1]:5433", "[::1]", "a,b:5433", "a,[::1]:5433"] {
+            let url = format!("postgres://{url}/a:b@c");
+            let config: Config = split(&url).ok().unwrap().rest.parse().unwrap();
+            assert_eq!((config.get_user(), config.get_dbname()), (None, Some("a:b@c")), "{url}");
+        }
+        let config: Config = split("postgres://relay:p/w@db.example/app").ok().unwrap().rest.parse().unwrap();
+        assert_eq!((config.get_password(), config.get_dbname()), (Some("p/w".as_bytes()), Some("app")));
     }
 
     #[test]

@@ -88,7 +88,8 @@ async fn check_in(
     }
 
     let relations = Relations::read(client, table).await?;
-    let wanted = union(&[CHECK_PRIVILEGES, privileges, &for_topic_column(privileges)]);
+    let for_topic = table.columns().topic().map(|_| for_topic_column(privileges)).unwrap_or_default();
+    let wanted = union(&[CHECK_PRIVILEGES, privileges, &for_topic]);
     let missing = MissingPrivileges::read(client, table, &wanted).await?;
     let other = relations::other_role(client, command.is_some()).await?;
     faults.extend(missing.faults(table, &server.role, other.as_ref()));

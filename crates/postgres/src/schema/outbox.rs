@@ -309,7 +309,9 @@ fn hazard_fault(row: &Row, table: &TableName) -> Finding {
         ),
         "rule" => RELATION.found(
             table,
-            format!("the rule {name} replaces updates or deletes, so the relay could not record sent events"),
+            format!(
+                "the rule {name} replaces inserts, updates or deletes, so new events would be lost, or sent ones not recorded"
+            ),
             format!("DROP RULE {name} ON {outbox};"),
         ),
         _ => {

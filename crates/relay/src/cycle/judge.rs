@@ -23,8 +23,9 @@ const JUDGE_FOR: Duration = Duration::from_millis(500);
 pub(super) async fn judge<E: Event, P: Publisher>(sending: &mut Sending<'_, E, P>) -> Option<KafkaFailure> {
     let until = Instant::now() + JUDGE_FOR;
     for suspects in suspects(sending.session, &sending.batch) {
-        if let Next::Stop(failure) = judge_destination(sending, suspects, until).await {
-            return Some(failure);
+        let failure = judge_destination(sending, suspects, until).await;
+        if failure.is_some() {
+            return failure;
         }
         if Instant::now() >= until {
             break;
@@ -61,23 +62,18 @@ fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Ve
     found
 }
 
-enum Next {
-    Destination,
-    Stop(KafkaFailure),
-}
-
 /// Halves the group that is published at once until it is accepted or is a single row. Ends after a refused row once the time
-/// is up.
+/// is up. Returns the failure that ends the judging of other partitions, too.
 async fn judge_destination<E: Event, P: Publisher>(
     Sending { relay, session, batch }: &mut Sending<'_, E, P>,
     Suspects { destination, rows: mut rest }: Suspects,
     until: Instant,
-) -> Next {
+) -> Option<KafkaFailure> {
     let topic = session.topic(destination).to_owned();
     let mut width = rest.len() / 2; // all of them together were refused already
     loop {
         rest.retain(|&index| !batch.is_blocked(index));
-        let Some(&first) = rest.first() else { return Next::Destination };
+        let &first = rest.first()?;
         let group = &rest[..width.min(rows_before_large(&relay.memory, &topic, batch, &rest)).max(1)];
         let rows: Vec<&E> = group.iter().map(|&index| &batch.rows()[index]).collect();
         let Judged { acknowledged, failure } =
@@ -94,25 +90,23 @@ async fn judge_destination<E: Event, P: Publisher>(
         match failure.kind {
             FailureKind::Row if size > 1 => width = (size - acknowledged) / 2,
             // The row was alone in its request, so this reason cannot be right. Whether the row is at fault is unknown.
-            FailureKind::Row if failure.reason == OTHER_RECORD_REFUSED.word => return Next::Stop(failure),
+            FailureKind::Row if failure.reason == OTHER_RECORD_REFUSED.word => return Some(failure),
             FailureKind::Row => {
                 if refused_alone(relay, &topic, &batch.rows()[first], &failure) {
                     session.hold(destination, rejects_everything(relay, &failure));
-                    return Next::Destination;
+                    return None;
                 }
                 batch.rejected(first, &topic, failure.into());
                 rest.remove(0);
                 if Instant::now() >= until {
-                    return Next::Destination;
+                    return None;
                 }
             }
             FailureKind::Topic => {
                 session.hold(destination, failure.into());
-                return Next::Destination;
+                return None;
             }
-            FailureKind::Unknown | FailureKind::Cluster | FailureKind::Session => {
-                return Next::Stop(failure);
-            }
+            FailureKind::Unknown | FailureKind::Cluster | FailureKind::Session => return Some(failure),
         }
     }
 }

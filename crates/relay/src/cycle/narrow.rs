@@ -10,7 +10,7 @@
 //! whole always blocks its key.
 
 use crate::cycle::claim::PlannedRead;
-use crate::lanes::Width;
+use crate::lanes::{CLAIM_LANES_MAX, Width};
 use crate::reason::UNREADABLE_ROW;
 use crate::{
     Availability, Batch, Board, Claim, Coverage, Event, Fate, FaultKind, Head, LANES, Lane, OnRejected,
@@ -20,7 +20,6 @@ use std::cell::RefCell;
 use std::time::Duration;
 use tokio::time::Instant;
 
-const LANES_MAX: usize = 16;
 /// How long a lane is set aside if narrowing made no progress.
 const ASIDE: Duration = Duration::from_secs(5);
 /// How long a lane is set aside if its first row turned out to be readable.
@@ -60,7 +59,7 @@ impl Narrowing {
     pub(crate) fn new() -> Narrowing {
         Narrowing {
             steps: RefCell::new([Step::Sound; LANES]),
-            width: Width::new(LANES_MAX),
+            width: Width::new(CLAIM_LANES_MAX),
             outage: Availability::new("lane", "read_failed").described("unreadable", "readable again"),
         }
     }
@@ -76,7 +75,7 @@ impl Narrowing {
 
     /// Whether all lanes may be claimed together.
     pub(crate) fn allows_all(&self) -> bool {
-        self.width.get() >= LANES_MAX && self.steps.borrow().iter().all(|step| *step == Step::Sound)
+        self.width.get() >= CLAIM_LANES_MAX && self.steps.borrow().iter().all(|step| *step == Step::Sound)
     }
 
     /// Whether the read of these lanes has to wait for the claim, as for lanes with a backlog.
@@ -110,7 +109,7 @@ impl Narrowing {
 
     pub(crate) fn read_failed(&self, lanes: &[Lane], rows: usize, fault: &PostgresFault) {
         match (fault.kind, lanes) {
-            (FaultKind::TimedOut, _) => _ = self.width.timed_out(lanes.len().min(LANES_MAX)),
+            (FaultKind::TimedOut, _) => _ = self.width.timed_out(lanes.len().min(CLAIM_LANES_MAX)),
             (FaultKind::Data, [lane]) => {
                 self.set(*lane, if rows > 1 { Step::Within(rows) } else { Step::First });
             }

@@ -82,21 +82,19 @@ impl<P: Publisher> Worker<'_, P> {
     /// Runs cycles on this session until it fails, has to be renewed, or the relay stops. Returns whether to wait before the
     /// next session.
     async fn use_session<O: Outbox>(&mut self, outbox: &mut O, mut session: Session<P::Producer>) -> bool {
-        let waits = loop {
-            let Some(lanes) = self.take().await else { break false };
+        loop {
+            let Some(lanes) = self.take().await else { return false };
             let waits = self.work_on(outbox, &mut session, lanes).await;
             if session.failure.is_some() {
-                break waits;
+                return waits;
             }
             if waits {
                 sleep(self.backoff.next_wait()).await;
             }
             if !self.may_use(&session).await {
-                break false;
+                return false;
             }
-        };
-        session.producer.abandon();
-        waits
+        }
     }
 
     /// Waits for lanes with work, or returns `None` once the relay stops. Outages of a worker that stays idle end once another
@@ -294,12 +292,8 @@ fn give_back<P>(relay: &Relay<P>, lanes: &[Lane], cycle: &Cycle) {
     let owned: Vec<_> = cycle.coverage.iter().map(|coverage| coverage.lane).collect();
     let others: Vec<_> = lanes.iter().copied().filter(|lane| !owned.contains(lane)).collect();
     relay.lanes.board.give_back(&owned, &cycle.coverage);
-    if cycle.failure.is_some() && owned.is_empty() {
-        relay.lanes.board.give_back(&others, &[]);
-    } else {
-        relay.stats.lanes_elsewhere.inc_by(others.len() as u64);
-        relay.lanes.board.locked_by_others(&others);
-    }
+    relay.stats.lanes_elsewhere.inc_by(others.len() as u64);
+    relay.lanes.board.locked_by_others(&others);
     if cycle.flow.is_arriving {
         relay.lanes.board.add(owned);
     }

@@ -81,7 +81,6 @@ impl<P: Producer, E: Event> Flight<P, E> {
     /// Stops waiting. Rows in flight may still be stored.
     pub(crate) fn abandon(self, memory: &Memory) {
         self.probes.iter().for_each(|probe| memory.end_probing(&probe.row));
-        self.producer.abandon();
     }
 
     /// Locks the lanes of these candidates as they become free, sends a row of each, and settles those that are acknowledged

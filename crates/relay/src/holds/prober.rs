@@ -21,7 +21,7 @@
 use crate::health::availability::PROBER;
 use crate::health::stats::TOPICS_NAMED_MAX;
 use crate::holds::flight::{Candidate, Flight, ProbeResults, leaders, reachable, settle_late};
-use crate::holds::{Counts, Due, Failed, Holds, ReportedPauses, Waiting};
+use crate::holds::{Counts, Due, ExampleRow, Failed, Holds, ReportedPauses, Waiting};
 use crate::publisher::LISTED_FROM;
 use crate::reason::{INVALID_TOPIC_NAME, NO_ANSWER, UNKNOWN_TOPIC, not_listed};
 use crate::{
@@ -112,6 +112,8 @@ pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
         .described("outdated", "up to date again");
     let mut reported = Reported::default();
     loop {
+        // A worker counts them after its cycle, but probes change them too.
+        relay.stats.unsettled.set(relay.memory.acknowledged.borrow().len() as i64);
         note(&outage, refresh(&relay, &mut holds, &mut reported).await);
         sleep(HOLDS_EVERY).await;
     }
@@ -226,6 +228,8 @@ const LISTED_TOPICS_MAX: usize = 1_024;
 /// cluster.
 const LIST_EVERY: Duration = Duration::from_secs(2);
 const LIST_SHARE: u32 = 50;
+/// How long topics are probed one at a time until all that have to be alone were.
+const ALONE_FOR: Duration = Duration::from_secs(60);
 /// How long a topic is left out of the search for events after that search has timed out. It walks all rows that wait.
 const SLOW_FOR: Duration = Duration::from_secs(600);
 
@@ -244,8 +248,10 @@ struct Probes<'a, P: Publisher, H, O: Outbox> {
     lane_rests: [Option<Instant>; LANES],
     made_due_at: Option<Instant>,
     make_all_due: bool,
-    /// How many more topics to probe one at a time, because Postgres could not read the rows of several together.
-    alone: usize,
+    /// Topics to probe one at a time, because Postgres could not read the rows of several together, and since when. They are due
+    /// together again. Another relay may probe some of them.
+    alone: HashSet<String>,
+    alone_since: Instant,
     /// Topics for which Postgres found no event in time, and until when they are not searched for.
     slow: HashMap<String, Instant>,
     /// The topics of the cluster, if so many are held that each round begins with a list of them.
@@ -266,7 +272,8 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             lane_rests: [None; LANES],
             made_due_at: None,
             make_all_due: false,
-            alone: 0,
+            alone: HashSet::new(),
+            alone_since: Instant::now(),
             slow: HashMap::new(),
             listed: None,
             list_at: Instant::now(),
@@ -279,9 +286,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             self.unfinished.extend(flight.topics().map(str::to_owned));
             flight.abandon(&self.relay.memory);
         }
-        if let Some(producer) = self.producer.take() {
-            producer.abandon();
-        }
+        self.producer = None;
     }
 
     /// Processes late acks, then probes every topic that is due once.
@@ -292,9 +297,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         loop {
             self.take_in_late().await?;
             if relay.stats.held_topics.get() == 0 {
-                if let Some(producer) = self.producer.take() {
-                    producer.abandon();
-                }
+                self.producer = None;
                 self.slow.clear();
                 return Ok(());
             }
@@ -305,9 +308,11 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
                 return Ok(());
             }
             let together = if self.listed.is_some() { LISTED_TOPICS_MAX } else { TOPICS_MAX };
-            let topics_max = if self.alone > 0 { 1 } else { together };
-            self.alone = self.alone.saturating_sub(1);
-            let due = self.holds.due(topics_max).await?;
+            if self.alone_since.elapsed() > ALONE_FOR {
+                self.alone.clear();
+            }
+            let due = self.holds.due(if self.alone.is_empty() { together } else { 1 }).await?;
+            due.iter().for_each(|due| _ = self.alone.remove(&due.topic));
             self.unfinished.extend(due.iter().map(|due| due.topic.clone()));
             if due.is_empty() || !relay.kafka.gate.is_open() {
                 return Ok(());
@@ -403,14 +408,10 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         };
         let known = leaders(&producer, due, found).await;
         let asked: Vec<Due> = known.iter().map(|(due, _)| due.clone()).collect();
-        let searched = if asked.is_empty() { Ok(Vec::new()) } else { self.holds.examples(&asked).await };
-        let examples = match searched {
-            Err(fault) if matches!(fault.kind, FaultKind::TimedOut | FaultKind::Data) => {
-                self.producer = Some(producer);
-                self.cannot_search(&asked, &fault, found);
-                return Ok(());
-            }
-            found => found?,
+        let searched = if asked.is_empty() { Some(Vec::new()) } else { self.examples(&asked, found).await? };
+        let Some(examples) = searched else {
+            self.producer = Some(producer);
+            return Ok(());
         };
         let mut candidates = Vec::new();
         for ((due, leaders), example) in known.into_iter().zip(examples) {
@@ -444,9 +445,13 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         due: Vec<Due>,
         found: &mut ProbeResults,
     ) -> Result<Vec<Due>, PostgresFault> {
-        let (valid, invalid): (Vec<Due>, Vec<Due>) =
+        let (valid, mut invalid): (Vec<Due>, Vec<Due>) =
             due.into_iter().partition(|due| check_topic(&due.topic).is_ok());
-        let examples = if invalid.is_empty() { Vec::new() } else { self.holds.examples(&invalid).await? };
+        self.leave_out_slow(&mut invalid, found);
+        if invalid.is_empty() {
+            return Ok(valid);
+        }
+        let Some(examples) = self.examples(&invalid, found).await? else { return Ok(valid) };
         for (Due { topic, .. }, example) in invalid.into_iter().zip(examples) {
             match (example, check_topic(&topic)) {
                 (Some(_), Err(error)) => {
@@ -460,30 +465,46 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
 
     /// Removes the topics that need no probe now: missing ones, those that are not searched for, and those beyond a claim.
     fn leave_out(&mut self, due: &mut Vec<Due>, found: &mut ProbeResults) {
-        let now = Instant::now();
-        self.slow.retain(|_, until| *until > now);
-        due.retain(|Due { topic, .. }| {
-            let is_missing = self.listed.as_ref().is_some_and(|listed| !listed.contains(topic));
-            if is_missing {
-                found.fails.push((topic.clone(), UNKNOWN_TOPIC.failure(not_listed(topic))));
-            } else if self.slow.contains_key(topic) {
-                found.fails.push((topic.clone(), KafkaFailure::unknown(NO_EVENT_FOUND)));
-            }
-            !is_missing && !self.slow.contains_key(topic)
-        });
+        if let Some(listed) = &self.listed {
+            let missing = due.extract_if(.., |due| !listed.contains(&due.topic));
+            found.fails.extend(missing.map(|Due { topic, .. }| {
+                let failure = UNKNOWN_TOPIC.failure(not_listed(&topic));
+                (topic, failure)
+            }));
+        }
+        self.leave_out_slow(due, found);
         due.truncate(TOPICS_MAX);
     }
 
-    /// Handles a search for events that has failed. Several topics are searched for one at a time. A single one is left out
-    /// for a while, because each search takes until its timeout.
-    fn cannot_search(&mut self, due: &[Due], fault: &PostgresFault, found: &mut ProbeResults) {
-        let [Due { topic, .. }] = due else {
-            self.alone = due.len();
-            return;
-        };
-        tracing::debug!(topic, "no event to probe the topic with: {fault}");
-        found.fails.push((topic.clone(), KafkaFailure::unknown(NO_EVENT_FOUND)));
-        self.slow.insert(topic.clone(), Instant::now() + SLOW_FOR);
+    fn leave_out_slow(&mut self, due: &mut Vec<Due>, found: &mut ProbeResults) {
+        let now = Instant::now();
+        self.slow.retain(|_, until| *until > now);
+        let slow = due.extract_if(.., |due| self.slow.contains_key(&due.topic));
+        found.fails.extend(slow.map(|due| (due.topic, KafkaFailure::unknown(NO_EVENT_FOUND))));
+    }
+
+    /// Searches for an event of each topic. `None` if the search has failed: several topics are searched for one at a time, and a
+    /// single one is left out for a while, because each search takes until its timeout.
+    async fn examples(
+        &mut self,
+        due: &[Due],
+        found: &mut ProbeResults,
+    ) -> Result<Option<Vec<Option<ExampleRow>>>, PostgresFault> {
+        match (self.holds.examples(due).await, due) {
+            (Err(fault), [Due { topic, .. }])
+                if matches!(fault.kind, FaultKind::TimedOut | FaultKind::Data) =>
+            {
+                tracing::debug!(topic, "no event to probe the topic with: {fault}");
+                found.fails.push((topic.clone(), KafkaFailure::unknown(NO_EVENT_FOUND)));
+                self.slow.insert(topic.clone(), Instant::now() + SLOW_FOR);
+                Ok(None)
+            }
+            (Err(fault), _) if matches!(fault.kind, FaultKind::TimedOut | FaultKind::Data) => {
+                self.probe_alone(due.iter().map(|due| due.topic.clone()));
+                Ok(None)
+            }
+            (examples, _) => examples.map(Some),
+        }
     }
 
     /// Handles rows that Postgres cannot read. Several topics are probed one at a time. A single topic is released, because
@@ -491,8 +512,13 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     fn cannot_read(&mut self, topics: Vec<String>, found: &mut ProbeResults) {
         match <[String; 1]>::try_from(topics) {
             Ok([topic]) => found.works.push(topic),
-            Err(topics) => self.alone = topics.len(),
+            Err(topics) => self.probe_alone(topics.into_iter()),
         }
+    }
+
+    fn probe_alone(&mut self, topics: impl Iterator<Item = String>) {
+        self.alone.extend(topics);
+        self.alone_since = Instant::now();
     }
 
     /// The producer of the last round, or a new one if that one failed, is worn, or the settings changed.
@@ -500,11 +526,9 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let relay = self.relay;
         let renewals = relay.settings.renewals();
         let renewed = std::mem::replace(&mut self.renewals, renewals) != renewals;
-        if let Some(producer) = self.producer.take() {
-            if !renewed && !producer.has_failed() && !producer.is_worn() {
-                return Ok(producer);
-            }
-            producer.abandon();
+        let usable = |producer: &P::Producer| !renewed && !producer.has_failed() && !producer.is_worn();
+        if let Some(producer) = self.producer.take().filter(usable) {
+            return Ok(producer);
         }
         relay.kafka.publisher.open_for_probes().await
     }
@@ -518,12 +542,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let relay = self.relay;
         flight.take_failed(&relay.memory, found);
         if flight.is_done() {
-            let producer = flight.into_producer();
-            if producer.has_failed() {
-                producer.abandon();
-            } else {
-                self.producer = Some(producer);
-            }
+            self.producer = Some(flight.into_producer()).filter(|producer| !producer.has_failed());
             return Ok(());
         }
         self.finished(flight.topics());

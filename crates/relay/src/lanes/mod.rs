@@ -50,7 +50,7 @@ impl fmt::Debug for Lane {
 
 /// The maximum number of lanes per claim, so that other workers and relays get some of the 64. A claim that expects few rows
 /// takes all.
-const CLAIM_LANES_MAX: usize = 16;
+pub(crate) const CLAIM_LANES_MAX: usize = 16;
 /// The first wait for a lane that another relay has locked. It doubles up to [`LOCKED_MOST`].
 const LOCKED_FIRST: Duration = Duration::from_millis(2);
 const LOCKED_MOST: Duration = Duration::from_millis(100);

@@ -146,6 +146,19 @@ fn full_stdout_is_an_error_without_a_panic() {
 }
 
 #[test]
+fn full_stderr_does_not_change_how_a_command_ends() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let missing = binary(&["check-config", "--config", "/missing"]).stderr(full()).output().unwrap();
+    assert_eq!(missing.status.code(), Some(78), "{:?}", missing.status);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("relay.toml");
+    std::fs::write(&path, GOOD).unwrap();
+    let file = ("OUTBOX_RELAY_CONFIG", &path);
+    let printed = binary(&["migrate", "--print"]).env(file.0, file.1).stderr(full()).output().unwrap();
+    assert!(printed.status.success() && !printed.stdout.is_empty(), "{:?}", printed.status);
+}
+
+#[test]
 fn invalid_values_of_options_are_explained() {
     for (args, said) in [
         (&["dead-letters", "show", "x"][..], "an ID is a whole number"),

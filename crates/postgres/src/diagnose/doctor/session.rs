@@ -243,13 +243,13 @@ pub(super) async fn unneeded_privileges(context: &Context<'_>) -> Checked {
 
 /// Finds what the role may do in the whole server.
 pub(super) async fn role_attributes(context: &Context<'_>) -> Checked {
-    let rows = context.rows(PRIVILEGES, sql!("doctor/role_attributes"), &[]).await?;
     let place = format!("role {}", context.role.name);
     if context.role.is_superuser {
         let remedy = "connect as the relay's own role. If there is none, create it with the SQL from `outbox-relay migrate \
                       --print-roles --config FILE`";
         return Ok(vec![ROLE_SUPERUSER.found(place, "the role is a superuser", remedy)]);
     }
+    let rows = context.rows(PRIVILEGES, sql!("doctor/role_attributes"), &[]).await?;
     let attributes: &str = rows.first().map_or("", |row| row.get(0));
     if attributes.is_empty() {
         return Ok(Vec::new());

@@ -14,13 +14,15 @@ use tokio::time::advance;
 #[derive(Default)]
 struct Log {
     due: BTreeSet<String>,
+    /// Due after a second, as in the database.
+    soon: Vec<(Instant, String)>,
     released: BTreeSet<String>,
     postponed: BTreeSet<String>,
     /// How many topics each search for events covered.
     searched: Vec<usize>,
 }
 
-/// Held topics without events. The search for an event of the topic `events.slow` times out.
+/// Held topics without events. The search for an event of the topic `events.slow`, or of an invalid name, times out.
 #[derive(Clone, Default)]
 struct Scripted(Rc<RefCell<Log>>);
 
@@ -41,15 +43,18 @@ impl Holds for Scripted {
         unreachable!("only the log names topics")
     }
     async fn due(&mut self, most: usize) -> Result<Vec<Due>, PostgresFault> {
-        let due = std::mem::take(&mut self.0.borrow_mut().due);
+        let mut log = self.0.borrow_mut();
+        let now_due: Vec<_> = log.soon.extract_if(.., |(at, _)| *at <= Instant::now()).collect();
+        log.due.extend(now_due.into_iter().map(|(_, topic)| topic));
+        let due = std::mem::take(&mut log.due);
         let mut due = due.into_iter();
         let taken: Vec<String> = due.by_ref().take(most).collect();
-        self.0.borrow_mut().due = due.collect();
+        log.due = due.collect();
         Ok(taken.into_iter().map(|topic| Due { topic, reason: "unknown-topic".to_owned() }).collect())
     }
     async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, PostgresFault> {
         self.0.borrow_mut().searched.push(due.len());
-        if due.iter().any(|due| due.topic == "events.slow") {
+        if due.iter().any(|due| ["events.slow", "not a topic"].contains(&due.topic.as_str())) {
             let message = "canceling statement due to statement timeout".to_owned();
             return Err(PostgresFault { kind: FaultKind::TimedOut, doing: "searching", message });
         }
@@ -64,7 +69,8 @@ impl Holds for Scripted {
         Ok(())
     }
     async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
-        self.make_due_again(topics);
+        let at = Instant::now() + Duration::from_secs(1);
+        self.0.borrow_mut().soon.extend(topics.iter().map(|topic| (at, (*topic).to_owned())));
         Ok(())
     }
     async fn renew_leases(&mut self, _: &[&str]) -> Result<(), PostgresFault> {
@@ -89,7 +95,8 @@ async fn a_topic_without_events_does_not_end_the_probes_of_others() {
     relay.stats.held_topics.set(3);
     holds.make_due_again(&["events.a", "events.b", "events.slow"]);
     let mut probes = Probes::new(&relay, holds.clone(), table());
-    probes.round().await.unwrap();
+    // The topics are due together again after a second.
+    rounds(&mut probes).await;
     {
         let log = holds.0.borrow();
         assert_eq!(log.searched, [3, 1, 1, 1], "all together, then each alone");
@@ -99,14 +106,51 @@ async fn a_topic_without_events_does_not_end_the_probes_of_others() {
 
     // The search is not repeated at once.
     holds.make_due_again(&["events.c", "events.slow"]);
-    probes.round().await.unwrap();
+    rounds(&mut probes).await;
     assert_eq!(holds.0.borrow().searched, [3, 1, 1, 1, 1]);
     assert!(holds.0.borrow().released.contains("events.c"));
     advance(SLOW_FOR).await;
     holds.make_due_again(&["events.d", "events.slow"]);
-    probes.round().await.unwrap();
+    rounds(&mut probes).await;
     assert_eq!(holds.0.borrow().searched[5..], [2, 1, 1]);
     assert!(holds.0.borrow().released.contains("events.d"));
+}
+
+/// Rounds of 5 seconds.
+async fn rounds<P: Publisher, O: Outbox>(probes: &mut Probes<'_, P, Scripted, O>) {
+    for _ in 0..10 {
+        probes.round().await.unwrap();
+        advance(HOLDS_EVERY).await;
+    }
+}
+
+/// They do not count as topics that were probed alone.
+#[tokio::test(start_paused = true)]
+async fn topics_that_are_due_meanwhile_do_not_bring_the_others_together_again() {
+    let relay = relay_with(FakeCluster::default());
+    let holds = Scripted::default();
+    relay.kafka.gate.open();
+    relay.stats.held_topics.set(6);
+    holds.make_due_again(&["events.a", "events.b", "events.slow"]);
+    let mut probes = Probes::new(&relay, holds.clone(), table());
+    probes.round().await.unwrap();
+    holds.make_due_again(&["events.x", "events.y", "events.z"]);
+    rounds(&mut probes).await;
+    assert_eq!(holds.0.borrow().searched, [3, 1, 1, 1, 1, 1, 1]);
+}
+
+/// No other topic may wait for it.
+#[tokio::test(start_paused = true)]
+async fn a_topic_of_an_invalid_name_whose_events_cannot_be_searched_delays_no_other() {
+    let relay = relay_with(FakeCluster::default());
+    let holds = Scripted::default();
+    relay.kafka.gate.open();
+    relay.stats.held_topics.set(2);
+    holds.make_due_again(&["events.a", "not a topic"]);
+    let mut probes = Probes::new(&relay, holds.clone(), table());
+    rounds(&mut probes).await;
+    assert_eq!(holds.0.borrow().released, BTreeSet::from(["events.a".to_owned()]));
+    assert_eq!(holds.0.borrow().searched, [1, 1], "the invalid one once, and the other one");
 }
 
 #[tokio::test(start_paused = true)]

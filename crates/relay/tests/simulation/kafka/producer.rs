@@ -269,8 +269,6 @@ impl Producer for SimProducer {
     async fn drained(&mut self) {
         self.shared.wait(|state| state.in_flight == 0).await;
     }
-
-    fn abandon(self) {}
 }
 
 /// A relay that dies or abandons a producer discards its queues. Requests in flight stay in flight.
