@@ -209,6 +209,9 @@ impl ClientContext for Context {
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
             self.reports.raise(&self.reports.fatal);
         }
+        if self.reports.is_identified() && reason.contains(LOGIN_TOO_SOON) {
+            return;
+        }
         let Some(why) = error.rdkafka_error_code().map(|code| reason_of(code, reason)) else { return };
         if *why == AUTHENTICATION {
             self.tokens.iter().for_each(|tokens| tokens.reject());
@@ -219,6 +222,10 @@ impl ClientContext for Context {
         }
     }
 }
+
+/// The answer of a broker to a second login within a second on one connection (KIP-368). librdkafka tries that when its token is about
+/// to expire, and then connects again. For a new client, it means that the port does not use SASL.
+const LOGIN_TOO_SOON: &str = "Request not valid in current SASL state";
 
 /// Distinguishes two cases that share a code with others: there is no token, and a broker refused the client's certificate.
 /// The client takes the latter for a broken connection, because its side of the handshake had already succeeded.
@@ -482,6 +489,19 @@ mod tests {
         context.log(RDKafkaLogLevel::Warning, "CLUSTERID", "Broker b:9092 reports different ClusterId");
         assert!(context.reports.has_failed());
         assert_eq!(context.reports.refused().unwrap().reason, OTHER_CLUSTER.word);
+    }
+
+    #[test]
+    fn a_login_that_is_repeated_too_soon_is_no_failure_of_a_producer_that_works() {
+        let text = format!("SASL OAUTHBEARER mechanism handshake failed: Broker: {LOGIN_TOO_SOON}: ...");
+        let fails = |context: &Context| {
+            context.error(KafkaError::Global(RDKafkaErrorCode::Authentication), &text);
+            context.reports.has_failed()
+        };
+        assert!(fails(&Context::default()), "the port does not use SASL");
+        let context = Context::default();
+        context.log(RDKafkaLogLevel::Debug, "IDEMPSTATE", "WaitPID -> Assigned");
+        assert!(!fails(&context));
     }
 
     const DOWN: &str = "1/1 brokers are down";
