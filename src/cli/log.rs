@@ -45,7 +45,7 @@ pub fn init(log: &Log) -> Result<Filter, Failed> {
     Ok(Filter(Box::new(move |filter| handle.reload(filter))))
 }
 
-/// Whether stderr is the journal. Programs inherit the variable, also if their stderr is a file (systemd.exec(5)).
+/// Whether stderr is the journal. A program whose stderr is a file may inherit the variable too (systemd.exec(5)).
 fn goes_to_the_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     fstat(io::stderr()).is_ok_and(|stderr| stream == format!("{}:{}", stderr.st_dev, stderr.st_ino))

@@ -41,7 +41,7 @@ pub(crate) fn raw(bytes: &[u8]) -> Result<Reader, Failed> {
     }
 }
 
-/// Prints a complete result. It is not an error if nobody reads it.
+/// Prints a complete result. A closed stdout is not an error.
 pub(crate) fn text(text: impl AsRef<[u8]>) -> Result<(), Failed> {
     print(text.as_ref()).map(|_| ())
 }
@@ -60,7 +60,7 @@ pub(crate) fn note(text: &str) {
     aside(printable(&commands(text)));
 }
 
-/// Prints a line on stderr as it is. If nobody reads it or its disk is full, the command goes on.
+/// Prints a line on stderr as it is. If stderr is closed or its disk is full, the command continues.
 pub(crate) fn aside(text: impl Display) {
     _ = writeln!(std::io::stderr(), "{text}");
 }

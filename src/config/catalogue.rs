@@ -158,6 +158,6 @@ section! {
              module:\n\"info,outbox_relay::kafka=debug\". A reload (SIGHUP) applies a new level without a \
              restart.\ndocs/operating.md lists the other settings that a reload applies.";
         format: LogFormat, Choice(LogFormat::WORDS), Default("auto"), Restart,
-            "Log format: auto, text, json or journald. \"auto\" means journald under systemd, otherwise text.";
+            "Log format: auto, text, json or journald. \"auto\" means journald if stderr is the journal, otherwise text.";
     }
 }

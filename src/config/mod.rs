@@ -83,7 +83,7 @@ pub struct Config {
 
 choice! {
     LogFormat {
-        /// journald under systemd, else text.
+        /// journald if stderr is the journal, else text.
         Auto = "auto",
         Text = "text",
         Json = "json",

@@ -223,8 +223,8 @@ impl ClientContext for Context {
     }
 }
 
-/// The answer of a broker to a second login within a second on one connection (KIP-368). librdkafka tries that when its token is about
-/// to expire, and then connects again. For a new client, it means that the port does not use SASL.
+/// A broker's answer to a second login within a second on one connection (KIP-368). librdkafka tries that when its token is about to
+/// expire, and then reconnects. For a new client, the answer means that the port does not use SASL.
 const LOGIN_TOO_SOON: &str = "Request not valid in current SASL state";
 
 /// Distinguishes two cases that share a code with others: there is no token, and a broker refused the client's certificate.

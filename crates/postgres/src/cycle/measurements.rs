@@ -127,9 +127,8 @@ impl<P> Measurements<'_, P> {
 
     async fn measure_tables(&self) -> Result<(), PostgresFault> {
         const DOING: &str = "measuring the tables";
-        let stats = &self.relay.stats;
-        let (outbox, tables) =
-            (self.statements.table().quoted(), TABLES.map(|name| self.statements.table().render(name)));
+        let (stats, table) = (&self.relay.stats, self.statements.table());
+        let (outbox, tables) = (table.quoted(), TABLES.map(|name| table.render(name)));
         let tables = tables.as_slice();
         let params = params![outbox => TEXT, tables => TEXT_ARRAY];
         let rows = self.transaction.query(DOING, bare(sql!("relay/sizes")), &params).await?;
@@ -137,10 +136,10 @@ impl<P> Measurements<'_, P> {
         let read = || Ok((row.try_get::<_, Vec<i64>>(0)?, row.try_get(1)?));
         let (sizes, age) = read().map_err(|error| fault(DOING, error))?;
         for (name, bytes) in TABLES.iter().zip(sizes) {
-            stats.table_bytes.at([&self.statements.table().name_of(name)]).set(bytes);
+            stats.table_bytes.at([&table.name_of(name)]).set(bytes);
         }
         stats.transaction_id_age.set(age);
-        let holders = Script::new(sql!("status/vacuum_holders"), self.statements.table()).render();
+        let holders = Script::new(sql!("status/vacuum_holders"), table).render();
         let rows = self.transaction.query(DOING, &holders, &params![1_i64 => INT8]).await?;
         let held: i32 =
             rows.first().map_or(Ok(0), |row| row.try_get(4)).map_err(|error| fault(DOING, error))?;

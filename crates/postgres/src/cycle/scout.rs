@@ -132,7 +132,7 @@ impl ScoutQueries for PostgresScoutQueries {
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {
         const DOING: &str = "listing open transactions that write to the outbox";
         let statements = Rc::clone(&self.statements);
-        let table = self.statements.table().quoted();
+        let table = statements.table().quoted();
         let params = params![table => TEXT];
         let (connection, rows) = if self.open_since.is_some_and(|at| at.elapsed() < SHARED_FOR) {
             (self.connect().await?, self.share(DOING, &statements.queries.writers, &params).await?)

@@ -228,7 +228,7 @@ const LISTED_TOPICS_MAX: usize = 1_024;
 /// cluster.
 const LIST_EVERY: Duration = Duration::from_secs(2);
 const LIST_SHARE: u32 = 50;
-/// How long topics are probed one at a time until all that have to be alone were.
+/// The longest time for which topics are probed one at a time. Another relay may have probed those that are missing.
 const ALONE_FOR: Duration = Duration::from_secs(60);
 /// How long a topic is left out of the search for events after that search has timed out. It walks all rows that wait.
 const SLOW_FOR: Duration = Duration::from_secs(600);
@@ -248,8 +248,8 @@ struct Probes<'a, P: Publisher, H, O: Outbox> {
     lane_rests: [Option<Instant>; LANES],
     made_due_at: Option<Instant>,
     make_all_due: bool,
-    /// Topics to probe one at a time, because Postgres could not read the rows of several together, and since when. They are due
-    /// together again. Another relay may probe some of them.
+    /// Topics that must be probed alone, because Postgres could not read the rows of several together, and since when. They become
+    /// due together again. Until all of them were probed, each topic is probed alone.
     alone: HashSet<String>,
     alone_since: Instant,
     /// Topics for which Postgres found no event in time, and until when they are not searched for.
@@ -408,8 +408,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         };
         let known = leaders(&producer, due, found).await;
         let asked: Vec<Due> = known.iter().map(|(due, _)| due.clone()).collect();
-        let searched = if asked.is_empty() { Some(Vec::new()) } else { self.examples(&asked, found).await? };
-        let Some(examples) = searched else {
+        let Some(examples) = self.examples(&asked, found).await? else {
             self.producer = Some(producer);
             return Ok(());
         };
@@ -448,9 +447,6 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let (valid, mut invalid): (Vec<Due>, Vec<Due>) =
             due.into_iter().partition(|due| check_topic(&due.topic).is_ok());
         self.leave_out_slow(&mut invalid, found);
-        if invalid.is_empty() {
-            return Ok(valid);
-        }
         let Some(examples) = self.examples(&invalid, found).await? else { return Ok(valid) };
         for (Due { topic, .. }, example) in invalid.into_iter().zip(examples) {
             match (example, check_topic(&topic)) {
@@ -490,21 +486,21 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         due: &[Due],
         found: &mut ProbeResults,
     ) -> Result<Option<Vec<Option<ExampleRow>>>, PostgresFault> {
-        match (self.holds.examples(due).await, due) {
-            (Err(fault), [Due { topic, .. }])
-                if matches!(fault.kind, FaultKind::TimedOut | FaultKind::Data) =>
-            {
-                tracing::debug!(topic, "no event to probe the topic with: {fault}");
-                found.fails.push((topic.clone(), KafkaFailure::unknown(NO_EVENT_FOUND)));
-                self.slow.insert(topic.clone(), Instant::now() + SLOW_FOR);
-                Ok(None)
-            }
-            (Err(fault), _) if matches!(fault.kind, FaultKind::TimedOut | FaultKind::Data) => {
-                self.probe_alone(due.iter().map(|due| due.topic.clone()));
-                Ok(None)
-            }
-            (examples, _) => examples.map(Some),
+        if due.is_empty() {
+            return Ok(Some(Vec::new()));
         }
+        let fault = match self.holds.examples(due).await {
+            Err(fault) if matches!(fault.kind, FaultKind::TimedOut | FaultKind::Data) => fault,
+            examples => return examples.map(Some),
+        };
+        if let [Due { topic, .. }] = due {
+            tracing::debug!(topic, "no event to probe the topic with: {fault}");
+            found.fails.push((topic.clone(), KafkaFailure::unknown(NO_EVENT_FOUND)));
+            self.slow.insert(topic.clone(), Instant::now() + SLOW_FOR);
+        } else {
+            self.probe_alone(due.iter().map(|due| due.topic.clone()));
+        }
+        Ok(None)
     }
 
     /// Handles rows that Postgres cannot read. Several topics are probed one at a time. A single topic is released, because
