@@ -468,7 +468,7 @@ pub(crate) fn operator_settings() -> String {
 /// while the server waits for the relay, `tcp_user_timeout` while it sends rows (PostgreSQL manual, "Client Connection
 /// Defaults" and "Connections and Authentication").
 pub(crate) fn claim_settings(takeover_timeout: Duration, server_version_num: u32) -> String {
-    // publish_timeout limits claims. A default of the role would end slow ones.
+    // Claims have their own limits. A default of the role would end slow ones.
     let since = settings_since(server_version_num);
     format!(
         "{since}SET LOCAL idle_in_transaction_session_timeout = {takeover}; SET LOCAL tcp_user_timeout = {takeover}; {plain}",

@@ -7,7 +7,7 @@ use crate::{
 };
 use std::future::Future;
 use std::pin::pin;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// The maximum number of rows per slice. Rows of a slice beyond the byte limit are read and dropped.
 pub(super) const SLICE_ROWS_MAX: usize = 1_024;
@@ -18,6 +18,8 @@ pub(super) struct Claimed<C> {
     pub(super) lanes: Vec<Lane>,
     /// When Kafka must have acknowledged the batch.
     pub(super) deadline: Instant,
+    /// When the server last got a statement of the claim. It ends a claim after `takeover_timeout` without one.
+    pub(super) kept_at: Instant,
     /// Why the claim must not be settled: it was lost, or its read failed.
     pub(super) fault: Option<PostgresFault>,
     /// Rows that another session has locked are left out of the settlement.
@@ -84,12 +86,13 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         Some(early) if early.marks.generation == relay.lanes.marks.borrow().generation => early.only(&owned),
         _ => PlannedRead::new(relay, &owned, rows_max),
     };
-    let deadline = Instant::now() + relay.settings.limits().publish_timeout;
+    let now = Instant::now();
     Ok(Some(Claimed {
         claim,
         planned,
         lanes: owned,
-        deadline,
+        deadline: now + relay.settings.limits().publish_timeout,
+        kept_at: now,
         fault: None,
         skips_locked,
         flow: Flow::default(),
@@ -153,7 +156,8 @@ impl<C: Claim> Claimed<C> {
         let mut work = pin!(work);
         while self.fault.is_none() {
             let beat = async {
-                sleep(relay.settings.limits().takeover_timeout / 3).await;
+                sleep_until(self.kept_at + relay.settings.limits().takeover_timeout / 3).await;
+                self.kept_at = Instant::now();
                 self.claim.keep_alive().await
             };
             let kept = tokio::select! {

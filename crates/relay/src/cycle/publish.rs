@@ -102,6 +102,9 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
     ) -> Result<(), PostgresFault> {
         let relay = self.relay;
         self.read(&mut claimed.claim, &mut claimed.planned).await?;
+        // A slow read takes nothing from the time that Kafka has.
+        claimed.extend_deadline(relay);
+        claimed.kept_at = Instant::now();
         // Send all rows at once. Slice by slice, they would be sent in many small requests.
         self.send(claimed, 0).await;
         if claimed.fault.is_none() {
@@ -116,7 +119,6 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
             }
             let (deadline, overdue) = (claimed.deadline, claimed.flow.overdue);
             fail_point::reach("waiting-for-reports").await;
-            // Wait once for all reports, because each wait restarts the time until the next `SELECT 1`.
             claimed.keep_during(relay, self.wait_for_reports(overdue, deadline)).await;
         }
         Ok(())
@@ -251,7 +253,6 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
                 claimed.fault = Some(fault);
                 break;
             }
-            claimed.extend_deadline(relay);
             let step = self.step(claimed, &mut search).await;
             claimed.flow.finds_rows = matches!(step, Ok(Step::Rows));
             match step {
@@ -326,6 +327,8 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         let found = claimed.claim.read_on(&request, &mut rows).await.inspect_err(|fault| {
             relay.lanes.narrowing.read_failed(&claimed.planned.lanes, request.rows_max, fault);
         })?;
+        claimed.extend_deadline(relay);
+        claimed.kept_at = Instant::now();
         let is_same_generation = {
             let mut marks = relay.lanes.marks.borrow_mut();
             marks.note_read(generation, found.epoch, rows.iter().map(Event::id));

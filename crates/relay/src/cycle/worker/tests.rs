@@ -19,6 +19,10 @@ struct World {
     claims: Cell<u32>,
     /// Whether `keep_alive` fails.
     loses_claims: Cell<bool>,
+    /// How long a read takes.
+    read_takes: Cell<Duration>,
+    /// When the claim was made, and each `keep_alive`.
+    kept: RefCell<Vec<Instant>>,
 }
 
 /// An outbox in which one row waits forever.
@@ -36,6 +40,7 @@ impl Outbox for OneRow {
     async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<OneClaim, PostgresFault> {
         self.0.claims.set(self.0.claims.get() + 1);
         sleep(Duration::from_millis(1)).await;
+        self.0.kept.borrow_mut().push(Instant::now());
         Ok(OneClaim { world: Rc::clone(&self.0), lanes: lanes.to_vec() })
     }
 }
@@ -53,6 +58,7 @@ impl Claim for OneClaim {
         Ok(())
     }
     async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, PostgresFault> {
+        sleep(self.world.read_takes.get()).await;
         rows.push(Row(1));
         Ok(Slice { hold_version: 0, epoch: Epoch::from(0), end: ReadEnd::Complete })
     }
@@ -66,6 +72,7 @@ impl Claim for OneClaim {
         unreachable!("flows are off")
     }
     async fn keep_alive(&mut self) -> Result<(), PostgresFault> {
+        self.world.kept.borrow_mut().push(Instant::now());
         let lost = || PostgresFault {
             kind: FaultKind::Unavailable,
             doing: "testing",
@@ -142,6 +149,44 @@ async fn a_batch_that_runs_out_of_time_reports_the_last_error_of_the_kafka_clien
         "Kafka did not acknowledge all records within the publish_timeout of 600s. Last error of the Kafka client: \
          no broker for 600s"
     );
+}
+
+/// `publish_timeout` is the time that Kafka has. PostgreSQL may read a batch from cold storage.
+#[tokio::test(start_paused = true)]
+async fn a_slow_read_takes_nothing_from_the_time_that_kafka_has() {
+    let world = Rc::new(World::default());
+    let relay = relay();
+    relay.kafka.publisher.opens.set(Some(Ok(())));
+    world.read_takes.set(PUBLISH_TIMEOUT - Duration::from_secs(60));
+    work_for(PUBLISH_TIMEOUT + Duration::from_secs(60), &relay, &world).await;
+    assert!(relay.kafka.gate.is_open(), "{:?}", relay.kafka.gate.reason());
+}
+
+/// A claim waits for Kafka several times: for lookups, for prompt reports, for late ones. The server counts from the last statement.
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_kept_alive_at_equal_intervals_however_often_it_waits() {
+    let world = Rc::new(World::default());
+    let relay = relay();
+    relay.kafka.publisher.opens.set(Some(Ok(())));
+    let lanes = relay.lanes.board.take().await.unwrap();
+    let worker =
+        |number| work(Rc::clone(&relay), number, OneRow(Rc::clone(&world)), fastrand::Rng::with_seed(1));
+    // One of them stays idle. Otherwise the claim would become a flow, without the short wait.
+    let workers = async { tokio::join!(worker(1), worker(2)) };
+    let minute = async {
+        sleep(Duration::from_secs(1)).await;
+        relay.lanes.board.give_back(&lanes, &[]);
+        relay.lanes.board.add(lanes);
+        sleep(Duration::from_secs(60)).await;
+    };
+    tokio::select! {
+        _ = workers => unreachable!("the relay does not stop"),
+        () = minute => {}
+    }
+    let kept = world.kept.borrow();
+    let longest = kept.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    assert!(longest <= TAKEOVER_TIMEOUT / 3 + Duration::from_millis(2), "{longest:?} without a statement");
+    assert_eq!((world.claims.get(), kept.len()), (1, 1 + 17));
 }
 
 /// Otherwise a row that was not acknowledged would be delayed by one worker after the other.
