@@ -196,12 +196,10 @@ impl Broker {
         self.state.borrow().topics[topic as usize].exists
     }
 
-    /// Whether the partition was created again after the producer sent records to the old one.
-    pub fn is_new_to(&self, (producer, epoch): (u64, u32), place: Place, first: u64) -> bool {
-        let state = self.state.borrow();
-        let topic = &state.topics[place.topic as usize];
-        let known = topic.partitions[place.partition as usize].producers.contains_key(&producer);
-        topic.exists && (first > 0 || epoch > 0) && !known
+    /// Whether the partition exists and has no request of the producer.
+    pub fn is_new_to(&self, producer: u64, place: Place) -> bool {
+        let topic = &self.state.borrow().topics[place.topic as usize];
+        topic.exists && !topic.partitions[place.partition as usize].producers.contains_key(&producer)
     }
 
     /// Handles a request of this producer and epoch that arrives.

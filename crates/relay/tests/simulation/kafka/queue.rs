@@ -162,10 +162,10 @@ pub async fn send(shared: Rc<Shared>, to: Place) {
 /// connection may break between any two.
 fn arrive(shared: &Shared, to: Place) -> Vec<(u64, Answer)> {
     let (broker, world) = (&shared.cluster.broker, &shared.cluster.broker.world);
-    let (producer, epoch, window) = {
+    let (producer, epoch, acknowledged, window) = {
         let mut state = shared.state.borrow_mut();
         let queue = state.queue(to);
-        (queue.producer, queue.epoch, queue.window.clone())
+        (queue.producer, queue.epoch, queue.acknowledged, queue.window.clone())
     };
     let mut answers = Vec::with_capacity(window.len());
     for request in &window {
@@ -174,16 +174,20 @@ fn arrive(shared: &Shared, to: Place) -> Vec<(u64, Answer)> {
             answers.push((request.first, Answer::Silence));
             break;
         }
-        let rows: Vec<SimEvent> = request.rows.iter().map(|row| row.event).collect();
-        let is_new = broker.is_new_to((producer, epoch), to, request.first)
-            && !world.breaks(Sabotage::NoOffsetIsSuccess);
-        let answer = broker.request((producer, epoch), to, request.first, &rows);
-        if is_new && answer != Answer::Stored {
-            // Not modeled, because nothing prevents it: if a topic is deleted and created again during a session, it
-            // may refuse one request and accept the next one at any sequence number.
-            answers.push((request.first, answer));
+        // Not modeled, because nothing prevents it (docs/guarantees.md, Not guaranteed): if a topic is deleted and created
+        // again during a session, it may accept a request at any sequence number, although an earlier one was refused or
+        // taken back.
+        let was_known = acknowledged > 0 || epoch > 0;
+        if was_known
+            && request.first > acknowledged
+            && broker.is_new_to(producer, to)
+            && !world.breaks(Sabotage::NoOffsetIsSuccess)
+        {
+            answers.push((request.first, Answer::Silence));
             break;
         }
+        let rows: Vec<SimEvent> = request.rows.iter().map(|row| row.event).collect();
+        let answer = broker.request((producer, epoch), to, request.first, &rows);
         if world.fails(world.plan.request_answer_lost) {
             shared.state.borrow_mut().unknown = true;
             world.note("Kafka's answer is lost, to producer", producer);
