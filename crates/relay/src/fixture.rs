@@ -4,7 +4,7 @@
 
 use crate::outbox::Payload;
 use crate::publisher::Judged;
-use crate::reason::{INVALID_HEADERS, Reason, UNKNOWN_TOPIC};
+use crate::reason::{INVALID_HEADERS, Reason, SILENT_CONNECTION, UNKNOWN_TOPIC};
 use crate::{DeliveryReport, Event, KafkaFailure, Lane, Limits, NotSent, OnRejected, Producer, Publisher};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -97,6 +97,8 @@ pub struct FakeProducer {
     pub listed: Option<HashSet<String>>,
     pub lists: Rc<Cell<u32>>,
     pub lookups: Rc<Cell<u32>>,
+    /// The first lookup finds that the connection is lost. The others wait for an answer forever.
+    pub is_cut_off: bool,
 }
 
 impl FakeProducer {
@@ -125,6 +127,11 @@ impl FakeProducer {
 impl Producer for FakeProducer {
     async fn lookup(&self, topic: &str) -> Result<u32, KafkaFailure> {
         self.lookups.set(self.lookups.get() + 1);
+        match (self.is_cut_off, self.lookups.get()) {
+            (true, 1) => return Err(SILENT_CONNECTION.failure("")),
+            (true, _) => std::future::pending().await,
+            (false, _) => {}
+        }
         if topic == "events.missing" {
             return Err(UNKNOWN_TOPIC.failure(""));
         }

@@ -105,6 +105,9 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         // A slow read takes nothing from the time that Kafka has.
         claimed.extend_deadline(relay);
         claimed.kept_at = Instant::now();
+        if relay.lanes.board.is_stopped() {
+            return Ok(()); // the rows stay in the outbox
+        }
         // Send all rows at once. Slice by slice, they would be sent in many small requests.
         self.send(claimed, 0).await;
         if claimed.fault.is_none() {

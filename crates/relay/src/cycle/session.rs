@@ -388,23 +388,30 @@ impl<P: Producer> Session<P> {
                 exists
             });
         }
-        let found = {
+        let mut found = Vec::new();
+        {
             let (producer, topics) = (&self.producer, &self.topics);
             let lookup = async |topic: usize| (topic, producer.lookup(&topics[topic].name).await);
-            stream::iter(unknown).map(lookup).buffer_unordered(LOOKUPS_MAX).collect::<Vec<_>>().await
-        };
+            let mut lookups = stream::iter(unknown).map(lookup).buffer_unordered(LOOKUPS_MAX);
+            while let Some((topic, partitions)) = lookups.next().await {
+                let closes = partitions.as_ref().is_err_and(|failure| closes(failure, &topics[topic].state));
+                found.push((topic, partitions));
+                if closes {
+                    break; // the others, which may take seconds each, would fail too
+                }
+            }
+        }
         for (topic, partitions) in found {
             self.topics[topic].state = match partitions {
                 Ok(partitions) => self.open(topic, partitions),
                 Err(failure) if matches!(failure.kind, FailureKind::Topic | FailureKind::Row) => {
                     TopicState::Held(failure.into())
                 }
-                Err(failure) => match &mut self.topics[topic].state {
-                    // It is still in the metadata of the producer. If the connection is lost, sending shows it.
-                    TopicState::Due(primed) if failure.kind == FailureKind::Unknown => {
-                        TopicState::Open(std::mem::take(primed))
-                    }
-                    _ => return Err(failure),
+                Err(failure) if closes(&failure, &self.topics[topic].state) => return Err(failure),
+                // It is still in the metadata of the producer. If the connection is lost, sending shows it.
+                Err(_) => match std::mem::replace(&mut self.topics[topic].state, TopicState::Unknown) {
+                    TopicState::Due(primed) => TopicState::Open(primed),
+                    state => state,
                 },
             };
         }
@@ -572,6 +579,15 @@ impl<P: Producer> Session<P> {
         }
         let named = self.topics.iter().zip(tallies).map(|(topic, tally)| (topic.name.as_str(), tally));
         named.filter(|(_, tally)| tally.rows > 0)
+    }
+}
+
+/// Whether the session closes because the lookup of a topic in this state failed.
+fn closes(failure: &KafkaFailure, state: &TopicState) -> bool {
+    match failure.kind {
+        FailureKind::Topic | FailureKind::Row => false,
+        FailureKind::Unknown => !matches!(state, TopicState::Due(_)),
+        FailureKind::Session | FailureKind::Cluster => true,
     }
 }
 

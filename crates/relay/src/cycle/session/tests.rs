@@ -3,7 +3,7 @@
 use super::*;
 use crate::fixture::{FakeProducer, LARGE, Row};
 use crate::partition::LOOK_UP_EVERY;
-use crate::reason::STUCK;
+use crate::reason::{SILENT_CONNECTION, STUCK};
 use crate::{OnRejected, ReadEnd};
 use uuid::Uuid;
 
@@ -38,6 +38,17 @@ async fn reports_of_deferred_rows_count_for_their_own_batch() {
     session.finish(&mut batch).await;
     assert_eq!(batch.sent().count(), 3);
     session.begin(&streaks);
+}
+
+/// Otherwise a claim with rows of many topics would keep its lanes for as long as all lookups take.
+#[tokio::test(start_paused = true)]
+async fn the_first_lookup_that_fails_for_the_whole_session_ends_the_others() {
+    let mut session =
+        Session::new(FakeProducer { is_cut_off: true, ..FakeProducer::default() }, Rc::default());
+    let mut batch = batch_of(vec![Row(1), Row(101)]);
+    let sending = send(&mut session, &Streaks::new(), &mut batch);
+    tokio::time::timeout(Duration::from_secs(60), sending).await.expect("it must not wait for the others");
+    assert_eq!(session.failure.map(|failure| failure.reason), Some(SILENT_CONNECTION.word));
 }
 
 #[tokio::test]
