@@ -170,7 +170,7 @@ pub enum AdoptError {
     #[error("{table} cannot be adopted, and nothing was changed:{}", list(faults))]
     Refused { table: String, faults: Vec<Finding> },
     #[error(
-        "{table} has rows, and no column that shows whether they were sent, so nothing was changed. To publish them, add \
+        "{table} has rows, and nothing shows that one of them was sent, so nothing was changed. To publish them, add \
          --existing-rows publish. To treat them as sent, add --existing-rows sent"
     )]
     ExistingRows { table: String },
