@@ -6,12 +6,12 @@
 //! and waits for none for long.
 
 use crate::columns::Column;
-use crate::connection::exec::{NO_VIEWS, open};
+use crate::connection::exec::{NO_VIEWS, PLAIN_NAMES, open};
 use crate::schema::check::server_faults;
 use crate::schema::errors::{
     AdoptError, COLUMN, DDL_ATTEMPTS, GRANT_MISSING, MigrateError, PENDING_INDEX, RELATION,
 };
-use crate::schema::migrate::DDL_PAUSE;
+use crate::schema::migrate::{DDL_LOCK_TIMEOUT, DDL_PAUSE};
 use crate::schema::outbox::{
     Found, FoundColumns, IdIndex, Outbox, Pending, TEXT, WANTED, Wanted, alter, place,
 };
@@ -43,7 +43,8 @@ pub async fn plan(
     rows: Option<ExistingRows>,
 ) -> Result<Adoption, AdoptError> {
     // Without a statement timeout, because the whole table may be read.
-    let settings = format!("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '5s'; {NO_VIEWS}");
+    let settings =
+        format!("{PLAIN_NAMES}; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '5s'; {NO_VIEWS}");
     let transaction = open(client, true, &settings).await?;
     let existing = read(&transaction, table).await?;
     transaction.rollback().await?;
@@ -511,13 +512,13 @@ fn not_null(table: &TableName, found: &Existing) -> Vec<Step> {
 
 /// For the session, because indexes cannot be built in a transaction. The command refuses a pooler in transaction mode. While a
 /// statement waits for a lock on the table, inserts wait too.
-const APPLY_SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0; SET lock_timeout = '1s'; \
-                        SET default_transaction_read_only = off";
+const APPLY_SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0; \
+                        SET default_transaction_read_only = off; SET default_transaction_isolation = 'read committed'";
 
 /// Tries the migrations and rolls them back, so that a missing privilege or a name that is in use stops the adoption before it
 /// has changed the table. Sets the session up for [`apply`].
 pub async fn prepare(client: &mut Client, table: &TableName, adoption: &Adoption) -> Result<(), AdoptError> {
-    client.batch_execute(APPLY_SETTINGS).await?;
+    client.batch_execute(&format!("{APPLY_SETTINGS}; SET lock_timeout = '{DDL_LOCK_TIMEOUT}'")).await?;
     if !adoption.is_migrated {
         migrate::dry_run_adopted(client, table, adoption.origin).await?;
     }
@@ -559,7 +560,7 @@ async fn run(client: &mut Client, step: &Step) -> Result<(), tokio_postgres::Err
         How::Index => {
             client.batch_execute("SET lock_timeout = 0").await?;
             let done = client.batch_execute(&step.sql).await;
-            client.batch_execute("SET lock_timeout = '1s'").await?;
+            client.batch_execute(&format!("SET lock_timeout = '{DDL_LOCK_TIMEOUT}'")).await?;
             done
         }
         How::Alone | How::Migrations => client.batch_execute(&step.sql).await,
@@ -599,7 +600,8 @@ pub fn print(table: &TableName, steps: &[Step]) -> String {
             How::Transaction | How::Migrations => format!("\n-- To {purpose}:\nBEGIN;\n{sql}\nCOMMIT;\n"),
             How::Alone => format!("\n-- To {purpose}:\n{sql}\n"),
             How::Index => format!(
-                "\n-- To {purpose}; no insert waits for its lock:\nSET lock_timeout = 0;\n{sql}\nSET lock_timeout = '1s';\n"
+                "\n-- To {purpose}; no insert waits for its lock:\nSET lock_timeout = 0;\n{sql}\nSET lock_timeout = \
+                 '{DDL_LOCK_TIMEOUT}';\n"
             ),
         });
     }

@@ -5,6 +5,7 @@
 
 use crate::columns::{Column, PayloadType};
 use crate::schema::errors::{COLUMN, PENDING_INDEX, RELATION, SEQUENCE};
+use crate::schema::migrate::DDL_LOCK_TIMEOUT;
 use crate::sql::{Script, bare, sql};
 use crate::table::{TableName, quote_identifier, quote_literal};
 use relay::topic::TopicRules;
@@ -113,7 +114,9 @@ impl FoundColumns {
     fn topic_fault(&self, table: &TableName, wanted: TopicColumn) -> Option<Finding> {
         let (outbox, topic, alter) =
             (table.quoted(), table.column(Column::Topic), alter(table, Column::Topic));
-        let add = || format!("SET lock_timeout = '1s'; ALTER TABLE {outbox} ADD COLUMN {topic} text;");
+        let add = || {
+            format!("SET lock_timeout = '{DDL_LOCK_TIMEOUT}'; ALTER TABLE {outbox} ADD COLUMN {topic} text;")
+        };
         let (problem, remedy) = match table.columns().topic().map(|name| self.get(name)) {
             None | Some(None) if wanted == TopicColumn::Required => {
                 let remedy = match table.columns().topic() {

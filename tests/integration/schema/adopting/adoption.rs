@@ -91,6 +91,18 @@ async fn existing_rows_are_published_or_count_as_sent_as_chosen() {
     }
 }
 
+#[tokio::test]
+async fn settings_of_the_database_do_not_prevent_an_adoption() {
+    let world = World::with("adopt_settings", PLAIN, &PLAIN_NAMES).await;
+    for setting in ["quote_all_identifiers = on", "default_transaction_isolation = 'serializable'"] {
+        run(&world.client, &format!("ALTER DATABASE \"{}\" SET {setting}", world.database.name())).await;
+    }
+    run(&world.client, ROWS).await;
+    world.migrate(&[&ADOPT[..], &["--apply", "--existing-rows", "sent"]].concat()).succeeds();
+    assert_eq!(world.count("SELECT count(DISTINCT event_id) FROM app.events").await, 12_000);
+    world.drop().await;
+}
+
 /// The column may be new, for example because the application's own column has another type.
 #[tokio::test]
 async fn rows_without_any_time_in_the_column_are_published_or_count_as_sent_as_chosen() {
