@@ -103,7 +103,7 @@ async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Existi
     }
     let migrations = read_status(client, table, Series::Outbox).await?;
     // The steps change rows, which runs triggers.
-    let mut faults = relations::foreign(client, table, &[table.table().to_owned()]).await?;
+    let mut faults = relations::foreign(client, table, &[table.table().to_owned()], true).await?;
     let outbox = match Relations::read(client, table).await?.outbox(table) {
         Some((oid, of_relation)) if of_relation.is_empty() => Outbox { client, table, oid },
         Some((_, of_relation)) => {
