@@ -202,7 +202,7 @@ async fn column_fault(
             format!("{alter} DROP DEFAULT, ALTER COLUMN {sql} DROP NOT NULL;"),
         )),
         // A step fills in `event_id`.
-        Some(found) if wanted.not_null && !found.not_null && column != Column::EventId => {
+        Some(found) if wanted.not_null && !found.never_null && column != Column::EventId => {
             exists(client, table, &format!("{sql} IS NULL")).await?.then(|| {
                 (
                     "it is NULL in some rows, but must not be NULL".to_owned(),
@@ -480,7 +480,7 @@ fn drop_index(table: &TableName, name: &str) -> Step {
 /// NOT NULL for all columns that need it, without a long lock: the constraint is checked while rows are inserted.
 fn not_null(table: &TableName, found: &Existing) -> Vec<Step> {
     let is_nullable = |wanted: &&Wanted| match found.columns.get(table.columns().name(wanted.column)) {
-        Some(known) => wanted.not_null && !known.not_null,
+        Some(known) => wanted.not_null && !known.never_null,
         None => wanted.column == Column::EventId,
     };
     let columns: Vec<Column> = WANTED.iter().filter(is_nullable).map(|wanted| wanted.column).collect();

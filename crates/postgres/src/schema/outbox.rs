@@ -52,8 +52,12 @@ impl From<&TopicRules> for TopicColumn {
     }
 }
 
+/// From PostgreSQL 18, `attnotnull` is also true for a constraint that is NOT VALID, so existing rows may have NULL.
 const COLUMNS: &str = "
-SELECT attname::text, format_type(atttypid, NULL), attnotnull, atthasdef, attgenerated <> '', attidentity <> ''
+SELECT attname::text, format_type(atttypid, NULL), attnotnull,
+       attnotnull AND NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = attrelid AND contype = 'n'
+                                  AND attnum = ANY (conkey) AND NOT convalidated),
+       atthasdef, attgenerated <> '', attidentity <> ''
 FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped";
 
 const PAYLOAD_TYPE: &str = "
@@ -73,14 +77,17 @@ pub(crate) async fn payload_type(client: &Client, table: &TableName) -> Result<O
 pub(super) struct Found {
     pub(super) name: String,
     pub(super) type_name: String,
+    /// For new rows.
     pub(super) not_null: bool,
+    /// For all rows.
+    pub(super) never_null: bool,
     pub(super) has_default: bool,
     /// By an expression.
     pub(super) is_generated: bool,
     pub(super) is_identity: bool,
 }
 
-from_row!(Found: name, type_name, not_null, has_default, is_generated, is_identity);
+from_row!(Found: name, type_name, not_null, never_null, has_default, is_generated, is_identity);
 
 /// The columns of a table.
 pub(super) struct FoundColumns(pub(super) Vec<Found>);
@@ -162,7 +169,7 @@ impl FoundColumns {
                 let problem = format!("the type is {}, not {}", column.type_name, wanted.types.join(" or "));
                 fault(problem, format!("{alter} TYPE {preferred} USING {name}::{preferred};"));
             }
-            if wanted.not_null && !column.not_null {
+            if wanted.not_null && !column.never_null {
                 fault("it allows NULL".to_owned(), format!("{alter} SET NOT NULL;"));
             }
             if wanted.column == Column::SentAt && (column.has_default || column.not_null) {
