@@ -6,4 +6,5 @@
 -- Do not run them in one transaction, because indexes are built concurrently. After an interruption, print them again.
 SET search_path = pg_catalog, pg_temp;
 SET statement_timeout = 0;
-SET lock_timeout = '1s';
+SET lock_timeout = '1500ms';
+SET default_transaction_isolation = 'read committed';

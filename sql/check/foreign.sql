@@ -1,9 +1,9 @@
 -- Whether relations and functions with the names of ours are ours.
 --
--- A table and its defaults, constraints, indexes, policies and triggers depend on the code that they call. The server does not
--- record dependencies on its own functions. A superuser does not run even the code of the outbox's owner, except for our trigger
+-- A table and its defaults, constraints, indexes, statistics objects, policies and triggers depend on the code that they call. The
+-- server does not record dependencies on its own functions. A superuser does not run even the code of the outbox's owner, except for our trigger
 -- functions, if nothing of them was changed: they run as that owner. The outbox itself may have code of the application, which
--- only a superuser does not run.
+-- only a superuser does not run. The planner of any statement may run that of constraints, indexes and statistics objects.
 --
 -- A foreign key on one of our tables may delete or change rows of its own table, whose triggers run as the role that deletes ours
 -- (before PostgreSQL 18, with all of that role's rights). Only REFERENCES is needed to create one.
@@ -15,16 +15,18 @@
 -- $3: the names
 -- $4: the names of our trigger functions
 -- $5: their bodies
+-- $6: whether rows of the outbox are written
 WITH relation AS (
     SELECT c.oid, c.relname, c.relkind, c.relowner FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
     WHERE s.nspname = $1 AND c.relname = ANY ($3)
 ), part AS (
-    SELECT oid AS relation, 'pg_class'::regclass::oid AS class, oid AS object FROM relation
-    UNION ALL SELECT adrelid, 'pg_attrdef'::regclass, oid FROM pg_attrdef
-    UNION ALL SELECT conrelid, 'pg_constraint'::regclass, oid FROM pg_constraint
-    UNION ALL SELECT indrelid, 'pg_class'::regclass, indexrelid FROM pg_index
-    UNION ALL SELECT polrelid, 'pg_policy'::regclass, oid FROM pg_policy
-    UNION ALL SELECT tgrelid, 'pg_trigger'::regclass, oid FROM pg_trigger WHERE NOT tgisinternal
+    SELECT oid AS relation, 'pg_class'::regclass::oid AS class, oid AS object, false AS is_planned FROM relation
+    UNION ALL SELECT adrelid, 'pg_attrdef'::regclass, oid, false FROM pg_attrdef
+    UNION ALL SELECT conrelid, 'pg_constraint'::regclass, oid, true FROM pg_constraint
+    UNION ALL SELECT indrelid, 'pg_class'::regclass, indexrelid, true FROM pg_index
+    UNION ALL SELECT stxrelid, 'pg_statistic_ext'::regclass, oid, true FROM pg_statistic_ext
+    UNION ALL SELECT polrelid, 'pg_policy'::regclass, oid, false FROM pg_policy
+    UNION ALL SELECT tgrelid, 'pg_trigger'::regclass, oid, false FROM pg_trigger WHERE NOT tgisinternal
 ), code AS (
     SELECT 'pg_proc'::regclass::oid AS class, oid, proname AS name, proowner AS owner FROM pg_proc
     WHERE NOT (prosecdef AND proconfig = ARRAY['search_path=pg_catalog, pg_temp']
@@ -43,7 +45,8 @@ SELECT r.relname::text, pg_get_userbyid(r.relowner)::text, r.relkind::text, EXIS
         FROM part JOIN pg_depend AS d ON d.classid = part.class AND d.objid = part.object
         JOIN code ON code.class = d.refclassid AND code.oid = d.refobjid
         WHERE part.relation = r.oid
-          AND (r.relname <> $2 OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user))
+          AND (r.relname <> $2
+               OR ($6 OR part.is_planned) AND (SELECT rolsuper FROM pg_roles WHERE rolname = current_user))
           AND NOT EXISTS (SELECT FROM pg_roles AS who
                           WHERE who.oid = code.owner AND (who.rolsuper OR who.rolname = current_user))
           AND ((SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR NOT EXISTS (
@@ -55,7 +58,7 @@ FROM relation AS r
 LEFT JOIN LATERAL (
     SELECT f.conname AS name, f.conrelid::regclass::text AS place, pg_get_userbyid(c.relowner) AS owner
     FROM pg_constraint AS f JOIN pg_class AS c ON c.oid = f.conrelid
-    WHERE f.contype = 'f' AND f.confrelid = r.oid
+    WHERE f.contype = 'f' AND f.confrelid = r.oid AND (r.relname <> $2 OR $6)
       AND (f.confdeltype IN ('c', 'n', 'd') OR f.confupdtype IN ('c', 'n', 'd'))
       AND NOT EXISTS (SELECT FROM pg_roles AS who
                       WHERE who.oid = c.relowner AND (who.rolsuper OR who.rolname = current_user))

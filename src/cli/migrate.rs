@@ -38,7 +38,7 @@ pub(crate) struct Migrate {
     /// With --adopt: run the SQL instead of printing it.
     #[arg(long, requires = "adopt")]
     apply: bool,
-    /// With --adopt: what happens to the rows of a table that has no column for the time when they were sent.
+    /// With --adopt: what happens to the rows of the table, if nothing shows that one of them was sent.
     #[arg(long, value_name = "CHOICE", value_enum, requires = "adopt")]
     existing_rows: Option<Rows>,
     /// With --print-adapter: the table to replace.
@@ -91,7 +91,7 @@ enum Adapter {
     Debezium,
 }
 
-/// What happens to the rows of an adopted table that has no column for the time when they were sent.
+/// What happens to the rows of an adopted table, if nothing shows that one of them was sent.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Rows {
     /// The relay publishes them.

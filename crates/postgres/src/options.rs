@@ -92,6 +92,8 @@ pub struct Connection {
     pub tls: Tls,
     /// Which servers get the password.
     pub authentication: Authentication,
+    /// Whether a primary is accepted whose transactions are read-only by default.
+    pub accepts_read_only: bool,
 }
 
 impl Connection {

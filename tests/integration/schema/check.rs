@@ -183,6 +183,12 @@ async fn damaged_table_is_found() {
     alter("ALTER payload TYPE varchar", "the type is character varying, not json").await;
     alter("ALTER headers TYPE json", "the type is json, not jsonb").await;
     alter("ALTER event_id DROP NOT NULL", "allows NULL").await;
+    let facts = check(&client, &outbox, TopicColumn::Optional).await.unwrap();
+    if facts.server_version_num >= 180_000 {
+        let damage = "ALTER TABLE app.outbox ALTER event_id DROP NOT NULL;
+                      ALTER TABLE app.outbox ADD CONSTRAINT n NOT NULL event_id NOT VALID";
+        found(damage, &COLUMN, "allows NULL").await;
+    }
     alter("ADD COLUMN topic json", "the type is json, not text").await;
     let generated = "ADD COLUMN topic text GENERATED ALWAYS AS (aggregate_id) STORED";
     alter(&format!("DROP COLUMN topic, {generated}"), "it is generated").await;

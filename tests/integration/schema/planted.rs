@@ -227,6 +227,29 @@ async fn superuser_changes_no_row_of_an_outbox_that_runs_code_of_another_role() 
             &["check-config", "--connect"],
         ],
     );
+    run(&world.evils, "DROP TRIGGER t ON public.outbox").await;
+    let function =
+        "CREATE FUNCTION public.evil_text(text) RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT $1 $$";
+    run(&world.evils, function).await;
+    // The planner of a SELECT runs it.
+    for (plant, drop) in [
+        (
+            "CREATE STATISTICS public.s ON (public.evil_text('x') || event_type) FROM public.outbox",
+            "DROP STATISTICS public.s",
+        ),
+        ("CREATE INDEX i ON public.outbox ((public.evil_text('x') || event_type))", "DROP INDEX public.i"),
+        (
+            "ALTER TABLE public.outbox ADD CONSTRAINT c CHECK (public.evil_text('x') <> event_type)",
+            "ALTER TABLE public.outbox DROP CONSTRAINT c",
+        ),
+    ] {
+        world.command(&["status"]).succeeds();
+        run(&world.evils, plant).await;
+        let stopped: [&[&str]; 4] =
+            [&["status"], &["dead-letters", "list"], &["doctor"], &["check-config", "--connect"]];
+        world.assert_stops("evil_text", &stopped);
+        run(&world.evils, drop).await;
+    }
     run(&world.evils, "CREATE TABLE public.events AS SELECT 1::bigint AS id; \
                        CREATE TRIGGER t BEFORE UPDATE ON public.events FOR EACH ROW EXECUTE FUNCTION public.evil_trigger()")
         .await;

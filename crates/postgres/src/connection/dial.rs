@@ -40,19 +40,20 @@ pub(super) struct Dialer {
     mode: TlsMode,
     is_direct: bool,
     authentication: Authentication,
+    accepts_read_only: bool,
     tls: MakeTlsConnector,
 }
 
 impl Dialer {
     pub(super) fn new(settings: Settings, tls: MakeTlsConnector) -> Dialer {
-        let Settings { mut config, tls: Tls { mode, .. }, authentication } = settings;
+        let Settings { mut config, tls: Tls { mode, .. }, authentication, accepts_read_only } = settings;
         let is_direct = config.get_ssl_negotiation() == SslNegotiation::Direct;
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
         // The client library then calls `Dial` first, for every server.
         config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
-        Dialer { config, mode, is_direct, authentication, tls }
+        Dialer { config, mode, is_direct, authentication, accepts_read_only, tls }
     }
 
     fn timeout(&self) -> Duration {
@@ -130,10 +131,15 @@ impl Dialer {
         let dial = Dial { target, dialer: self.clone() };
         let (client, mut connection) = self.config.connect_raw(empty(), dial).await?;
         if self.config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite {
+            // As in libpq: a primary whose transactions are read-only by default is still a primary.
+            let query = match self.accepts_read_only {
+                true => "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN 'on' END",
+                false => "SHOW transaction_read_only",
+            };
             let read_only = tokio::select! {
                 biased;
                 Err(error) = &mut connection => return Err(error),
-                rows = client.simple_query("SHOW transaction_read_only") => is_on(&rows?),
+                rows = client.simple_query(query) => is_on(&rows?),
             };
             if read_only {
                 let refused = Refused("database does not allow writes".to_owned());

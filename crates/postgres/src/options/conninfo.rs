@@ -225,6 +225,7 @@ pub(super) struct ConnectionBuilder<'a> {
     trusts_system: bool,
     tls: Tls,
     authentication: Authentication,
+    accepts_read_only: bool,
 }
 
 impl ConnectionBuilder<'_> {
@@ -236,6 +237,7 @@ impl ConnectionBuilder<'_> {
             trusts_system: false,
             tls: Tls::new(TlsMode::Prefer),
             authentication: Authentication::default(),
+            accepts_read_only: false,
         }
     }
 
@@ -253,7 +255,7 @@ impl ConnectionBuilder<'_> {
             || TlsVersion::named(value).ok_or("set TLSv1.2 or TLSv1.3: older versions are insecure");
         let positive =
             |help| value.parse::<i64>().map(|number| u64::try_from(number).unwrap_or(0)).map_err(|_| help);
-        let ConnectionBuilder { config, tls, authentication, .. } = self;
+        let ConnectionBuilder { config, tls, authentication, accepts_read_only, .. } = self;
         match key {
             "sslmode" => {
                 self.mode = Some(TlsMode::named(value).ok_or(match value {
@@ -291,6 +293,7 @@ impl ConnectionBuilder<'_> {
                     "read-write" | "primary" => TargetSessionAttrs::ReadWrite,
                     _ => return Err("set any or read-write: the relay needs to write"),
                 });
+                *accepts_read_only = value == "primary";
             }
             "requirepeer" => authentication.peer = Some(value.to_owned()).filter(|peer| !peer.is_empty()),
             "require_auth" if value.is_empty() => authentication.methods.clear(),
@@ -307,7 +310,15 @@ impl ConnectionBuilder<'_> {
 
     /// The settings of the connection, and the problems of the parameters and their files.
     pub(super) fn resolve(self) -> (Connection, Vec<Problem>) {
-        let ConnectionBuilder { lookup, config, mode, trusts_system, mut tls, authentication } = self;
+        let ConnectionBuilder {
+            lookup,
+            config,
+            mode,
+            trusts_system,
+            mut tls,
+            authentication,
+            accepts_read_only,
+        } = self;
         tls.mode = match mode {
             // As in libpq.
             Some(TlsMode::Require) if tls.root_cert.is_some() => TlsMode::VerifyCa,
@@ -358,9 +369,10 @@ impl ConnectionBuilder<'_> {
         ];
         let broken = rules.into_iter().filter(|(broken, ..)| *broken);
         let mut problems: Vec<_> = broken.map(|(_, message, help)| Problem::new(message, help)).collect();
+        problems.extend(unequal_numbers(&config));
         problems.extend(tls.unreadable_files(lookup));
         problems.extend(tls.client_key.as_deref().and_then(|key| check_key("sslkey", key).err()));
-        (Connection { config, tls, authentication }, problems)
+        (Connection { config, tls, authentication, accepts_read_only }, problems)
     }
 }
 
@@ -451,6 +463,19 @@ choice! {
         /// TLS, with a certificate of a trusted authority for this host.
         VerifyFull = "verify-full",
     }
+}
+
+/// As in libpq, each host has an address and a port, or none has an address, or all have the same port.
+fn unequal_numbers(config: &Config) -> Option<Problem> {
+    let (hosts, addresses) = (config.get_hosts().len(), config.get_hostaddrs().len());
+    let ports = config.get_ports().len();
+    if hosts > 0 && addresses > 0 && hosts != addresses {
+        let message = format!("[postgres] url has {hosts} in host, but {addresses} in hostaddr");
+        return Some(Problem::new(message, "set an address for each host, or remove hostaddr"));
+    }
+    let servers = hosts.max(addresses);
+    let message = format!("[postgres] url has {servers} hosts, but {ports} ports");
+    (ports > 1 && ports != servers).then(|| Problem::new(message, "set one port, or one for each host"))
 }
 
 /// Whether every host is a Unix socket or loopback. If a host has a name and an address, the relay uses the address.
@@ -545,6 +570,43 @@ mod tests {
         }
         let config: Config = split("postgres://relay:p/w@db.example/app").ok().unwrap().rest.parse().unwrap();
         assert_eq!((config.get_password(), config.get_dbname()), (Some("p/w".as_bytes()), Some("app")));
+    }
+
+    #[test]
+    fn unequal_numbers_of_hosts_addresses_and_ports_are_a_problem() {
+        let problem =
+            |text: &str| unequal_numbers(&split(text).ok().unwrap().rest.parse::<Config>().unwrap());
+        for text in [
+            "host=a,b",
+            "host=a,b port=1",
+            "host=a,b port=1,2",
+            "hostaddr=127.0.0.1,127.0.0.2 port=1,2",
+            "host=a,b hostaddr=127.0.0.1,127.0.0.2",
+            "postgres://a,b:2/app",
+            "postgres://a:1/app?hostaddr=192.0.2.1",
+        ] {
+            assert!(problem(text).is_none(), "{text}");
+        }
+        for text in [
+            "host=a,b hostaddr=127.0.0.1",
+            "host=a hostaddr=127.0.0.1,127.0.0.2",
+            "host=a,b,c port=1,2",
+            "host=a port=1,2",
+            "hostaddr=127.0.0.1 port=1,2",
+            "postgres://a:1/app?port=2",
+        ] {
+            assert!(problem(text).is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn primary_accepts_transactions_that_are_read_only_by_default() {
+        for (value, expected) in [("any", false), ("read-write", false), ("primary", true)] {
+            let lookup = Lookup::default();
+            let mut builder = ConnectionBuilder::new(&lookup, Config::new());
+            builder.set("target_session_attrs", value).ok().unwrap();
+            assert_eq!(builder.resolve().0.accepts_read_only, expected, "{value}");
+        }
     }
 
     #[test]

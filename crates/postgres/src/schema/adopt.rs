@@ -6,17 +6,17 @@
 //! and waits for none for long.
 
 use crate::columns::Column;
-use crate::connection::exec::{NO_VIEWS, open};
+use crate::connection::exec::{NO_VIEWS, PLAIN_NAMES, open};
 use crate::schema::check::server_faults;
 use crate::schema::errors::{
     AdoptError, COLUMN, DDL_ATTEMPTS, GRANT_MISSING, MigrateError, PENDING_INDEX, RELATION,
 };
-use crate::schema::migrate::DDL_PAUSE;
+use crate::schema::migrate::{DDL_LOCK_TIMEOUT, DDL_PAUSE};
 use crate::schema::outbox::{
     Found, FoundColumns, IdIndex, Outbox, Pending, TEXT, WANTED, Wanted, alter, place,
 };
 use crate::schema::relations::Relations;
-use crate::schema::series::{MigrationState, Origin, Series, Texts, print_pending, read_status};
+use crate::schema::series::{MigrationState, Origin, Series, State, Texts, print_pending, read_status};
 use crate::schema::{migrate, outbox, relations};
 use crate::sql::{body, sql};
 use crate::table::{TableName, quote_identifier};
@@ -43,14 +43,15 @@ pub async fn plan(
     rows: Option<ExistingRows>,
 ) -> Result<Adoption, AdoptError> {
     // Without a statement timeout, because the whole table may be read.
-    let settings = format!("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '5s'; {NO_VIEWS}");
+    let settings =
+        format!("{PLAIN_NAMES}; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '5s'; {NO_VIEWS}");
     let transaction = open(client, true, &settings).await?;
     let existing = read(&transaction, table).await?;
     transaction.rollback().await?;
     steps(table, &existing, rows)
 }
 
-/// What happens to the rows that the table has, if no column shows whether they were sent.
+/// What happens to the rows that the table has, if nothing shows that one of them was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExistingRows {
     /// The relay publishes them.
@@ -87,7 +88,8 @@ struct Existing {
     unidentified: Option<Finding>,
     id_index: IdIndex,
     pending: Pending,
-    has_rows: bool,
+    /// There are rows, and nothing shows that one of them was sent.
+    is_history_unknown: bool,
     migrations: Vec<MigrationState>,
 }
 
@@ -101,7 +103,7 @@ async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Existi
     }
     let migrations = read_status(client, table, Series::Outbox).await?;
     // The steps change rows, which runs triggers.
-    let mut faults = relations::foreign(client, table, &[table.table().to_owned()]).await?;
+    let mut faults = relations::foreign(client, table, &[table.table().to_owned()], true).await?;
     let outbox = match Relations::read(client, table).await?.outbox(table) {
         Some((oid, of_relation)) if of_relation.is_empty() => Outbox { client, table, oid },
         Some((_, of_relation)) => {
@@ -116,12 +118,13 @@ async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Existi
             return Err(refused(faults));
         }
     };
+    let columns = outbox.columns().await?;
     let existing = Existing {
-        columns: outbox.columns().await?,
+        is_history_unknown: is_history_unknown(client, table, &columns, &migrations).await?,
+        columns,
         unidentified: outbox.unidentified().await?,
         id_index: outbox.read_id_index().await?,
         pending: outbox.read_pending().await?,
-        has_rows: exists(client, table, None).await?,
         migrations,
     };
     for wanted in &WANTED {
@@ -145,10 +148,26 @@ async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Existi
     if faults.is_empty() { Ok(existing) } else { Err(refused(faults)) }
 }
 
-/// Whether there is a row, or one in which the column is NULL. The latter reads the whole table.
-async fn exists(client: &Client, table: &TableName, null: Option<Column>) -> Result<bool, AdoptError> {
-    let condition = null.map(|column| format!(" WHERE {} IS NULL", table.column(column))).unwrap_or_default();
-    let sql = format!("SELECT EXISTS (SELECT FROM {}{condition})", table.quoted());
+/// A column without any time says nothing: it may have been added for the adoption. In an outbox, all rows may be unsent, because
+/// sent ones are deleted.
+async fn is_history_unknown(
+    client: &Client,
+    table: &TableName,
+    columns: &FoundColumns,
+    migrations: &[MigrationState],
+) -> Result<bool, AdoptError> {
+    let is_new = migrations.iter().all(|known| known.state == State::Pending);
+    let has_column = columns.get(table.columns().name(Column::SentAt)).is_some();
+    if has_column && !is_new || !exists(client, table, "true").await? {
+        return Ok(false);
+    }
+    let is_sent = format!("{} IS NOT NULL", table.column(Column::SentAt));
+    Ok(!has_column || !exists(client, table, &is_sent).await?)
+}
+
+/// Whether there is a row that meets the condition. May read the whole table.
+async fn exists(client: &Client, table: &TableName, condition: &str) -> Result<bool, AdoptError> {
+    let sql = format!("SELECT EXISTS (SELECT FROM {} WHERE {condition})", table.quoted());
     let found = client.query_typed_one(&sql, &[]).await.map_err(|error| match error.code() {
         Some(&SqlState::LOCK_NOT_AVAILABLE) => AdoptError::Locked { table: table.to_string() },
         _ => AdoptError::from(error),
@@ -183,8 +202,8 @@ async fn column_fault(
             format!("{alter} DROP DEFAULT, ALTER COLUMN {sql} DROP NOT NULL;"),
         )),
         // A step fills in `event_id`.
-        Some(found) if wanted.not_null && !found.not_null && column != Column::EventId => {
-            exists(client, table, Some(column)).await?.then(|| {
+        Some(found) if wanted.not_null && !found.never_null && column != Column::EventId => {
+            exists(client, table, &format!("{sql} IS NULL")).await?.then(|| {
                 (
                     "it is NULL in some rows, but must not be NULL".to_owned(),
                     format!("set it in the rows of: SELECT * FROM {outbox} WHERE {sql} IS NULL;"),
@@ -248,9 +267,17 @@ fn wrong_type(table: &TableName, wanted: &Wanted, found: &Found) -> (String, Str
         format!("{} TYPE {preferred} USING {}::{preferred};", alter(table, column), table.column(column));
     let remedy = match column {
         Column::Id => format!("change the type, which rewrites the table: {alter}"),
-        _ if is_added(column) => format!(
-            "add a column of the right type under another name, and set [outbox.columns] {column} to that name: ALTER TABLE \
-             {outbox} ADD COLUMN outbox_{column} {preferred}{};",
+        Column::SentAt => {
+            let (time, condition) = was_sent(&found.type_name, &table.column(column));
+            format!(
+                "stop the job that sets it, add a column of the right type under another name, fill it in, and set \
+                 [outbox.columns] sent_at to that name: ALTER TABLE {outbox} ADD COLUMN outbox_sent_at {preferred}; UPDATE \
+                 {outbox} SET outbox_sent_at = {time} WHERE {condition};"
+            )
+        }
+        Column::CreatedAt => format!(
+            "add a column of the right type under another name, and set [outbox.columns] created_at to that name: ALTER TABLE \
+             {outbox} ADD COLUMN outbox_created_at {preferred}{};",
             default_of(column)
         ),
         _ => format!(
@@ -259,6 +286,17 @@ fn wrong_type(table: &TableName, wanted: &Wanted, found: &Found) -> (String, Str
         ),
     };
     (problem, remedy)
+}
+
+/// When a row was sent and whether, by a column of another type. The relay must not publish what the application has sent.
+fn was_sent(type_name: &str, column: &str) -> (String, String) {
+    match type_name {
+        "boolean" => ("now()".to_owned(), column.to_owned()),
+        "timestamp without time zone" => {
+            (format!("{column} AT TIME ZONE 'UTC'"), format!("{column} IS NOT NULL"))
+        }
+        _ => ("now()".to_owned(), "<the event was sent>".to_owned()),
+    }
 }
 
 /// The definition of an added column after its type.
@@ -327,14 +365,19 @@ const NOT_NULL: &str = "outbox_relay_not_null";
 const FILL: &str = sql!("adopt/event_ids");
 
 fn steps(table: &TableName, found: &Existing, rows: Option<ExistingRows>) -> Result<Adoption, AdoptError> {
+    if found.is_history_unknown && rows.is_none() {
+        return Err(AdoptError::ExistingRows { table: table.to_string() });
+    }
+    let rows = rows.filter(|_| found.is_history_unknown);
     let payload = found.columns.get(table.columns().name(Column::Payload));
     let is_bytes = payload.is_some_and(|payload| payload.type_name == "bytea");
     let origin = Origin::Adopted { payload_type: if is_bytes { "bytea" } else { "json" } };
     let mut steps = Vec::new();
-    steps.extend(columns(table, found, rows)?);
+    steps.extend(columns(table, found, rows));
     steps.extend(defaults(table, found));
     steps.extend(id_index(table, found));
     steps.extend(replica_identity(found));
+    steps.extend(existing_rows(table, found, rows));
     steps.extend(not_null(table, found));
     steps.extend(pending_index(table, found));
     let is_migrated = found.migrations.iter().all(|known| known.state.is_compatible());
@@ -350,11 +393,7 @@ fn step(purpose: impl Into<String>, sql: impl Into<String>, how: How) -> Step {
 }
 
 /// The columns that the table lacks.
-fn columns(
-    table: &TableName,
-    found: &Existing,
-    rows: Option<ExistingRows>,
-) -> Result<Option<Step>, AdoptError> {
+fn columns(table: &TableName, found: &Existing, rows: Option<ExistingRows>) -> Option<Step> {
     let (outbox, mut sql, mut names, mut effect) = (table.quoted(), Vec::new(), Vec::new(), "");
     let is_lacking = |wanted: &&Wanted| {
         is_added(wanted.column) && found.columns.get(table.columns().name(wanted.column)).is_none()
@@ -362,9 +401,9 @@ fn columns(
     for Wanted { column, types, .. } in WANTED.iter().filter(is_lacking) {
         let (name, sql_type) = (table.column(*column), types.first().copied().unwrap_or_default());
         let mut default = default_of(*column);
-        if *column == Column::SentAt && found.has_rows {
+        if *column == Column::SentAt {
             (default, effect) = match rows {
-                None => return Err(AdoptError::ExistingRows { table: table.to_string() }),
+                None => ("", ""),
                 Some(ExistingRows::Publish) => ("", " (the relay will publish the existing rows)"),
                 // The server stores the default of existing rows once, and does not rewrite the table.
                 Some(ExistingRows::Sent) => (" DEFAULT now()", " (the existing rows count as sent)"),
@@ -377,7 +416,15 @@ fn columns(
         names.push(column.name());
     }
     let purpose = format!("add {}{effect}", names.join(", "));
-    Ok((!sql.is_empty()).then(|| step(purpose, sql.join("\n"), How::Transaction)))
+    (!sql.is_empty()).then(|| step(purpose, sql.join("\n"), How::Transaction))
+}
+
+/// In one statement, so that an interruption does not leave some of the rows unsent. Rows that are inserted meanwhile stay unsent.
+fn existing_rows(table: &TableName, found: &Existing, rows: Option<ExistingRows>) -> Option<Step> {
+    found.columns.get(table.columns().name(Column::SentAt))?;
+    let (outbox, sent_at) = (table.quoted(), table.column(Column::SentAt));
+    let sql = format!("UPDATE {outbox} SET {sent_at} = now() WHERE {sent_at} IS NULL;");
+    (rows == Some(ExistingRows::Sent)).then(|| step("record the existing rows as sent", sql, How::Alone))
 }
 
 /// The defaults that `outbox_enqueue` and writers rely on. An `event_id` without NULLs always comes from the application.
@@ -433,7 +480,7 @@ fn drop_index(table: &TableName, name: &str) -> Step {
 /// NOT NULL for all columns that need it, without a long lock: the constraint is checked while rows are inserted.
 fn not_null(table: &TableName, found: &Existing) -> Vec<Step> {
     let is_nullable = |wanted: &&Wanted| match found.columns.get(table.columns().name(wanted.column)) {
-        Some(known) => wanted.not_null && !known.not_null,
+        Some(known) => wanted.not_null && !known.never_null,
         None => wanted.column == Column::EventId,
     };
     let columns: Vec<Column> = WANTED.iter().filter(is_nullable).map(|wanted| wanted.column).collect();
@@ -465,13 +512,13 @@ fn not_null(table: &TableName, found: &Existing) -> Vec<Step> {
 
 /// For the session, because indexes cannot be built in a transaction. The command refuses a pooler in transaction mode. While a
 /// statement waits for a lock on the table, inserts wait too.
-const APPLY_SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0; SET lock_timeout = '1s'; \
-                        SET default_transaction_read_only = off";
+const APPLY_SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0; \
+                        SET default_transaction_read_only = off; SET default_transaction_isolation = 'read committed'";
 
 /// Tries the migrations and rolls them back, so that a missing privilege or a name that is in use stops the adoption before it
 /// has changed the table. Sets the session up for [`apply`].
 pub async fn prepare(client: &mut Client, table: &TableName, adoption: &Adoption) -> Result<(), AdoptError> {
-    client.batch_execute(APPLY_SETTINGS).await?;
+    client.batch_execute(&format!("{APPLY_SETTINGS}; SET lock_timeout = '{DDL_LOCK_TIMEOUT}'")).await?;
     if !adoption.is_migrated {
         migrate::dry_run_adopted(client, table, adoption.origin).await?;
     }
@@ -513,7 +560,7 @@ async fn run(client: &mut Client, step: &Step) -> Result<(), tokio_postgres::Err
         How::Index => {
             client.batch_execute("SET lock_timeout = 0").await?;
             let done = client.batch_execute(&step.sql).await;
-            client.batch_execute("SET lock_timeout = '1s'").await?;
+            client.batch_execute(&format!("SET lock_timeout = '{DDL_LOCK_TIMEOUT}'")).await?;
             done
         }
         How::Alone | How::Migrations => client.batch_execute(&step.sql).await,
@@ -553,7 +600,8 @@ pub fn print(table: &TableName, steps: &[Step]) -> String {
             How::Transaction | How::Migrations => format!("\n-- To {purpose}:\nBEGIN;\n{sql}\nCOMMIT;\n"),
             How::Alone => format!("\n-- To {purpose}:\n{sql}\n"),
             How::Index => format!(
-                "\n-- To {purpose}; no insert waits for its lock:\nSET lock_timeout = 0;\n{sql}\nSET lock_timeout = '1s';\n"
+                "\n-- To {purpose}; no insert waits for its lock:\nSET lock_timeout = 0;\n{sql}\nSET lock_timeout = \
+                 '{DDL_LOCK_TIMEOUT}';\n"
             ),
         });
     }

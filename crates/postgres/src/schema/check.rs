@@ -162,7 +162,8 @@ async fn companion_faults(
     Ok(faults)
 }
 
-/// Relations and functions that another role has made, and code of the outbox that a superuser with these privileges would run.
+/// Relations and functions that another role has made, and code of the outbox that a superuser with these privileges would run:
+/// triggers only if it writes.
 async fn foreign_faults(
     client: &Client,
     table: &TableName,
@@ -170,8 +171,8 @@ async fn foreign_faults(
 ) -> Result<Vec<Finding>, Error> {
     let writes = |privilege: &Privilege| privilege.on == "{outbox}" && privilege.kind != "SELECT";
     let mut names = relations::own_names(table);
-    names.extend(privileges.iter().any(writes).then(|| table.table().to_owned()));
-    relations::foreign(client, table, &names).await
+    names.push(table.table().to_owned());
+    relations::foreign(client, table, &names, privileges.iter().any(writes)).await
 }
 
 /// Whether this may be missing only because a migration is pending. A command cannot work without the payload.

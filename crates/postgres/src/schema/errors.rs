@@ -99,7 +99,8 @@ pub(super) fn list(faults: &[Finding]) -> String {
 pub enum MigrateError {
     #[error(
         "{table}: could not lock a table in {attempts} attempts, so nothing was changed. Another transaction holds \
-         a lock on it (see pg_stat_activity and pg_blocking_pids()). A relay holds its lock while it waits for \
+         a lock on it (see pg_stat_activity and pg_blocking_pids()), or an autovacuum that prevents wraparound, which you can \
+         cancel with pg_cancel_backend(). A relay holds its lock while it waits for \
          Kafka: run `outbox-relay pause`, then this command again, then `outbox-relay resume`",
         attempts = DDL_ATTEMPTS
     )]
@@ -170,7 +171,7 @@ pub enum AdoptError {
     #[error("{table} cannot be adopted, and nothing was changed:{}", list(faults))]
     Refused { table: String, faults: Vec<Finding> },
     #[error(
-        "{table} has rows, and no column that shows whether they were sent, so nothing was changed. To publish them, add \
+        "{table} has rows, and nothing shows that one of them was sent, so nothing was changed. To publish them, add \
          --existing-rows publish. To treat them as sent, add --existing-rows sent"
     )]
     ExistingRows { table: String },

@@ -20,9 +20,10 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 
-/// While a statement waits for a lock on the table, the application's inserts wait too. So it waits for one second, and is
-/// retried after a pause. A claim of a relay keeps its lock until Kafka responds.
-const DDL_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '1s'";
+/// While a statement waits for a lock on the table, the application's inserts wait too. So it waits briefly, and is retried after
+/// a pause. A claim of a relay keeps its lock until Kafka responds. The time is longer than the default `deadlock_timeout`, 1 s,
+/// after which the server cancels an autovacuum that has the lock.
+pub(crate) const DDL_LOCK_TIMEOUT: &str = "1500ms";
 pub(crate) const DDL_PAUSE: Duration = Duration::from_secs(2);
 
 /// Without a statement timeout, because creating an index on a large table takes long.
@@ -189,7 +190,8 @@ async fn begin<'a>(
     })?;
     // Another session may have created the table meanwhile.
     require_own(&transaction, table, series).await?;
-    transaction.batch_execute(DDL_LOCK_TIMEOUT).await.map_err(fault)?;
+    let timeout = format!("SET LOCAL lock_timeout = '{DDL_LOCK_TIMEOUT}'");
+    transaction.batch_execute(&timeout).await.map_err(fault)?;
     Ok(transaction)
 }
 
@@ -287,5 +289,13 @@ mod tests {
     #[test]
     fn the_error_names_the_lock_timeout_of_the_settings() {
         assert!(SETTINGS.contains(&format!("lock_timeout = '{}s'", LOCK_TIMEOUT.as_secs())));
+    }
+
+    #[test]
+    fn ddl_waits_until_the_server_cancels_an_autovacuum() {
+        let milliseconds: u32 = DDL_LOCK_TIMEOUT.strip_suffix("ms").unwrap().parse().unwrap();
+        assert!(milliseconds > 1_000, "the default deadlock_timeout");
+        let script = sql!("adopt/header");
+        assert!(script.contains(&format!("SET lock_timeout = '{DDL_LOCK_TIMEOUT}'")), "{script}");
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::columns::{Column, PayloadType};
 use crate::schema::errors::{COLUMN, PENDING_INDEX, RELATION, SEQUENCE};
+use crate::schema::migrate::DDL_LOCK_TIMEOUT;
 use crate::sql::{Script, bare, sql};
 use crate::table::{TableName, quote_identifier, quote_literal};
 use relay::topic::TopicRules;
@@ -51,8 +52,12 @@ impl From<&TopicRules> for TopicColumn {
     }
 }
 
+/// From PostgreSQL 18, `attnotnull` is also true for a constraint that is NOT VALID, so existing rows may have NULL.
 const COLUMNS: &str = "
-SELECT attname::text, format_type(atttypid, NULL), attnotnull, atthasdef, attgenerated <> '', attidentity <> ''
+SELECT attname::text, format_type(atttypid, NULL), attnotnull,
+       attnotnull AND NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = attrelid AND contype = 'n'
+                                  AND attnum = ANY (conkey) AND NOT convalidated),
+       atthasdef, attgenerated <> '', attidentity <> ''
 FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped";
 
 const PAYLOAD_TYPE: &str = "
@@ -72,14 +77,17 @@ pub(crate) async fn payload_type(client: &Client, table: &TableName) -> Result<O
 pub(super) struct Found {
     pub(super) name: String,
     pub(super) type_name: String,
+    /// For new rows.
     pub(super) not_null: bool,
+    /// For all rows.
+    pub(super) never_null: bool,
     pub(super) has_default: bool,
     /// By an expression.
     pub(super) is_generated: bool,
     pub(super) is_identity: bool,
 }
 
-from_row!(Found: name, type_name, not_null, has_default, is_generated, is_identity);
+from_row!(Found: name, type_name, not_null, never_null, has_default, is_generated, is_identity);
 
 /// The columns of a table.
 pub(super) struct FoundColumns(pub(super) Vec<Found>);
@@ -113,7 +121,9 @@ impl FoundColumns {
     fn topic_fault(&self, table: &TableName, wanted: TopicColumn) -> Option<Finding> {
         let (outbox, topic, alter) =
             (table.quoted(), table.column(Column::Topic), alter(table, Column::Topic));
-        let add = || format!("SET lock_timeout = '1s'; ALTER TABLE {outbox} ADD COLUMN {topic} text;");
+        let add = || {
+            format!("SET lock_timeout = '{DDL_LOCK_TIMEOUT}'; ALTER TABLE {outbox} ADD COLUMN {topic} text;")
+        };
         let (problem, remedy) = match table.columns().topic().map(|name| self.get(name)) {
             None | Some(None) if wanted == TopicColumn::Required => {
                 let remedy = match table.columns().topic() {
@@ -159,7 +169,7 @@ impl FoundColumns {
                 let problem = format!("the type is {}, not {}", column.type_name, wanted.types.join(" or "));
                 fault(problem, format!("{alter} TYPE {preferred} USING {name}::{preferred};"));
             }
-            if wanted.not_null && !column.not_null {
+            if wanted.not_null && !column.never_null {
                 fault("it allows NULL".to_owned(), format!("{alter} SET NOT NULL;"));
             }
             if wanted.column == Column::SentAt && (column.has_default || column.not_null) {

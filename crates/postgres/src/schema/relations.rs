@@ -126,14 +126,15 @@ pub(super) fn own_names(table: &TableName) -> Vec<String> {
     tables.chain(&["{setting}", "{record_act}"]).map(|name| table.name_of(name)).collect()
 }
 
-/// Which of these names belong to a relation or function that is not ours. The places are their quoted names. Call it in a
-/// transaction.
+/// Which of these names belong to a relation or function that is not ours, or to an outbox whose code would run as a superuser.
+/// `writes` tells whether rows of the outbox are written. The places are their quoted names. Call it in a transaction.
 pub(super) async fn foreign(
     client: &impl GenericClient,
     table: &TableName,
     names: &[String],
+    writes: bool,
 ) -> Result<Vec<Finding>, Error> {
-    let rows = client.query_typed(bare(FOREIGN), &Names::new(table, names).params()).await?;
+    let rows = client.query_typed(bare(FOREIGN), &Names::new(table, names, writes).params()).await?;
     Ok(rows.iter().filter_map(|row| judge_owner(table, row)).collect())
 }
 
@@ -144,7 +145,7 @@ pub(crate) async fn require_own(
     table: &TableName,
     names: &[String],
 ) -> Result<(), PostgresFault> {
-    let rows = transaction.query(doing, bare(FOREIGN), &Names::new(table, names).params()).await?;
+    let rows = transaction.query(doing, bare(FOREIGN), &Names::new(table, names, false).params()).await?;
     match rows.iter().find_map(|row| judge_owner(table, row)) {
         Some(Finding { place, problem, remedy, .. }) => {
             let message = format!("{place}: {problem}, so it was not used. Fix: {remedy}");
@@ -163,21 +164,23 @@ struct Names<'a> {
     names: &'a [String],
     triggers: Vec<String>,
     bodies: Vec<String>,
+    writes: bool,
 }
 
 impl<'a> Names<'a> {
-    fn new(table: &'a TableName, names: &'a [String]) -> Names<'a> {
+    fn new(table: &'a TableName, names: &'a [String], writes: bool) -> Names<'a> {
         let (triggers, bodies) = triggers(table);
-        Names { schema: table.schema(), outbox: table.table(), names, triggers, bodies }
+        Names { schema: table.schema(), outbox: table.table(), names, triggers, bodies, writes }
     }
 
-    fn params(&self) -> [(&(dyn ToSql + Sync), Type); 5] {
+    fn params(&self) -> [(&(dyn ToSql + Sync), Type); 6] {
         [
             (&self.schema, Type::TEXT),
             (&self.outbox, Type::TEXT),
             (&self.names, Type::TEXT_ARRAY),
             (&self.triggers, Type::TEXT_ARRAY),
             (&self.bodies, Type::TEXT_ARRAY),
+            (&self.writes, Type::BOOL),
         ]
     }
 }
@@ -222,7 +225,7 @@ fn judge_owner(table: &TableName, row: &Row) -> Option<Finding> {
     }
     let uses = |code: &str| {
         format!(
-            "a trigger, default, constraint, index, policy or column of this table of the role {owner} uses {code}, which another \
+            "a trigger, default, constraint, index, statistics object, policy or column of this table of the role {owner} uses {code}, which another \
              role can change"
         )
     };

@@ -218,7 +218,7 @@ pub(super) async fn require_own(
     table: &TableName,
     series: Series,
 ) -> Result<(), MigrateError> {
-    let foreign = relations::foreign(client, table, &[series.record_name(table)]).await;
+    let foreign = relations::foreign(client, table, &[series.record_name(table)], false).await;
     let foreign = foreign.map_err(failed(table))?;
     match foreign.into_iter().next() {
         Some(Finding { place, problem, remedy, .. }) => {

@@ -40,6 +40,21 @@ async fn missing_role_is_named() {
     setup.drop(&[]).await;
 }
 
+/// The relay requests READ WRITE in each transaction. With read-write, libpq too refuses such a server.
+#[tokio::test]
+async fn primary_is_used_although_transactions_are_read_only_by_default() {
+    let setup = Setup::migrated("primary").await;
+    let (name, url) = (setup.database.name(), setup.database.url());
+    setup.sql(&format!("ALTER DATABASE \"{name}\" SET default_transaction_read_only = on")).await;
+    let sign = if url.contains('?') { '&' } else { '?' };
+    setup.configure(&format!("{url}{sign}target_session_attrs=primary"), &kafka());
+    setup.relay(&["status"]).succeeds();
+    setup.configure(&format!("{url}{sign}target_session_attrs=read-write"), &kafka());
+    setup.relay(&["status"]).fails(69, &["does not allow writes"]);
+    setup.sql(&format!("ALTER DATABASE \"{name}\" RESET default_transaction_read_only")).await;
+    setup.drop(&[]).await;
+}
+
 #[tokio::test]
 async fn commands_that_do_not_wait_end_with_69_without_kafka() {
     let setup = Setup::migrated("no_kafka").await;

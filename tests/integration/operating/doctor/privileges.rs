@@ -40,7 +40,7 @@ async fn excess_privileges_are_found_and_revoked() {
     let create = "GRANT CREATE ON SCHEMA app TO PUBLIC".to_owned();
     found(create, "schema-create", "PUBLIC may create objects in it").await;
     let owner = world.outbox.roles.on_call();
-    found(format!("ALTER SCHEMA app OWNER TO {owner}"), "schema-create", "may replace the tables").await;
+    found(format!("ALTER SCHEMA app OWNER TO {owner}"), "schema-create", "gain the rights of the role").await;
     let timeout = format!("ALTER ROLE {role} SET idle_session_timeout = '5s'");
     found(timeout, "role-timeout", "idle_session_timeout is 5s: idle connections of the relay").await;
     let timeout = format!("ALTER ROLE {role} SET statement_timeout = '20s'");

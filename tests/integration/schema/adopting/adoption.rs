@@ -91,6 +91,39 @@ async fn existing_rows_are_published_or_count_as_sent_as_chosen() {
     }
 }
 
+#[tokio::test]
+async fn settings_of_the_database_do_not_prevent_an_adoption() {
+    let world = World::with("adopt_settings", PLAIN, &PLAIN_NAMES).await;
+    for setting in ["quote_all_identifiers = on", "default_transaction_isolation = 'serializable'"] {
+        run(&world.client, &format!("ALTER DATABASE \"{}\" SET {setting}", world.database.name())).await;
+    }
+    run(&world.client, ROWS).await;
+    world.migrate(&[&ADOPT[..], &["--apply", "--existing-rows", "sent"]].concat()).succeeds();
+    assert_eq!(world.count("SELECT count(DISTINCT event_id) FROM app.events").await, 12_000);
+    world.drop().await;
+}
+
+/// The column may be new, for example because the application's own column has another type.
+#[tokio::test]
+async fn rows_without_any_time_in_the_column_are_published_or_count_as_sent_as_chosen() {
+    for (choice, unsent) in [("publish", 12_000), ("sent", 0)] {
+        let world = World::with("adopt_unknown", PLAIN, &PLAIN_NAMES).await;
+        run(&world.client, &format!("{ROWS}; ALTER TABLE app.events ADD COLUMN sent_at timestamptz")).await;
+        let before = catalog(&world.client).await;
+        for args in [&ADOPT[..], &["--adopt", "app.events", "--apply"]] {
+            world.migrate(args).fails(2, &["app.events has rows", "nothing shows that one of them was sent"]);
+        }
+        assert_eq!(catalog(&world.client).await, before);
+        world.migrate(&[&ADOPT[..], &["--apply", "--existing-rows", choice]].concat()).succeeds();
+        assert_eq!(world.count("SELECT count(*) FROM app.events WHERE sent_at IS NULL").await, unsent);
+        // In an outbox, all rows can be unsent.
+        run(&world.client, "DELETE FROM app.events WHERE sent_at IS NOT NULL").await;
+        run(&world.client, "INSERT INTO app.events (kind, ref, name) VALUES ('order', '1', 'Paid')").await;
+        assert_eq!(world.migrate(&ADOPT).succeeds(), "-- app.events: nothing is missing\n");
+        world.drop().await;
+    }
+}
+
 /// With standard names, only the table's own history differs from an outbox that `migrate` has created.
 #[tokio::test]
 async fn table_with_standard_names_becomes_the_outbox_that_migrate_creates() {

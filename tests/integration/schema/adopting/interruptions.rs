@@ -145,7 +145,7 @@ async fn adoption_waits_briefly_for_a_writer_and_tries_again() {
     let mut adopting =
         world.owner().spawn(&["migrate", "--adopt", "app.events", "--existing-rows", "sent", "--apply"]);
     wait_for_lock(&world.client, "%ADD COLUMN%").await;
-    // It waits behind the statement, which gives up after a second.
+    // It waits behind the statement, which gives up soon.
     run(
         &world.client,
         "SET lock_timeout = '60s'; INSERT INTO app.events (kind, ref, name) VALUES ('order', '2', 'Placed')",

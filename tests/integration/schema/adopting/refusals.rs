@@ -99,7 +99,26 @@ fn cases() -> Vec<Case> {
             &[
                 "column sent_at: the type is boolean, not timestamp with time zone",
                 "ADD COLUMN outbox_sent_at timestamp with time zone;",
+                "SET outbox_sent_at = now() WHERE sent_at;",
             ],
+        ),
+        case(
+            &format!("{GOOD}, sent_at timestamp"),
+            &[],
+            &[
+                "ADD COLUMN outbox_sent_at timestamp with time zone;",
+                "SET outbox_sent_at = sent_at AT TIME ZONE 'UTC' WHERE sent_at IS NOT NULL;",
+            ],
+        ),
+        case(
+            &format!("{GOOD}, headers json"),
+            &[],
+            &["ALTER COLUMN headers TYPE jsonb USING headers::jsonb;"],
+        ),
+        case(
+            &format!("{GOOD}, event_id text"),
+            &[],
+            &["ALTER COLUMN event_id TYPE uuid USING event_id::uuid;"],
         ),
         case(
             &format!("{GOOD}, created_at timestamp"),

@@ -202,7 +202,10 @@ pub(super) async fn schema_creators(context: &Context<'_>) -> Checked {
         let (schema, role, owns): (&str, &str, bool) = (row.get(0), row.get(1), row.get(2));
         let (problem, remedy) = if owns {
             (
-                format!("{role} owns it, or the database, and may replace the tables of the outbox"),
+                format!(
+                    "{role} owns it, or the database, and may replace the tables of the outbox, and so gain the rights of the role \
+                     that ran `migrate`, whose functions use these tables"
+                ),
                 format!(
                     "ALTER SCHEMA {schema} OWNER TO CURRENT_USER; or move the outbox to a schema of its own, unless {role} \
                      should have the rights of the outbox's owner"
