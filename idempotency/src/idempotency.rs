@@ -343,7 +343,7 @@ impl Calls {
             extend: schema.call("SELECT {schema}.idempotency_extend($1, $2, $3::text::uuid, make_interval(secs => $4))",
                 &[],
             ),
-            release: schema.call("SELECT {schema}.idempotency_release($1, $2, $3::text::uuid)",
+            release: schema.call("SELECT {schema}.idempotency_release($1, $2, $3::text::uuid, $4 = 1)",
                 &[Flag],
             ),
             abandoned: schema.call("SELECT scope, key, token::text, attempts, recovery_point, phases::text, request

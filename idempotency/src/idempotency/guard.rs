@@ -248,14 +248,17 @@ impl Guard {
     ///
     /// [`Error::Database`]. A lost lock is not an error.
     pub async fn release(self, client: impl OutboxClient) -> Result<(), Error> {
-        self.unlock(client).await
+        self.unlock(client, false).await
     }
 
-    pub(crate) async fn unlock(&self, mut client: impl OutboxClient) -> Result<(), Error> {
+    /// With `discard`, a kept body does not keep the key, so that [`Idempotency::abandoned`](super::Idempotency::abandoned) does
+    /// not return the request.
+    pub(crate) async fn unlock(&self, mut client: impl OutboxClient, discard: bool) -> Result<(), Error> {
         let arguments = [
             Argument::Text(self.scope.as_str()),
             Argument::Text(self.key.as_str()),
             Argument::Text(&self.token),
+            Argument::Number(i32::from(discard)),
         ];
         client.call(&self.calls.release, &arguments).await?;
         Ok(())
