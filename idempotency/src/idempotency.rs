@@ -308,6 +308,7 @@ impl Idempotency {
             recovery_point: answer.text(),
             phases: phases(answer.text())?,
             request: None,
+            is_uncertain: false,
             finished_with: AtomicU16::new(0),
         })
     }

@@ -48,6 +48,8 @@ pub struct Guard {
     pub(super) recovery_point: Option<String>,
     pub(super) phases: Map<String, Value>,
     pub(super) request: Option<Vec<u8>>,
+    /// Whether a phase may have been committed without its result in `phases`. Another run of it would repeat its effect.
+    pub(super) is_uncertain: bool,
     /// The status with which `finish` has succeeded; 0 before. Its transaction may still roll back.
     pub(super) finished_with: AtomicU16,
 }
