@@ -224,20 +224,15 @@ BEGIN
 END $$;
 
 -- Releases a request that failed before its response, so a retry can begin immediately. If no phase was committed and no body
--- is kept, the key is deleted. With a kept body, idempotency_abandoned returns it later, unless discard is true: use that for a
--- request that was refused. Returns false if the lock is no longer held.
-DROP FUNCTION {idempotency_release}(text, text, uuid);
-CREATE FUNCTION {idempotency_release}(
-    scope   text,
-    key     text,
-    token   uuid,
-    discard boolean DEFAULT false
-) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- is kept, the key is deleted. With a kept body, idempotency_abandoned returns it later. Returns false if the lock is no longer
+-- held.
+CREATE OR REPLACE FUNCTION {idempotency_release}(scope text, key text, token uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     DELETE FROM {idempotency_key} AS k
     WHERE k.scope = $1 AND k.key = $2 AND k.token = $3 AND k.finished_at IS NULL
-      AND k.recovery_point IS NULL AND (k.request IS NULL OR $4);
+      AND k.recovery_point IS NULL AND k.request IS NULL;
     IF FOUND THEN
         RETURN true;
     END IF;
