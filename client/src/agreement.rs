@@ -30,7 +30,8 @@ pub enum RelayTopics {
     /// No relay has recorded its template: none has started yet, its role lacks the privilege, or the schema is older.
     /// `outbox-relay doctor` reports a missing privilege.
     NotRecorded,
-    /// This role may not call the SQL function that returns the template, such as `outbox_template`. By default, every role may.
+    /// This role may not call the SQL function that returns the template, such as `outbox_template`. Members of
+    /// the group `outbox_relay_writer` may.
     Hidden,
 }
 

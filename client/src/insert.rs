@@ -92,7 +92,7 @@ impl Insert {
             "INSERT INTO {} (event_id, aggregate_type, aggregate_id, event_type, headers, payload)
              VALUES ($1::text::uuid, $2, $3, $4, nullif($5, '')::jsonb, {})",
             self.table,
-            payload.converted("$6::bytea")
+            payload.converted(&self.table, "$6::bytea")
         )
     }
 
@@ -107,7 +107,7 @@ impl Insert {
                   AS e (event_id, aggregate_type, aggregate_id, event_type, headers, has_payload, payload, position)
              ORDER BY e.position",
             self.table,
-            payload.converted("e.payload")
+            payload.converted(&self.table, "e.payload")
         )
     }
 
@@ -123,10 +123,12 @@ impl Insert {
 }
 
 impl Payload {
-    fn converted(self, bytes: &str) -> String {
+    fn converted(self, table: &TableName, bytes: &str) -> String {
         match self {
             Payload::Json => format!("convert_from({bytes}, 'UTF8')::json"),
-            Payload::Bytea => bytes.to_owned(),
+            // PostgreSQL assigns bytea to a text column as hexadecimal digits. The NULL has the type of the column, so the
+            // statement fails with 42804 once that is another one.
+            Payload::Bytea => format!("coalesce({bytes}, (NULL::{table}).payload)"),
         }
     }
 }

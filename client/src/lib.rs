@@ -98,7 +98,8 @@
 //! no current span, and nothing is added.
 //!
 //! The first call learns whether the payload column has the type `json`, `jsonb` or `bytea`. After changing the type,
-//! restart the applications, because statements for the old type fail at least once.
+//! restart the applications, because statements for the old type fail at least once. This crate does not insert into a `text`
+//! column.
 //!
 //! To make requests and consumers safe to retry, use the crate `pg-idempotency`, which uses the same drivers.
 

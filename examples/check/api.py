@@ -44,6 +44,8 @@ def check_replay(api: Api) -> None:
     scenario = api.scenario
     order, cents = scenario.new_order()
     scenario.require("status without a key", api.post(order, None)[0], 400)
+    for key in ("a\tb", "schl\u00fcssel"):
+        scenario.require(f"status of the key {key!r}", api.post(order, key)[0], 400)
     scenario.check_order(order, "placed", 0)
     first = api.post(order, "key-1")
     scenario.paid[order] = cents

@@ -70,7 +70,8 @@
 //! # Abandoned requests
 //!
 //! If the client does not retry, [`Idempotency::abandoned`] returns the request to one worker of the application, which
-//! completes it. The pause before it is returned again doubles with each attempt. The relay deletes finished requests after
+//! completes it. The pause before it is returned again doubles with each attempt. After [`Idempotency::attempts_max`] attempts,
+//! which include those of clients, it is not returned any more. The relay deletes finished requests after
 //! `[reaper] idempotency_retention` (24 h). It reports older unfinished requests, and deletes those without a committed phase
 //! after 30 days.
 //!
@@ -216,7 +217,9 @@ impl Idempotency {
         Ok(Idempotency { lock_for, ..self })
     }
 
-    /// Sets the number of attempts after which [`Idempotency::abandoned`] skips a request, which is 20 by default.
+    /// Sets the number of attempts after which [`Idempotency::abandoned`] skips a request, which is 20 by default. Attempts of
+    /// clients count too, so set it to more than a client ever makes. Nothing reports that a request has reached the number,
+    /// except that it stays unfinished.
     pub fn attempts_max(self, attempts_max: u16) -> Idempotency {
         Idempotency { attempts_max, ..self }
     }
@@ -271,6 +274,10 @@ impl Idempotency {
     /// returned to one caller. Finish or release it. Otherwise it is returned again after the lock time and a pause of up to an
     /// hour. Do not take over more requests than you can finish within the lock time.
     ///
+    /// It returns the requests of all scopes of the service, also those without a kept body. Check [`Guard::scope`] and
+    /// [`Guard::request`] before you complete a request, and skip one that this worker does not know. A skipped request uses up
+    /// an attempt too, so one worker should complete the requests of all scopes.
+    ///
     /// # Errors
     ///
     /// [`Error::Database`].
@@ -308,6 +315,7 @@ impl Idempotency {
             recovery_point: answer.text(),
             phases: phases(answer.text())?,
             request: None,
+            is_uncertain: false,
             finished_with: AtomicU16::new(0),
         })
     }
@@ -343,7 +351,7 @@ impl Calls {
             extend: schema.call("SELECT {schema}.idempotency_extend($1, $2, $3::text::uuid, make_interval(secs => $4))",
                 &[],
             ),
-            release: schema.call("SELECT {schema}.idempotency_release($1, $2, $3::text::uuid)",
+            release: schema.call("SELECT {schema}.idempotency_release($1, $2, $3::text::uuid, $4 = 1)",
                 &[Flag],
             ),
             abandoned: schema.call("SELECT scope, key, token::text, attempts, recovery_point, phases::text, request

@@ -30,8 +30,12 @@
 //! sent at most once. If you claim, send and then commit, it is sent at least once. It is better to enqueue an event, and to
 //! detect duplicates in the receiver.
 //!
-//! Create the table with `outbox-relay migrate --with once`. The caller needs SELECT, INSERT and UPDATE on `once_key`. The
-//! relay deletes expired claims.
+//! Create the table with `outbox-relay migrate --with once`. The relay deletes expired claims.
+//!
+//! # Privileges
+//!
+//! Membership in the group `outbox_relay_once`, which can execute the function and has no privilege on the table. A claim belongs
+//! to the role that logged in, or to its service in the table `once_service`. No other service sees it.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;

@@ -7,7 +7,7 @@
 //!   always safe.
 //! - **The outcome is unknown** ([`Verdict::Unknown`]): the connection was lost, perhaps during COMMIT. A retry may repeat the
 //!   effect. [`Policy::run`] returns [`Failure::Unknown`]. [`Keyed::run`] retries, because each attempt has the same
-//!   idempotency key.
+//!   idempotency key. Begin the request in each attempt, because a guard of an earlier attempt does not know the outcome.
 //! - **A retry would fail too** ([`Verdict::Final`]).
 //!
 //! ```no_run

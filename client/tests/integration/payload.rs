@@ -66,6 +66,27 @@ async fn an_unsupported_column_type_is_an_error_with_its_name() {
     db.clean_up().await;
 }
 
+/// PostgreSQL would assign the bytes as hexadecimal digits.
+#[tokio::test]
+async fn a_column_that_changes_from_bytea_to_text_gets_no_events() {
+    let mut db = Database::with_payload("bytea").await;
+    enqueue_both_ways(&mut db, Some(b"{}")).await;
+    db.set_payload("text").await;
+    let event = || Event::new("order", 1, "E").bytes("{}");
+    let tx = db.client.transaction().await.unwrap();
+    let error = db.outbox.enqueue_many(&tx, [event(), event()]).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Postgres { source, .. } if source.sqlstate() == Some("42804")),
+        "{error:?}"
+    );
+    tx.rollback().await.unwrap();
+    let tx = db.client.transaction().await.unwrap();
+    let error = db.outbox.enqueue(&tx, event()).await.unwrap_err();
+    assert!(matches!(error, Error::UnsupportedPayload { .. }), "{error:?}");
+    drop(tx);
+    db.clean_up().await;
+}
+
 #[tokio::test]
 async fn a_changed_column_type_fails_at_most_one_transaction() {
     let mut db = Database::with_payload("bytea").await;

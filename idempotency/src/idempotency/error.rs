@@ -119,4 +119,8 @@ pub enum PhaseError<E> {
         "committing the transaction of the phase failed, and its outcome is unknown (begin the request again)"
     )]
     Commit(#[source] PostgresError),
+    /// The outcome of an earlier phase of this guard is unknown, so the guard runs no further phase. Release the guard, and
+    /// begin the request again: its next guard knows the outcome.
+    #[error("the outcome of an earlier phase is unknown, so no further phase runs. Begin the request again")]
+    Uncertain,
 }

@@ -48,6 +48,8 @@ pub struct Guard {
     pub(super) recovery_point: Option<String>,
     pub(super) phases: Map<String, Value>,
     pub(super) request: Option<Vec<u8>>,
+    /// Whether a phase may have been committed without its result in `phases`. Another run of it would repeat its effect.
+    pub(super) is_uncertain: bool,
     /// The status with which `finish` has succeeded; 0 before. Its transaction may still roll back.
     pub(super) finished_with: AtomicU16,
 }
@@ -248,14 +250,17 @@ impl Guard {
     ///
     /// [`Error::Database`]. A lost lock is not an error.
     pub async fn release(self, client: impl OutboxClient) -> Result<(), Error> {
-        self.unlock(client).await
+        self.unlock(client, false).await
     }
 
-    pub(crate) async fn unlock(&self, mut client: impl OutboxClient) -> Result<(), Error> {
+    /// With `discard`, a kept body does not keep the key, so that [`Idempotency::abandoned`](super::Idempotency::abandoned) does
+    /// not return the request.
+    pub(crate) async fn unlock(&self, mut client: impl OutboxClient, discard: bool) -> Result<(), Error> {
         let arguments = [
             Argument::Text(self.scope.as_str()),
             Argument::Text(self.key.as_str()),
             Argument::Text(&self.token),
+            Argument::Number(i32::from(discard)),
         ];
         client.call(&self.calls.release, &arguments).await?;
         Ok(())

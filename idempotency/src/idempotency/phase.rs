@@ -3,7 +3,7 @@
 mod connection;
 mod drivers;
 
-use pg_outbox::OutboxTransaction;
+use pg_outbox::{OutboxTransaction, PostgresError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -55,7 +55,9 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`PhaseError`]. After `Commit`, the outcome is unknown, so begin the request again.
+    /// [`PhaseError`]. After `Commit`, the outcome can be unknown: begin the request again. If it is unknown, and if the future
+    /// was dropped during the COMMIT, the guard runs no further phase, because the phase may have been committed. The next call
+    /// fails with [`PhaseError::Uncertain`].
     pub async fn phase<C, T, E, F>(&mut self, connection: C, phase: &str, work: F) -> Result<T, PhaseError<E>>
     where
         C: PhaseConnection,
@@ -64,6 +66,9 @@ impl Guard {
     {
         if let Some(kept) = self.stored_result(phase) {
             return kept;
+        }
+        if self.is_uncertain {
+            return Err(PhaseError::Uncertain);
         }
         let mut transaction = connection.begin_phase().await.map_err(PhaseError::Begin)?;
         let done = match work(C::in_phase(&mut transaction)).await {
@@ -75,7 +80,11 @@ impl Guard {
         };
         match done {
             Ok((result, data)) => {
-                C::commit_phase(transaction).await.map_err(PhaseError::Commit)?;
+                // Set before the COMMIT, because the caller can drop this future while it runs.
+                self.is_uncertain = true;
+                let committed = C::commit_phase(transaction).await;
+                self.is_uncertain = committed.as_ref().is_err_and(leaves_uncertain);
+                committed.map_err(PhaseError::Commit)?;
                 self.note_committed(phase, data);
                 Ok(result)
             }
@@ -120,11 +129,18 @@ impl Guard {
         if let Some(kept) = self.stored_result(phase) {
             return kept;
         }
-        let (result, data) = connection.run_phase(|transaction| {
+        if self.is_uncertain {
+            return Err(PhaseError::Uncertain);
+        }
+        let done: Result<(T, Value), PhaseError<E>> = connection.run_phase(|transaction| {
             let result = work(transaction).map_err(PhaseError::Work)?;
             let data = pg_outbox::block_on(self.record(C::in_phase(transaction), phase, &result))?;
             Ok((result, data))
-        })?;
+        });
+        if let Err(PhaseError::Commit(error)) = &done {
+            self.is_uncertain = leaves_uncertain(error);
+        }
+        let (result, data) = done?;
         self.note_committed(phase, data);
         Ok(result)
     }
@@ -149,4 +165,9 @@ impl Guard {
         self.phases.insert(phase.to_owned(), data);
         self.recovery_point = Some(phase.to_owned());
     }
+}
+
+/// Whether a COMMIT with this error may have taken effect. An SQLSTATE of another kind means that PostgreSQL has rolled back.
+fn leaves_uncertain(error: &PostgresError) -> bool {
+    error.sqlstate().is_none() || error.is_connection_lost()
 }

@@ -139,7 +139,7 @@ impl<E: Classify> Classify for PhaseError<E> {
             PhaseError::Work(error) => error.verdict(),
             PhaseError::Idempotency(error) => error.verdict(),
             PhaseError::Begin(error) | PhaseError::Commit(error) => error.verdict(),
-            PhaseError::Data(_) => Verdict::Final,
+            PhaseError::Data(_) | PhaseError::Uncertain => Verdict::Final,
         }
     }
 }

@@ -69,14 +69,16 @@ impl Connections for Pool {
 macro_rules! sqlx {
     ($sqlx:ident) => {
         impl Connections for pg_outbox::__private::drivers::$sqlx::PgPool {
-            type Connection = Self;
+            type Connection = pg_outbox::__private::drivers::$sqlx::pool::PoolConnection<
+                pg_outbox::__private::drivers::$sqlx::Postgres,
+            >;
 
-            async fn get(&self) -> Result<Self, BoxError> {
-                Ok(self.clone())
+            async fn get(&self) -> Result<Self::Connection, BoxError> {
+                Ok(self.acquire().await?)
             }
 
-            fn client(pool: &mut Self) -> impl OutboxClient {
-                &*pool
+            fn client(connection: &mut Self::Connection) -> impl OutboxClient {
+                &mut **connection
             }
         }
     };

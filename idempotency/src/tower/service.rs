@@ -228,7 +228,9 @@ impl<C: Connections> IdempotencyLayer<C> {
                 Ok(self.store_response(&guard, response).await)
             }
             result => {
-                self.release(guard).await;
+                // A completer must not execute a request that the handler refused.
+                let is_refused = result.is_ok() && !is_transient(status);
+                self.release(guard, is_refused).await;
                 Ok(result?.map(Either::Left))
             }
         }
@@ -238,11 +240,11 @@ impl<C: Connections> IdempotencyLayer<C> {
     ///
     /// It waits for the handler's transaction if it is still open. It then continues in its own task, because a connection
     /// whose statement was cancelled must not return to the pool.
-    async fn release(&self, guard: OwnedMutexGuard<Guard>) {
+    async fn release(&self, guard: OwnedMutexGuard<Guard>, is_refused: bool) {
         let connections = self.connections.clone();
         let release = async move {
             if let Ok(mut connection) = connections.get().await {
-                let _ = guard.unlock(C::client(&mut connection)).await;
+                let _ = guard.unlock(C::client(&mut connection), is_refused).await;
             }
         };
         let _ = timeout(RELEASE_WITHIN, tokio::spawn(release)).await;

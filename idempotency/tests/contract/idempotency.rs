@@ -3,6 +3,7 @@ use std::time::Duration;
 use pg_idempotency::idempotency::{
     Begun, Error, Fingerprint, Guard, Idempotency, Key, PhaseError, Request, Response, Scope,
 };
+use pg_idempotency::retry::{Classify, Verdict};
 
 use crate::drivers::Tx;
 use crate::modules::{Database, url};
@@ -126,6 +127,32 @@ pub async fn a_phase_after_a_takeover_fails<C: Phased>() {
     assert_eq!(db.number("SELECT count(*) FROM {s}.payment").await, 0);
     // The connection is still usable.
     second.release(connection.client()).await.unwrap();
+    db.clean_up().await;
+}
+
+/// As after a restart of PostgreSQL during the COMMIT.
+pub async fn no_phase_runs_after_a_commit_whose_outcome_is_unknown<C: Phased>() {
+    let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
+    db.run(
+        "CREATE TABLE {s}.payment (id bigint GENERATED ALWAYS AS IDENTITY);
+         CREATE FUNCTION {s}.end_backend() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;
+         CREATE CONSTRAINT TRIGGER end_backend AFTER INSERT ON {s}.payment DEFERRABLE INITIALLY DEFERRED
+         FOR EACH ROW EXECUTE FUNCTION {s}.end_backend()",
+    )
+    .await;
+    let insert = db.sql("INSERT INTO {s}.payment DEFAULT VALUES RETURNING id");
+    let mut guard = started(&db, &mut connection).await;
+    let lost = connection.phase(&mut guard, "recorded", &insert).await;
+    assert!(matches!(lost, Err(PhaseError::Commit(_))), "{lost:?}");
+    db.run("DROP TRIGGER end_backend ON {s}.payment").await;
+    let mut other = C::connect(&url()).await;
+    let again = other.phase(&mut guard, "recorded", &insert).await;
+    assert!(matches!(again, Err(PhaseError::Uncertain)), "{again:?}");
+    assert_eq!(again.unwrap_err().verdict(), Verdict::Final);
+    guard.release(other.client()).await.unwrap();
+    assert_eq!(started(&db, &mut other).await.attempts(), 1);
+    assert_eq!(db.number("SELECT count(*) FROM {s}.payment").await, 0);
     db.clean_up().await;
 }
 

@@ -81,6 +81,7 @@ macro_rules! in_turn {
                 a_retry_can_begin_after_a_release
                 a_retry_resumes_after_the_last_phase
                 a_phase_after_a_takeover_fails
+                no_phase_runs_after_a_commit_whose_outcome_is_unknown
                 an_abandoned_request_is_taken_over_once
             }
             round_trips {

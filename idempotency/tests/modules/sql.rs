@@ -120,13 +120,28 @@ async fn a_released_request_with_a_kept_body_is_completed_later() {
     let begin = |key: &str, body: &str| {
         format!("SELECT token::text FROM {{s}}.idempotency_begin('s', '{key}', sha256(''), '1 h', {body})")
     };
-    for (key, body) in [("kept", "'body'"), ("not", "NULL")] {
+    for (key, body, discard) in
+        [("kept", "'body'", "false"), ("not", "NULL", "false"), ("refused", "'body'", "true")]
+    {
         let token = texts(&db, &begin(key, body)).await[0].clone().unwrap();
-        db.run(&format!("SELECT {{s}}.idempotency_release('s', '{key}', '{token}')")).await;
+        db.run(&format!("SELECT {{s}}.idempotency_release('s', '{key}', '{token}', discard => {discard})"))
+            .await;
     }
     let abandoned = "SELECT key || ' ' || convert_from(request, 'UTF8') FROM {s}.idempotency_abandoned('0 s', '1 h', 5, 9)";
     assert_eq!(texts(&db, abandoned).await, [Some("kept body".to_owned())]);
     assert_eq!(db.number("SELECT count(*) FROM {s}.idempotency_key").await, 1);
+    db.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_request_with_a_committed_phase_cannot_be_discarded() {
+    let db = Database::new().await;
+    let begin = "SELECT token::text FROM {s}.idempotency_begin('s', 'k', sha256(''), '1 h', 'body')";
+    let token = texts(&db, begin).await[0].clone().unwrap();
+    db.run(&format!("SELECT {{s}}.idempotency_reach('s', 'k', '{token}', 'charged', '{{}}', '1 h')")).await;
+    db.run(&format!("SELECT {{s}}.idempotency_release('s', 'k', '{token}', true)")).await;
+    let abandoned = "SELECT recovery_point FROM {s}.idempotency_abandoned('0 s', '1 h', 5, 9)";
+    assert_eq!(texts(&db, abandoned).await, [Some("charged".to_owned())]);
     db.clean_up().await;
 }
 

@@ -1,7 +1,10 @@
 //! Which responses are stored, and what a repeated request gets.
 
+use std::time::Duration;
+
 use axum::http::HeaderName;
 use pg_idempotency::idempotency::BODY_BYTES_MAX;
+use pg_idempotency::tower::IdempotencyLayer;
 
 use crate::api::{Api, BYTES, keyed, post_to};
 use crate::database::Database;
@@ -139,6 +142,26 @@ async fn excluded_response_releases_the_key() {
     // A released key can be used for another request.
     assert_eq!(api.send(keyed("/status/200", "[]")).await.status, 200);
     assert!(api.send(keyed("/status/200", "[]")).await.is_replay());
+    db.clean_up().await;
+}
+
+/// A completer must not execute what the handler refused.
+#[tokio::test]
+async fn refused_request_is_not_abandoned_although_its_body_is_kept() {
+    let db = Database::new().await;
+    let api = Api::with(&db, IdempotencyLayer::keep_body).await;
+    for status in [401, 403, 404, 407, 409] {
+        assert_eq!(api.send(keyed(&format!("/status/{status}"), "{}")).await.status, status);
+    }
+    let marked = post_to("/status/200", &[("idempotency-key", "k"), ("mark", "")], "{}");
+    assert_eq!(api.send(marked).await.status, 200);
+    assert_eq!(db.number("SELECT count(*) FROM {s}.idempotency_key").await, 0);
+
+    // One that failed is still completed.
+    assert_eq!(api.send(keyed("/status/503", "[7]")).await.status, 503);
+    let guards = db.idempotency.abandoned(&db.client, Duration::ZERO, 10).await.unwrap();
+    assert_eq!(guards.len(), 1);
+    assert_eq!(guards[0].request(), Some(&b"[7]"[..]));
     db.clean_up().await;
 }
 

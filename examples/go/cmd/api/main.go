@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,8 +39,9 @@ func (a api) payment(w http.ResponseWriter, r *http.Request) {
 	ctx, key := r.Context(), r.Header.Get("Idempotency-Key")
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 	orderID, idErr := strconv.ParseInt(r.PathValue("id"), 10, 64)
-	if err != nil || idErr != nil || key == "" || len(key) > 255 {
-		http.Error(w, "send an order ID and an Idempotency-Key of at most 255 characters", http.StatusBadRequest)
+	isInvalid := func(c rune) bool { return c < ' ' || c > '~' }
+	if err != nil || idErr != nil || key == "" || len(key) > 255 || strings.ContainsFunc(key, isInvalid) {
+		http.Error(w, "send an order ID and a key of 1 to 255 printable ASCII characters", http.StatusBadRequest)
 		return
 	}
 	scope := r.Method + " " + r.URL.Path // with several users, add the user, so that they do not share keys

@@ -4,7 +4,7 @@ use pg_idempotency::idempotency::{Begun, Error, PhaseError, Response};
 use tokio_postgres::Transaction;
 
 use super::{finish, replayed, request, started};
-use crate::database::{Database, pool};
+use crate::database::{Database, connect, pid, pool, until_blocked};
 
 #[tokio::test]
 async fn a_retry_resumes_after_the_last_phase() {
@@ -69,6 +69,58 @@ async fn a_phase_after_a_takeover_fails_and_a_release_keeps_the_phases() {
     second.release(&db.client).await.unwrap();
     let third = started(&db.idempotency, &db.client, "k").await;
     assert_eq!((third.attempts(), third.recovery_point()), (3, Some("one")));
+    db.clean_up().await;
+}
+
+/// A timeout, for example, drops the future.
+#[tokio::test]
+async fn a_phase_whose_future_was_dropped_during_its_commit_does_not_run_again() {
+    let mut db = Database::new().await;
+    db.run(
+        "CREATE TABLE {s}.payment (id bigint GENERATED ALWAYS AS IDENTITY);
+         CREATE FUNCTION {s}.wait() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN PERFORM pg_advisory_xact_lock(hashtext('{s}')); RETURN NULL; END $$;
+         CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON {s}.payment DEFERRABLE INITIALLY DEFERRED
+         FOR EACH ROW EXECUTE FUNCTION {s}.wait()",
+    )
+    .await;
+    let insert = db.sql("INSERT INTO {s}.payment DEFAULT VALUES RETURNING id");
+    let record = async |tx: &Transaction<'_>| -> Result<i64, tokio_postgres::Error> {
+        Ok(tx.query_one(&insert, &[]).await?.get(0))
+    };
+    let mut guard = started(&db.idempotency, &db.client, "k").await;
+    db.run("SELECT pg_advisory_lock(hashtext('{s}'))").await;
+    let mut slow = connect().await;
+    let backend = pid(&slow).await;
+    tokio::select! {
+        done = guard.phase(&mut slow, "recorded", &record) => panic!("{done:?}"),
+        () = until_blocked(backend) => {}
+    }
+    db.run("SELECT pg_advisory_unlock(hashtext('{s}'))").await;
+    db.until("the phase is committed", "SELECT count(*) = 1 FROM {s}.payment").await;
+    let again = guard.phase(&mut db.client, "recorded", &record).await;
+    assert!(matches!(again, Err(PhaseError::Uncertain)), "{again:?}");
+    guard.release(&db.client).await.unwrap();
+    let mut guard = started(&db.idempotency, &db.client, "k").await;
+    assert_eq!(guard.phase(&mut db.client, "recorded", &record).await.unwrap(), 1);
+    assert_eq!(db.number("SELECT count(*) FROM {s}.payment").await, 1);
+    db.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_phase_that_was_rolled_back_by_its_commit_can_run_again() {
+    let mut db = Database::new().await;
+    db.run(
+        "CREATE TABLE {s}.late (n int UNIQUE DEFERRABLE INITIALLY DEFERRED); INSERT INTO {s}.late VALUES (1)",
+    )
+    .await;
+    let insert = db.sql("INSERT INTO {s}.late VALUES (1)");
+    let record = async |tx: &Transaction<'_>| tx.execute(&insert, &[]).await;
+    let mut guard = started(&db.idempotency, &db.client, "k").await;
+    let refused = guard.phase(&mut db.client, "recorded", &record).await;
+    assert!(matches!(refused, Err(PhaseError::Commit(_))), "{refused:?}");
+    db.run("DELETE FROM {s}.late").await;
+    assert_eq!(guard.phase(&mut db.client, "recorded", &record).await.unwrap(), 1);
     db.clean_up().await;
 }
 
