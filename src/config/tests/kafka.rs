@@ -99,6 +99,7 @@ fn a_remote_broker_without_tls_is_a_warning() {
     for (brokers, property, warns) in [
         ("kafka.example:9092", "", true),
         ("localhost:9092,kafka.example", "'security.protocol' = 'PLAINTEXT'", true),
+        ("kafka.example", "'security.protocol' = ' plaintext'", true),
         ("kafka.example", "'security.protocol' = 'ssl'", false),
         ("localhost,127.0.0.9:1,[::1]:9092,PLAINTEXT://localhost:1", "", false),
     ] {
