@@ -242,7 +242,7 @@ impl ClientContext for Context {
 /// expire, and then reconnects. For a new client, the answer means that the port does not use SASL.
 const LOGIN_TOO_SOON: &str = "Request not valid in current SASL state";
 
-/// A connection that was lost, or a broker that did not answer, before the login began. librdkafka reports it as a failed login.
+/// A connection that was lost, or a broker that did not answer, before the login. librdkafka reports it as a failed login.
 const HANDSHAKE_LOST: [&str; 2] =
     ["handshake failed: Local: Broker transport failure", "handshake failed: Local: Timed out"];
 
@@ -576,7 +576,8 @@ mod tests {
     fn a_connection_that_is_lost_before_the_login_is_not_a_refused_login() {
         for lost in ["Local: Broker transport failure", "Local: Timed out", "Local: Timed out in queue"] {
             let text = format!(
-                "sasl_ssl://k:9093/1: SASL SCRAM-SHA-512 mechanism handshake failed: {lost}: broker's supported mechanisms: (n/a)"
+                "sasl_ssl://k:9093/1: SASL SCRAM-SHA-512 mechanism handshake failed: {lost}: broker's supported \
+                 mechanisms: (n/a)"
             );
             assert_eq!(*reason_of(RDKafkaErrorCode::Authentication, &text), CONNECTION_LOST);
             let context = Context::default();
@@ -584,7 +585,8 @@ mod tests {
             assert!(context.reports.refused_by_broker().is_none(), "{lost}");
             assert_eq!(context.reports.last_error(), Some(text));
         }
-        let text = "SASL PLAIN mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported mechanisms: OAUTHBEARER";
+        let text = "SASL PLAIN mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported \
+                    mechanisms: OAUTHBEARER";
         assert_eq!(*reason_of(RDKafkaErrorCode::Authentication, text), AUTHENTICATION);
     }
 
