@@ -10,6 +10,7 @@ use crate::config::Config;
 use anyhow::Error;
 use clap::Args;
 use humantime::format_rfc3339_micros;
+use kafka::cluster::KafkaCluster;
 use kafka::operate::copy::{Copier, Stopped};
 use pg_outbox::topic::check_topic;
 use postgres::access::grants::REPLAY_PRIVILEGES;
@@ -297,7 +298,7 @@ struct Plan<'a> {
 struct Target {
     name: String,
     copier: Copier,
-    record_bytes_max: usize,
+    cluster: KafkaCluster,
 }
 
 impl Plan<'_> {
@@ -339,7 +340,7 @@ impl Plan<'_> {
         let cluster = self.outbox.config.cluster()?;
         let copier = Copier::open(&cluster, to).await.map_err(|failure| unusable(to, failure))?;
         self.outbox.check_clusters(cluster.comparison().answered()).await?;
-        Ok(Target { name: to.to_owned(), copier, record_bytes_max: cluster.record_bytes_max() })
+        Ok(Target { name: to.to_owned(), copier, cluster })
     }
 
     /// Publishes the selected events to this topic.
@@ -347,7 +348,7 @@ impl Plan<'_> {
         let range = HistoryRange {
             selection: self.selection.clone(),
             highest: self.highest,
-            record_bytes_max: target.record_bytes_max as i64,
+            record_bytes_max: target.cluster.record_bytes_max() as i64,
         };
         let mut after = self.begin();
         while counts.events < self.most {
@@ -369,7 +370,7 @@ impl Plan<'_> {
 
     async fn copy_batch(
         &self,
-        Target { name: to, copier, .. }: &mut Target,
+        Target { name: to, copier, cluster }: &mut Target,
         batch: &[&HistoryRow],
         counts: &mut Counts,
     ) -> Result<(), Failed> {
@@ -380,7 +381,7 @@ impl Plan<'_> {
             return Err(own_topic(to));
         }
         let events: Vec<_> = batch.iter().map(|row| &row.event).collect();
-        let (acknowledged, failure) = match copier.publish(&events).await {
+        let (acknowledged, failure) = match copier.publish(cluster, &events).await {
             Ok(()) => (batch.len(), None),
             Err(Stopped { acknowledged, failure }) => (acknowledged, Some(failure)),
         };

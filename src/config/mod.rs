@@ -34,6 +34,7 @@ use relay::reaper::Pace;
 pub use relay::topic::TopicAllow;
 use relay::topic::TopicRules;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use written::example;
@@ -58,6 +59,8 @@ const WAITS: [&str; 6] = [
 /// Timeouts of single requests in librdkafka, whose own minimum is a few milliseconds.
 const REQUESTS: [&str; 3] = ["api.version.request.timeout.ms", "request.timeout.ms", "socket.timeout.ms"];
 const REQUEST_LEAST_MS: f64 = 1_000.0;
+/// The relay learns of quotas only from the statistics.
+const STATISTICS_INTERVALS_MS: RangeInclusive<f64> = 1.0..=10_000.0;
 /// Topic templates without a fixed part.
 const WRITERS_CHOOSE: [&str; 2] = ["{aggregate_type}", "{event_type}"];
 /// Shorter intervals deliver sooner, but each look is a round trip.
@@ -436,7 +439,8 @@ impl Relay {
         self.compare_with_properties(reader);
     }
 
-    /// Properties of librdkafka with which nothing would be sent before the timeout, or no request could succeed.
+    /// Properties of librdkafka with which nothing would be sent before the timeout, no request could succeed, or quotas would
+    /// remain unnoticed.
     fn compare_with_properties(&self, reader: &mut Reader) {
         let most = self.publish_timeout.as_millis() as f64;
         let timeout = format_duration(self.publish_timeout);
@@ -448,6 +452,9 @@ impl Relay {
                 }
                 name if REQUESTS.contains(&name) && value < REQUEST_LEAST_MS => {
                     format!("at least {REQUEST_LEAST_MS}, or no request succeeds in time")
+                }
+                "statistics.interval.ms" if !STATISTICS_INTERVALS_MS.contains(&value) => {
+                    "from 1 to 10000, or the relay does not notice quotas in time".to_owned()
                 }
                 _ => continue,
             };

@@ -244,7 +244,13 @@ impl KafkaCluster {
                 return Err(cause);
             }
             if begun.elapsed() > IDENTIFIED_WITHIN {
-                let why = reports.last_error().map_or_else(String::new, |error| format!(": {error}"));
+                // The broker that answered may have been another one.
+                let last = reports.last_error();
+                let refused = reports.refused_by_broker();
+                if let Some(refused) = refused.filter(|refused| last.as_ref() == Some(&refused.error)) {
+                    return Err(refused);
+                }
+                let why = last.map_or_else(String::new, |error| format!(": {error}"));
                 let error =
                     format!("the brokers did not assign a producer ID within {IDENTIFIED_WITHIN:?}{why}");
                 return Err(self.unusable_addresses().await.unwrap_or_else(|| NO_ANSWER.failure(error)));
@@ -285,7 +291,8 @@ impl KafkaCluster {
     }
 
     async fn unreachable(&self, reports: &Reports) -> KafkaFailure {
-        let failure = reports.refused().unwrap_or_else(|| {
+        let refused = reports.refused().or_else(|| reports.refused_by_broker());
+        let failure = refused.unwrap_or_else(|| {
             BROKERS_DOWN.failure(format!(
                 "no broker reachable at {}: {}",
                 self.bootstrap_servers(),

@@ -252,6 +252,7 @@ fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Prope
     if is_secret(name) {
         return Ok((name.to_owned(), Property::Secret(SecretSource::Inline(Secret::new(value)))));
     }
+    let value = as_read(name, value);
     if FILES.contains(&name) && value != "probe" {
         let path = reader.readable_file(section, name, &value)?;
         if name == KEY {
@@ -260,6 +261,17 @@ fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Prope
         return Ok((name.to_owned(), Property::Plain(path.to_string_lossy().into_owned())));
     }
     Ok((name.to_owned(), Property::Plain(value)))
+}
+
+/// The value in the form in which librdkafka reports it. It also reads other forms, such as "f" for "false", and ignores leading
+/// spaces. A number remains as the user wrote it, because librdkafka reports at most six digits of a fraction.
+fn as_read(name: &str, value: String) -> String {
+    let native = ClientConfig::new().set(name, value.as_str()).create_native_config();
+    let is_number = |text: &str| text.parse::<f64>().is_ok();
+    match native.and_then(|config| config.get(name)) {
+        Ok(read) if !is_number(&read) || !is_number(&value) => read,
+        _ => value,
+    }
 }
 
 /// Checks whether this property may be set to this value. The problem never contains the value of a secret.
@@ -449,6 +461,26 @@ mod tests {
             ("ssl.key.pem", "x"),
         ] {
             assert_eq!(check_property(name, value), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_value_has_the_form_in_which_librdkafka_reports_it() {
+        for (name, written, read) in [
+            ("enable.ssl.certificate.verification", "0", "false"),
+            ("enable.ssl.certificate.verification", "F", "false"),
+            ("socket.keepalive.enable", "T", "true"),
+            ("ssl.endpoint.identification.algorithm", " NONE", "none"),
+            ("security.protocol", " PLAINTEXT", "plaintext"),
+            ("sasl.mechanism", " PLAIN", "PLAIN"),
+            ("message.max.bytes", " 5000000 ", "5000000"),
+            ("message.max.bytes", "0x4c4b40", "5000000"),
+            ("linger.ms", "12345.678", "12345.678"),
+            ("ssl.ca.location", " ca.pem", "ca.pem"),
+            ("compression.type", "Zstd", "zstd"),
+            ("client.id", "relay-1", "relay-1"),
+        ] {
+            assert_eq!(as_read(name, written.to_owned()), read, "{name}");
         }
     }
 

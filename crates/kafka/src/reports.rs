@@ -18,8 +18,8 @@ use relay::health::availability::Episodes;
 use relay::health::stats::Stats;
 use relay::publisher::DeliveryReport;
 use relay::reason::{
-    AUTHENTICATION, BROKERS_DOWN, NO_OFFSET, OTHER_CLUSTER, RECORD_TOO_LARGE, Reason, SMALLER_BATCHES, TLS,
-    TOKEN,
+    AUTHENTICATION, BROKERS_DOWN, CONNECTION_LOST, NO_OFFSET, OTHER_CLUSTER, RECORD_TOO_LARGE, Reason,
+    SMALLER_BATCHES, TLS, TOKEN,
 };
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -46,6 +46,8 @@ pub(crate) struct Reports {
     any: AtomicBool,
     /// The cluster refuses the producer altogether. Delivery reports do not contain this.
     refused: Mutex<Option<KafkaFailure>>,
+    /// The last refusal of a login or a TLS connection by a broker, and when it was reported. Other brokers may accept them.
+    refused_by_broker: Mutex<Option<(Instant, KafkaFailure)>>,
     /// The client's last error, and when it was reported.
     last_error: Mutex<Option<(Instant, String)>>,
     wake: Notify,
@@ -92,6 +94,11 @@ impl Reports {
         lock(&self.refused).clone()
     }
 
+    /// Why a broker has refused a connection of the producer.
+    pub(crate) fn refused_by_broker(&self) -> Option<KafkaFailure> {
+        lock(&self.refused_by_broker).as_ref().map(|(_, failure)| failure.clone())
+    }
+
     pub(crate) fn last_error(&self) -> Option<String> {
         lock(&self.last_error).as_ref().map(|(_, error)| error.clone())
     }
@@ -106,10 +113,15 @@ impl Reports {
         *lock(&self.last_error) = Some((Instant::now(), error.to_owned()));
     }
 
-    /// Notes that all brokers are down, unless the previous error is its cause.
+    /// Notes that all brokers are down, unless the previous error is its cause. If a broker has just refused a connection, no
+    /// broker accepts the producer.
     fn note_brokers_down(&self, error: &str) {
         if self.recent_error(CAUSE_WITHIN).is_none() {
             self.note_error(error);
+        }
+        let refusal = lock(&self.refused_by_broker).clone();
+        if let Some((_, failure)) = refusal.filter(|(at, _)| at.elapsed() <= CAUSE_WITHIN) {
+            self.refuse(failure);
         }
     }
 
@@ -216,8 +228,11 @@ impl ClientContext for Context {
         if *why == AUTHENTICATION {
             self.tokens.iter().for_each(|tokens| tokens.reject());
         }
-        // Brokers that are down may be back within publish_timeout, and the producer then continues by itself.
-        if why.kind == FailureKind::Cluster && *why != BROKERS_DOWN {
+        if [AUTHENTICATION, TLS].contains(why) {
+            // The other brokers may accept the producer. If none does, all of them count as down.
+            *lock(&self.reports.refused_by_broker) = Some((Instant::now(), why.failure(reason)));
+        } else if why.kind == FailureKind::Cluster && *why != BROKERS_DOWN {
+            // Brokers that are down may be back within publish_timeout, and the producer then continues by itself.
             self.reports.refuse(why.failure(reason));
         }
     }
@@ -227,12 +242,20 @@ impl ClientContext for Context {
 /// expire, and then reconnects. For a new client, the answer means that the port does not use SASL.
 const LOGIN_TOO_SOON: &str = "Request not valid in current SASL state";
 
-/// Distinguishes two cases that share a code with others: there is no token, and a broker refused the client's certificate.
-/// The client takes the latter for a broken connection, because its side of the handshake had already succeeded.
+/// A connection that was lost, or a broker that did not answer, before the login. librdkafka reports it as a failed login.
+const HANDSHAKE_LOST: [&str; 2] =
+    ["handshake failed: Local: Broker transport failure", "handshake failed: Local: Timed out"];
+
+/// Distinguishes three cases that share a code with others: there is no token, a connection was lost before the login, and a
+/// broker refused the client's certificate. The client takes the latter for a broken connection, because its side of the
+/// handshake had already succeeded.
 fn reason_of(code: RDKafkaErrorCode, text: &str) -> &'static Reason {
     match code {
         RDKafkaErrorCode::Authentication if text.contains("Failed to acquire SASL OAUTHBEARER token") => {
             &TOKEN
+        }
+        RDKafkaErrorCode::Authentication if HANDSHAKE_LOST.iter().any(|lost| text.contains(lost)) => {
+            &CONNECTION_LOST
         }
         RDKafkaErrorCode::BrokerTransportFailure
             if text.contains("SSL routines") && text.contains(" alert ") =>
@@ -496,6 +519,7 @@ mod tests {
         let text = format!("SASL OAUTHBEARER mechanism handshake failed: Broker: {LOGIN_TOO_SOON}: ...");
         let fails = |context: &Context| {
             context.error(KafkaError::Global(RDKafkaErrorCode::Authentication), &text);
+            context.error(KafkaError::Global(RDKafkaErrorCode::AllBrokersDown), DOWN);
             context.reports.has_failed()
         };
         assert!(fails(&Context::default()), "the port does not use SASL");
@@ -505,6 +529,66 @@ mod tests {
     }
 
     const DOWN: &str = "1/1 brokers are down";
+
+    #[tokio::test(start_paused = true)]
+    async fn a_broker_that_refuses_the_producer_fails_it_only_if_no_other_broker_is_up() {
+        let refusals = [
+            (RDKafkaErrorCode::SSL, "SSL handshake failed: certificate verify failed", TLS),
+            (
+                RDKafkaErrorCode::BrokerTransportFailure,
+                "SSL routines::tlsv13 alert certificate required",
+                TLS,
+            ),
+            (
+                RDKafkaErrorCode::Authentication,
+                "SASL authentication error: Authentication failed",
+                AUTHENTICATION,
+            ),
+        ];
+        for identified in [false, true] {
+            for (code, text, why) in &refusals {
+                let context = Context::default();
+                if identified {
+                    context.log(RDKafkaLogLevel::Debug, "IDEMPSTATE", "WaitPID -> Assigned");
+                }
+                context.error(KafkaError::Global(*code), text);
+                assert!(!context.reports.has_failed() && context.reports.refused().is_none(), "{text}");
+                let refusal = context.reports.refused_by_broker().unwrap();
+                assert_eq!((refusal.reason, refusal.error.as_str()), (why.word, *text));
+                assert_eq!(context.reports.last_error().as_deref(), Some(*text));
+                context.error(KafkaError::Global(RDKafkaErrorCode::AllBrokersDown), DOWN);
+                assert!(context.reports.has_failed(), "{text}");
+                assert_eq!(context.reports.refused().unwrap().reason, why.word);
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_refusal_is_not_why_all_brokers_are_down() {
+        let context = Context::default();
+        context.error(KafkaError::Global(RDKafkaErrorCode::SSL), "SSL handshake failed");
+        advance(CAUSE_WITHIN + Duration::from_millis(1)).await;
+        context.error(KafkaError::Global(RDKafkaErrorCode::AllBrokersDown), DOWN);
+        assert!(!context.reports.has_failed());
+    }
+
+    #[test]
+    fn a_connection_that_is_lost_before_the_login_is_not_a_refused_login() {
+        for lost in ["Local: Broker transport failure", "Local: Timed out", "Local: Timed out in queue"] {
+            let text = format!(
+                "sasl_ssl://k:9093/1: SASL SCRAM-SHA-512 mechanism handshake failed: {lost}: broker's supported \
+                 mechanisms: (n/a)"
+            );
+            assert_eq!(*reason_of(RDKafkaErrorCode::Authentication, &text), CONNECTION_LOST);
+            let context = Context::default();
+            context.error(KafkaError::Global(RDKafkaErrorCode::Authentication), &text);
+            assert!(context.reports.refused_by_broker().is_none(), "{lost}");
+            assert_eq!(context.reports.last_error(), Some(text));
+        }
+        let text = "SASL PLAIN mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported \
+                    mechanisms: OAUTHBEARER";
+        assert_eq!(*reason_of(RDKafkaErrorCode::Authentication, text), AUTHENTICATION);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn brokers_down_does_not_replace_its_cause() {

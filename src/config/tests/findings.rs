@@ -238,6 +238,18 @@ fn valid_but_risky_settings_are_warnings() {
             "any host can impersonate a broker",
         ),
         (
+            "[kafka.properties]\n'ssl.endpoint.identification.algorithm' = ' NONE'",
+            "any host can impersonate a broker",
+        ),
+        (
+            "[kafka.properties]\n'enable.ssl.certificate.verification' = 0",
+            "any host can impersonate a broker",
+        ),
+        (
+            "[kafka.properties]\n'enable.ssl.certificate.verification' = 'f'",
+            "any host can impersonate a broker",
+        ),
+        (
             "[kafka.properties]\n'enable.ssl.certificate.verification' = false",
             "any host can impersonate a broker",
         ),

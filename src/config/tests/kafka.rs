@@ -82,6 +82,12 @@ fn a_property_with_which_nothing_can_be_sent_in_time_is_a_finding() {
             "45s",
             "`api.version.request.timeout.ms` is 5 (milliseconds)",
         ),
+        (
+            "'statistics.interval.ms' = 0",
+            "45s",
+            "`statistics.interval.ms` is 0 (milliseconds), but must be from 1 to 10000",
+        ),
+        ("'statistics.interval.ms' = 10001", "45s", "`statistics.interval.ms` is 10001 (milliseconds)"),
     ] {
         let text = format!("[kafka.properties]\n{property}\n[relay]\npublish_timeout = '{timeout}'\n");
         let findings = with(&text).findings();
@@ -89,7 +95,12 @@ fn a_property_with_which_nothing_can_be_sent_in_time_is_a_finding() {
         assert!(findings[0].starts_with("error: config.toml:6: "), "{}", findings[0]);
         assert!(findings[0].contains(expected), "{}", findings[0]);
     }
-    for property in ["'linger.ms' = 44999", "'linger.ms' = '0.5'", "'socket.timeout.ms' = 10000"] {
+    for property in [
+        "'linger.ms' = 44999",
+        "'linger.ms' = '0.5'",
+        "'socket.timeout.ms' = 10000",
+        "'statistics.interval.ms' = 10000",
+    ] {
         assert_eq!(with(&format!("[kafka.properties]\n{property}\n")).findings(), [""; 0], "{property}");
     }
 }
@@ -99,6 +110,7 @@ fn a_remote_broker_without_tls_is_a_warning() {
     for (brokers, property, warns) in [
         ("kafka.example:9092", "", true),
         ("localhost:9092,kafka.example", "'security.protocol' = 'PLAINTEXT'", true),
+        ("kafka.example", "'security.protocol' = ' plaintext'", true),
         ("kafka.example", "'security.protocol' = 'ssl'", false),
         ("localhost,127.0.0.9:1,[::1]:9092,PLAINTEXT://localhost:1", "", false),
     ] {

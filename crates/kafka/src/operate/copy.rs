@@ -14,8 +14,10 @@ use tokio::time::timeout;
 
 /// How long to wait for the acknowledgements of a batch.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(60);
+/// How long to wait for the other reports after a failure.
+const COLLECTED_WITHIN: Duration = Duration::from_secs(5);
 
-/// A producer for one topic. Events of a key stay in order. After a failure it must not be used again.
+/// A producer for one topic. Events of a key stay in order. After a failed call it must not be used again.
 pub struct Copier {
     producer: KafkaProducer,
     topic: String,
@@ -36,14 +38,7 @@ impl Copier {
     /// Connects, and checks that the topic exists and that each of its partitions has a leader. Only a record shows whether
     /// the user may publish, and publishing begins with a single one.
     pub async fn open(cluster: &KafkaCluster, topic: &str) -> Result<Copier, KafkaFailure> {
-        let mut producer = cluster.open().await?;
-        if let Err(failure) = producer.lookup(topic).await {
-            if failure.reason != SMALLER_BATCHES.word {
-                return Err(failure);
-            }
-            producer = cluster.open().await?;
-            producer.lookup(topic).await?;
-        }
+        let producer = connect(cluster, topic).await?;
         let leaders = producer.leaders(topic).await?;
         if let Some(partition) = leaders.iter().position(Option::is_none) {
             let error = format!("partition {partition} of topic {topic} has no leader");
@@ -53,8 +48,24 @@ impl Copier {
         Ok(Copier { producer, topic: topic.to_owned(), primed, in_flight: 0 })
     }
 
-    /// Publishes events in order, and returns when Kafka has acknowledged all of them.
-    pub async fn publish<E: Event>(&mut self, events: &[&E]) -> Result<(), Stopped> {
+    /// Publishes events in order, and returns when Kafka has acknowledged all of them. If the topic refuses a request for its
+    /// size, continues with another producer of the cluster, which sends smaller ones.
+    pub async fn publish<E: Event>(&mut self, cluster: &KafkaCluster, events: &[&E]) -> Result<(), Stopped> {
+        let mut acknowledged = 0;
+        while let Err(stopped) = self.send_all(&events[acknowledged..]).await {
+            acknowledged += stopped.acknowledged;
+            let connected = if stopped.failure.reason == SMALLER_BATCHES.word {
+                connect(cluster, &self.topic).await
+            } else {
+                Err(stopped.failure)
+            };
+            self.producer = connected.map_err(|failure| Stopped { acknowledged, failure })?;
+            self.primed.fill(false);
+        }
+        Ok(())
+    }
+
+    async fn send_all<E: Event>(&mut self, events: &[&E]) -> Result<(), Stopped> {
         let mut acknowledged = 0;
         for (place, event) in events.iter().enumerate() {
             let partition = partition::of(event.key(), self.primed.len() as u32);
@@ -80,6 +91,11 @@ impl Copier {
     async fn wait(&mut self, before: usize) -> Result<usize, Stopped> {
         let sent = std::mem::take(&mut self.in_flight) as usize;
         let in_time = timeout(ACKNOWLEDGED_WITHIN, self.producer.wait_until_quiet(false)).await;
+        if self.producer.has_failed() {
+            // No record in flight may follow an event that is sent again.
+            _ = timeout(COLLECTED_WITHIN, self.producer.drained()).await;
+            self.producer.withdraw().await;
+        }
         let mut reports = Vec::new();
         self.producer.drain(&mut reports);
         reports.sort_by_key(|report| report.index);
@@ -87,13 +103,29 @@ impl Copier {
         if acknowledged == sent {
             return Ok(acknowledged);
         }
-        let failed = reports.into_iter().find_map(|DeliveryReport { outcome, .. }| outcome.err());
+        let failures = reports.into_iter().filter_map(|DeliveryReport { outcome, .. }| outcome.err());
+        // A refused request ends the producer, so earlier events of other partitions fail too.
+        let failed = failures.min_by_key(|failure| failure.reason != SMALLER_BATCHES.word);
         let silent = || {
             let why =
                 if in_time.is_err() { format!(" within {ACKNOWLEDGED_WITHIN:?}") } else { String::new() };
             NO_ANSWER.failure(format!("Kafka did not acknowledge the records{why}"))
         };
         Err(Stopped { acknowledged: before + acknowledged, failure: failed.unwrap_or_else(silent) })
+    }
+}
+
+/// A producer that has looked up the topic, and sends requests that are not above its known limit.
+async fn connect(cluster: &KafkaCluster, topic: &str) -> Result<KafkaProducer, KafkaFailure> {
+    let producer = cluster.open().await?;
+    match producer.lookup(topic).await {
+        Ok(_) => Ok(producer),
+        Err(failure) if failure.reason == SMALLER_BATCHES.word => {
+            let producer = cluster.open().await?;
+            producer.lookup(topic).await?;
+            Ok(producer)
+        }
+        Err(failure) => Err(failure),
     }
 }
 

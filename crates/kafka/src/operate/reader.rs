@@ -2,6 +2,7 @@
 //! consumer group and commits no offsets.
 
 use crate::client::{Callbacks, METADATA_TIMEOUT, client_config, number};
+use crate::cluster::record_bytes_max;
 use crate::errors::failure;
 use crate::headers::HeaderTemplate;
 use crate::options::Kafka;
@@ -328,10 +329,13 @@ const TOKEN_WAIT: Duration = Duration::from_millis(100);
 
 fn consumer(settings: &Kafka) -> Result<BaseConsumer<Callbacks>, KafkaFailure> {
     let mut config = client_config(settings)?;
-    // A response must fit into the user's limit.
+    let record_bytes = record_bytes_max(settings);
+    // A response must fit into the user's limit. librdkafka derives its own default from the size of a fetch.
     let response_max = number(&config, "receive.message.max.bytes").unwrap_or(usize::MAX);
-    let fetch_bytes = FETCH_BYTES.min(response_max.saturating_sub(RESPONSE_OVERHEAD)).to_string();
+    let fetch_bytes = FETCH_BYTES.max(record_bytes).min(response_max.saturating_sub(RESPONSE_OVERHEAD));
     config
+        // librdkafka rejects a smaller fetch.
+        .set("message.max.bytes", record_bytes.min(fetch_bytes).to_string())
         // librdkafka requires it. No group is joined, because the partitions are assigned.
         .set("group.id", "outbox-relay-verify")
         .set("enable.auto.commit", "false")
@@ -342,7 +346,7 @@ fn consumer(settings: &Kafka) -> Result<BaseConsumer<Callbacks>, KafkaFailure> {
         .set("isolation.level", "read_uncommitted")
         .set("enable.partition.eof", "true")
         .set("queued.max.messages.kbytes", "16384")
-        .set("fetch.max.bytes", fetch_bytes);
+        .set("fetch.max.bytes", fetch_bytes.to_string());
     let callbacks = Callbacks { tokens: Tokens::of(settings)?, ..Callbacks::default() };
     let consumer = BaseConsumer::from_config_and_context(&config, callbacks)
         .map_err(|error| failure("creating a consumer", &error))?;
@@ -402,7 +406,26 @@ fn digest<'a>(parts: impl IntoIterator<Item = Option<&'a [u8]>>) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Property;
     use rdkafka::message::{Header, OwnedHeaders};
+
+    #[test]
+    fn librdkafka_accepts_the_sizes_of_large_records_and_of_small_responses() {
+        for sizes in [
+            &[("message.max.bytes", "10485760")][..],
+            &[("message.max.bytes", "1000000000")],
+            &[("message.max.bytes", "10485760"), ("receive.message.max.bytes", "5000000")],
+            &[("receive.message.max.bytes", "500000")],
+        ] {
+            let property =
+                |(name, value): &(&str, &str)| (name.to_string(), Property::Plain(value.to_string()));
+            let properties = sizes.iter().map(property).collect();
+            let bootstrap_servers = "127.0.0.1:1".to_owned();
+            let kafka = Kafka { bootstrap_servers, properties, oauth: None, aws: None };
+            let made = TopicReader::new(&kafka, "event_id");
+            assert!(made.is_ok(), "{sizes:?}: {}", made.err().unwrap());
+        }
+    }
 
     fn part(next: i64, end: i64) -> PartitionRead {
         PartitionRead { next, ..PartitionRead::new(0, 0, end) }
