@@ -33,14 +33,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_postgres::Client;
 
 /// How long the schema check may take. It only reads the catalogue and small tables.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a starting relay waits for Kafka.
+/// How long a starting relay waits for Kafka, if nothing else is missing.
 const KAFKA_WITHIN: Duration = Duration::from_secs(1);
+/// How soon it probes Kafka again.
+const KAFKA_AGAIN: Duration = Duration::from_secs(1);
 
 /// When a relay ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,9 +157,25 @@ pub(crate) fn longest_step(config: &Config) -> Duration {
 }
 
 /// Opens the first producer, which takes longer than publishing an event, before the relay reports that it is ready.
-/// Returns whether Kafka answered within [`KAFKA_WITHIN`].
-pub async fn reach_kafka(kafka: &KafkaCluster) -> bool {
-    matches!(timeout(KAFKA_WITHIN, kafka.probe()).await, Ok(Ok(())))
+/// Returns whether Kafka answered within [`KAFKA_WITHIN`], or while the relay waited for `others` to be ready. The metrics show
+/// meanwhile whether it answers.
+pub async fn reach_kafka(kafka: &KafkaCluster, stats: &Stats, others: impl Future<Output = ()>) -> bool {
+    let within = Instant::now() + KAFKA_WITHIN;
+    let answer = async {
+        while let Err(failure) = kafka.probe().await {
+            stats.kafka.fails(&failure);
+            sleep(KAFKA_AGAIN).await;
+        }
+        stats.kafka.answers();
+    };
+    let too_late = async {
+        others.await;
+        sleep_until(within).await;
+    };
+    tokio::select! {
+        () = answer => true,
+        () = too_late => false,
+    }
 }
 
 /// Runs the relay. `stop` completes when the relay is to end. `reloads` yields the configuration with the changes

@@ -26,7 +26,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -138,16 +138,23 @@ impl Daemon {
     ) -> Result<Option<Ready>, Failed> {
         let (stats, once) = (Arc::clone(&self.stats), self.once);
         let kafka = config.cluster()?.counting_into(Arc::clone(&stats));
+        let checked = Notify::new();
         let (facts, kafka_answers) = {
             let mut ready = pin!(async {
                 let schema = async {
                     let facts = wait_for_schema(config, &database, once, &stats).await?;
                     Box::pin(recorded.attempt()).await;
+                    checked.notify_one();
                     Ok::<_, Failed>(facts)
                 };
-                let (facts, answers) =
-                    tokio::try_join!(schema, async { Ok(supervisor::reach_kafka(&kafka).await) })?;
-                Ok::<_, Failed>((facts, recorded.begin(&kafka, answers).await?))
+                let answer = async {
+                    Ok::<_, Failed>(supervisor::reach_kafka(&kafka, &stats, checked.notified()).await)
+                };
+                let (facts, answers) = tokio::try_join!(schema, answer)?;
+                let answers = recorded.begin(&kafka, answers).await?;
+                stats.postgres.answers();
+                stats.schema.answers();
+                Ok::<_, Failed>((facts, answers))
             });
             loop {
                 tokio::select! {
@@ -213,8 +220,8 @@ impl Daemon {
     }
 }
 
-/// Waits until Postgres answers and no migration is pending. Fails if the schema is not valid, unless the relay has waited for
-/// a migration: privileges may follow it.
+/// Waits until Postgres answers and no migration is pending, which the caller then records. Fails if the schema is not valid,
+/// unless the relay has waited for a migration: privileges may follow it.
 async fn wait_for_schema(
     config: &Config,
     database: &Database,
@@ -230,8 +237,6 @@ async fn wait_for_schema(
         match supervisor::check_schema(config, database).await {
             Ok(facts) => {
                 outage.worked(0);
-                stats.postgres.answers();
-                stats.schema.answers();
                 return Ok(facts);
             }
             Err(error @ (StartError::Older(_) | StartError::Unfit(_)))
