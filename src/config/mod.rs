@@ -322,7 +322,7 @@ fn load_for(
     let credentials = variables.iter().find(|(name, _)| name == "CREDENTIALS_DIRECTORY");
     let lookup = Lookup {
         credentials: credentials.map(|(_, folder)| PathBuf::from(folder)),
-        config_folder: path.and_then(Path::parent).map(Path::to_path_buf),
+        config_file: path.map(Path::to_path_buf),
     };
     let mut findings = Findings::default();
     let (mut entries, whole) = match (path, text) {
