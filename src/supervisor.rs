@@ -156,6 +156,11 @@ pub(crate) fn longest_step(config: &Config) -> Duration {
     (password + connect_within(&config.postgres) + ANSWER_TIMEOUT).max(config.relay.takeover_timeout / 3)
 }
 
+/// The longest attempt to connect and to check the schema.
+pub(crate) fn longest_attempt(config: &Config) -> Duration {
+    longest_step(config) + CHECK_TIMEOUT
+}
+
 /// Opens the first producer, which takes longer than publishing an event, before the relay reports that it is ready.
 /// Returns whether Kafka answered within [`KAFKA_WITHIN`], or while the relay waited for `others` to be ready. The metrics show
 /// meanwhile whether it answers.
@@ -389,5 +394,22 @@ async fn drained_end(
     match holds.count().await {
         Ok(waiting) => End::Drained(waiting),
         Err(fault) => End::Unavailable(fault.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use std::path::Path;
+
+    #[test]
+    fn an_attempt_takes_longer_than_all_connection_timeouts() {
+        let text = "[postgres]\nurl = 'postgres://relay@localhost/app'\nconnect_timeout = '60s'\n\
+                    [kafka]\nbootstrap_servers = 'localhost:9092'\n";
+        let config = config::load_text(Path::new("config.toml"), text, std::iter::empty()).unwrap();
+        let connecting = connect_within(&config.postgres);
+        assert!(connecting >= Duration::from_secs(240), "{connecting:?}");
+        assert_eq!(longest_attempt(&config), connecting + ANSWER_TIMEOUT + CHECK_TIMEOUT);
     }
 }

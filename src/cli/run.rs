@@ -232,7 +232,7 @@ async fn wait_for_schema(
     let outage = Availability::new("postgres", "postgres_unavailable");
     let mut waits_for = None;
     loop {
-        systemd::waiting();
+        systemd::waiting(supervisor::longest_attempt(config));
         stats.beat();
         match supervisor::check_schema(config, database).await {
             Ok(facts) => {
@@ -350,7 +350,7 @@ impl Reloading {
         if ready {
             systemd::reloading();
         }
-        let read = timeout(READ_WITHIN, read_again(self.path.clone())).await;
+        let read = timeout(READ_WITHIN, read_again(self.path.clone(), self.config())).await;
         let read = read.unwrap_or_else(|_| Err(format!("the file could not be read within {READ_WITHIN:?}")));
         let applied = read.inspect_err(|why| log_rejected(why)).ok().map(|new| self.apply(&new));
         if ready {
@@ -380,14 +380,19 @@ impl Reloading {
     }
 }
 
-/// Reads and validates the configuration as at start.
-async fn read_again(path: Option<PathBuf>) -> Result<Config, String> {
+/// Reads and validates the configuration as at start, and with the settings of `old` that need a restart.
+async fn read_again(path: Option<PathBuf>, old: Config) -> Result<Config, String> {
     let read = move || {
         let config =
             config::load(path.as_deref(), config::environment()).map_err(|findings| findings.to_string())?;
         let checked = config.cluster().and_then(|cluster| cluster.check_settings());
         checked.map_err(|failure| format!("[kafka.properties] is invalid: {}", failure.error))?;
-        Ok(config)
+        match old.reloaded(&config).conflict() {
+            Some(conflict) => Err(format!(
+                "some changed settings apply only after a restart, and until then, {conflict}. Restart the relay instead"
+            )),
+            None => Ok(config),
+        }
     };
     spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()))
 }

@@ -172,6 +172,16 @@ impl Config {
             warnings: self.warnings.clone(),
         }
     }
+
+    /// Why these settings cannot be used together, after a reload that applies only some of those that have changed.
+    pub(crate) fn conflict(&self) -> Option<String> {
+        let of_property = |(name, property): (&String, &Property)| match property {
+            Property::Plain(text) => self.relay.property_problem(name, text),
+            Property::Secret(_) => None,
+        };
+        let of_properties = || self.kafka.properties.iter().find_map(of_property);
+        self.relay.memory_problem().or_else(of_properties).map(|problem| problem.message)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -426,34 +436,39 @@ impl Relay {
             let help = "set it to 3s or more; the default is 10s";
             reader.warn(&Relay::takeover_timeout, Problem::new(message, help));
         }
-        let bytes = self.batch_bytes.as_u64() * self.workers as u64;
-        if bytes > BATCHES_MOST {
-            let (bytes, most) = (ByteSize::bytes(bytes), ByteSize::bytes(BATCHES_MOST));
-            let message = format!("workers times batch_bytes is {bytes}, but must be at most {most}");
-            let help = "decrease one of them: the relay needs about twice this much memory";
-            reader.error(&Relay::batch_bytes, Problem::new(message, help));
+        if let Some(problem) = self.memory_problem() {
+            reader.error(&Relay::batch_bytes, problem);
         }
-        self.compare_with_properties(reader);
+        for (name, entry) in reader.entries.table("kafka.properties") {
+            if let Some(problem) = entry.raw.text().and_then(|text| self.property_problem(&name, &text)) {
+                reader.findings.error(&entry.place, problem);
+            }
+        }
     }
 
-    /// Properties of librdkafka with which nothing would be sent before the timeout, or no request could succeed.
-    fn compare_with_properties(&self, reader: &mut Reader) {
-        let most = self.publish_timeout.as_millis() as f64;
-        let timeout = format_duration(self.publish_timeout);
-        for (name, entry) in reader.entries.table("kafka.properties") {
-            let Some(Ok(value)) = entry.raw.text().map(|text| text.trim().parse::<f64>()) else { continue };
-            let limit = match &*name {
-                name if WAITS.contains(&name) && value >= most => {
-                    format!("below [relay] publish_timeout ({timeout}), or nothing is sent in time")
-                }
-                name if REQUESTS.contains(&name) && value < REQUEST_LEAST_MS => {
-                    format!("at least {REQUEST_LEAST_MS}, or no request succeeds in time")
-                }
-                _ => continue,
-            };
-            let message = format!("Kafka property `{name}` is {value} (milliseconds), but must be {limit}");
-            reader.findings.error(&entry.place, Problem::new(message, "remove it: the default is suitable"));
+    fn memory_problem(&self) -> Option<Problem> {
+        let bytes = self.batch_bytes.as_u64() * self.workers as u64;
+        if bytes <= BATCHES_MOST {
+            return None;
         }
+        let (bytes, most) = (ByteSize::bytes(bytes), ByteSize::bytes(BATCHES_MOST));
+        let message = format!("workers times batch_bytes is {bytes}, but must be at most {most}");
+        Some(Problem::new(message, "decrease one of them: the relay needs about twice this much memory"))
+    }
+
+    /// A property of librdkafka with which nothing would be sent before the timeout, or no request could succeed.
+    fn property_problem(&self, name: &str, text: &str) -> Option<Problem> {
+        let value = text.trim().parse::<f64>().ok()?;
+        let limit = if WAITS.contains(&name) && value >= self.publish_timeout.as_millis() as f64 {
+            let timeout = format_duration(self.publish_timeout);
+            format!("below [relay] publish_timeout ({timeout}), or nothing is sent in time")
+        } else if REQUESTS.contains(&name) && value < REQUEST_LEAST_MS {
+            format!("at least {REQUEST_LEAST_MS}, or no request succeeds in time")
+        } else {
+            return None;
+        };
+        let message = format!("Kafka property `{name}` is {value} (milliseconds), but must be {limit}");
+        Some(Problem::new(message, "remove it: the default is suitable"))
     }
 }
 
