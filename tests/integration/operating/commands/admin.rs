@@ -1,6 +1,6 @@
 //! The admin endpoint of a running relay.
 
-use super::{Ended, Setup, binary, kafka, nowhere};
+use super::{Ended, Setup, binary, nowhere};
 use crate::support::kafka_proxy::Proxy;
 use crate::support::topics;
 use outbox_relay::admin::metrics::CATALOGUE;
