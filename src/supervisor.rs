@@ -33,14 +33,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_postgres::Client;
 
 /// How long the schema check may take. It only reads the catalogue and small tables.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a starting relay waits for Kafka.
+/// How long a starting relay waits for Kafka, if nothing else is missing.
 const KAFKA_WITHIN: Duration = Duration::from_secs(1);
+/// How soon it probes Kafka again.
+const KAFKA_AGAIN: Duration = Duration::from_secs(1);
 
 /// When a relay ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,10 +156,31 @@ pub(crate) fn longest_step(config: &Config) -> Duration {
     (password + connect_within(&config.postgres) + ANSWER_TIMEOUT).max(config.relay.takeover_timeout / 3)
 }
 
+/// The longest attempt to connect and to check the schema.
+pub(crate) fn longest_attempt(config: &Config) -> Duration {
+    longest_step(config) + CHECK_TIMEOUT
+}
+
 /// Opens the first producer, which takes longer than publishing an event, before the relay reports that it is ready.
-/// Returns whether Kafka answered within [`KAFKA_WITHIN`].
-pub async fn reach_kafka(kafka: &KafkaCluster) -> bool {
-    matches!(timeout(KAFKA_WITHIN, kafka.probe()).await, Ok(Ok(())))
+/// Returns whether Kafka answered within [`KAFKA_WITHIN`], or while the relay waited for `others` to be ready. The metrics show
+/// meanwhile whether it answers.
+pub async fn reach_kafka(kafka: &KafkaCluster, stats: &Stats, others: impl Future<Output = ()>) -> bool {
+    let within = Instant::now() + KAFKA_WITHIN;
+    let answer = async {
+        while let Err(failure) = kafka.probe().await {
+            stats.kafka.fails(&failure);
+            sleep(KAFKA_AGAIN).await;
+        }
+        stats.kafka.answers();
+    };
+    let too_late = async {
+        others.await;
+        sleep_until(within).await;
+    };
+    tokio::select! {
+        () = answer => true,
+        () = too_late => false,
+    }
 }
 
 /// Runs the relay. `stop` completes when the relay is to end. `reloads` yields the configuration with the changes
@@ -371,5 +394,22 @@ async fn drained_end(
     match holds.count().await {
         Ok(waiting) => End::Drained(waiting),
         Err(fault) => End::Unavailable(fault.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use std::path::Path;
+
+    #[test]
+    fn an_attempt_takes_longer_than_all_connection_timeouts() {
+        let text = "[postgres]\nurl = 'postgres://relay@localhost/app'\nconnect_timeout = '60s'\n\
+                    [kafka]\nbootstrap_servers = 'localhost:9092'\n";
+        let config = config::load_text(Path::new("config.toml"), text, std::iter::empty()).unwrap();
+        let connecting = connect_within(&config.postgres);
+        assert!(connecting >= Duration::from_secs(240), "{connecting:?}");
+        assert_eq!(longest_attempt(&config), connecting + ANSWER_TIMEOUT + CHECK_TIMEOUT);
     }
 }

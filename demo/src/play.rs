@@ -50,7 +50,7 @@ impl Scene<'_> {
         let stats = Arc::new(Stats::new());
         let kafka = self.config.cluster().map_err(|failure| anyhow!("{failure}"))?;
         let kafka = kafka.counting_into(Arc::clone(&stats));
-        let kafka_answers = supervisor::reach_kafka(&kafka).await;
+        let kafka_answers = supervisor::reach_kafka(&kafka, &stats, std::future::ready(())).await;
         let ready = Ready { database, facts, kafka, kafka_answers, stats: Arc::clone(&stats) };
         let ledger = SharedLedger::default();
         let reader = Reader::start(&self.broker.bootstrap_servers(), &order::TOPICS, ledger.clone())

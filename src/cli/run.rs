@@ -26,7 +26,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -138,16 +138,23 @@ impl Daemon {
     ) -> Result<Option<Ready>, Failed> {
         let (stats, once) = (Arc::clone(&self.stats), self.once);
         let kafka = config.cluster()?.counting_into(Arc::clone(&stats));
+        let checked = Notify::new();
         let (facts, kafka_answers) = {
             let mut ready = pin!(async {
                 let schema = async {
                     let facts = wait_for_schema(config, &database, once, &stats).await?;
                     Box::pin(recorded.attempt()).await;
+                    checked.notify_one();
                     Ok::<_, Failed>(facts)
                 };
-                let (facts, answers) =
-                    tokio::try_join!(schema, async { Ok(supervisor::reach_kafka(&kafka).await) })?;
-                Ok::<_, Failed>((facts, recorded.begin(&kafka, answers).await?))
+                let answer = async {
+                    Ok::<_, Failed>(supervisor::reach_kafka(&kafka, &stats, checked.notified()).await)
+                };
+                let (facts, answers) = tokio::try_join!(schema, answer)?;
+                let answers = recorded.begin(&kafka, answers).await?;
+                stats.postgres.answers();
+                stats.schema.answers();
+                Ok::<_, Failed>((facts, answers))
             });
             loop {
                 tokio::select! {
@@ -213,8 +220,8 @@ impl Daemon {
     }
 }
 
-/// Waits until Postgres answers and no migration is pending. Fails if the schema is not valid, unless the relay has waited for
-/// a migration: privileges may follow it.
+/// Waits until Postgres answers and no migration is pending, which the caller then records. Fails if the schema is not valid,
+/// unless the relay has waited for a migration: privileges may follow it.
 async fn wait_for_schema(
     config: &Config,
     database: &Database,
@@ -225,13 +232,11 @@ async fn wait_for_schema(
     let outage = Availability::new("postgres", "postgres_unavailable");
     let mut waits_for = None;
     loop {
-        systemd::waiting();
+        systemd::waiting(supervisor::longest_attempt(config));
         stats.beat();
         match supervisor::check_schema(config, database).await {
             Ok(facts) => {
                 outage.worked(0);
-                stats.postgres.answers();
-                stats.schema.answers();
                 return Ok(facts);
             }
             Err(error @ (StartError::Older(_) | StartError::Unfit(_)))
@@ -345,7 +350,7 @@ impl Reloading {
         if ready {
             systemd::reloading();
         }
-        let read = timeout(READ_WITHIN, read_again(self.path.clone())).await;
+        let read = timeout(READ_WITHIN, read_again(self.path.clone(), self.config())).await;
         let read = read.unwrap_or_else(|_| Err(format!("the file could not be read within {READ_WITHIN:?}")));
         let applied = read.inspect_err(|why| log_rejected(why)).ok().map(|new| self.apply(&new));
         if ready {
@@ -375,14 +380,19 @@ impl Reloading {
     }
 }
 
-/// Reads and validates the configuration as at start.
-async fn read_again(path: Option<PathBuf>) -> Result<Config, String> {
+/// Reads and validates the configuration as at start, and with the settings of `old` that need a restart.
+async fn read_again(path: Option<PathBuf>, old: Config) -> Result<Config, String> {
     let read = move || {
         let config =
             config::load(path.as_deref(), config::environment()).map_err(|findings| findings.to_string())?;
         let checked = config.cluster().and_then(|cluster| cluster.check_settings());
         checked.map_err(|failure| format!("[kafka.properties] is invalid: {}", failure.error))?;
-        Ok(config)
+        match old.reloaded(&config).conflict() {
+            Some(conflict) => Err(format!(
+                "some changed settings apply only after a restart, and until then, {conflict}. Restart the relay instead"
+            )),
+            None => Ok(config),
+        }
     };
     spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()))
 }

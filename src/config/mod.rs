@@ -34,7 +34,6 @@ use relay::reaper::Pace;
 pub use relay::topic::TopicAllow;
 use relay::topic::TopicRules;
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use written::example;
@@ -59,8 +58,6 @@ const WAITS: [&str; 6] = [
 /// Timeouts of single requests in librdkafka, whose own minimum is a few milliseconds.
 const REQUESTS: [&str; 3] = ["api.version.request.timeout.ms", "request.timeout.ms", "socket.timeout.ms"];
 const REQUEST_LEAST_MS: f64 = 1_000.0;
-/// The relay learns of quotas only from the statistics.
-const STATISTICS_INTERVALS_MS: RangeInclusive<f64> = 1.0..=10_000.0;
 /// Topic templates without a fixed part.
 const WRITERS_CHOOSE: [&str; 2] = ["{aggregate_type}", "{event_type}"];
 /// Shorter intervals deliver sooner, but each look is a round trip.
@@ -174,6 +171,16 @@ impl Config {
             log: self.log.reloaded(&new.log),
             warnings: self.warnings.clone(),
         }
+    }
+
+    /// Why these settings cannot be used together, after a reload that applies only some of those that have changed.
+    pub(crate) fn conflict(&self) -> Option<String> {
+        let of_property = |(name, property): (&String, &Property)| match property {
+            Property::Plain(text) => self.relay.property_problem(name, text),
+            Property::Secret(_) => None,
+        };
+        let of_properties = || self.kafka.properties.iter().find_map(of_property);
+        self.relay.memory_problem().or_else(of_properties).map(|problem| problem.message)
     }
 }
 
@@ -325,7 +332,7 @@ fn load_for(
     let credentials = variables.iter().find(|(name, _)| name == "CREDENTIALS_DIRECTORY");
     let lookup = Lookup {
         credentials: credentials.map(|(_, folder)| PathBuf::from(folder)),
-        config_folder: path.and_then(Path::parent).map(Path::to_path_buf),
+        config_file: path.map(Path::to_path_buf),
     };
     let mut findings = Findings::default();
     let (mut entries, whole) = match (path, text) {
@@ -429,39 +436,52 @@ impl Relay {
             let help = "set it to 3s or more; the default is 10s";
             reader.warn(&Relay::takeover_timeout, Problem::new(message, help));
         }
-        let bytes = self.batch_bytes.as_u64() * self.workers as u64;
-        if bytes > BATCHES_MOST {
-            let (bytes, most) = (ByteSize::bytes(bytes), ByteSize::bytes(BATCHES_MOST));
-            let message = format!("workers times batch_bytes is {bytes}, but must be at most {most}");
-            let help = "decrease one of them: the relay needs about twice this much memory";
-            reader.error(&Relay::batch_bytes, Problem::new(message, help));
+        if let Some(problem) = self.memory_problem() {
+            reader.error(&Relay::batch_bytes, problem);
         }
-        self.compare_with_properties(reader);
+        for (name, entry) in reader.entries.table("kafka.properties") {
+            let Some(text) = entry.raw.text() else { continue };
+            if let Some(problem) = self.property_problem(&name, &text) {
+                reader.findings.error(&entry.place, problem);
+            }
+            if &*name == "statistics.interval.ms" && hides_quotas(&text) {
+                let message =
+                    format!("{name} is {text}, so the relay does not notice quotas of Kafka in time");
+                let help = "set it to a number from 1 to 10000, or remove it: the default is suitable";
+                reader.findings.warn(&entry.place, Problem::new(message, help));
+            }
+        }
     }
 
-    /// Properties of librdkafka with which nothing would be sent before the timeout, no request could succeed, or quotas would
-    /// remain unnoticed.
-    fn compare_with_properties(&self, reader: &mut Reader) {
-        let most = self.publish_timeout.as_millis() as f64;
-        let timeout = format_duration(self.publish_timeout);
-        for (name, entry) in reader.entries.table("kafka.properties") {
-            let Some(Ok(value)) = entry.raw.text().map(|text| text.trim().parse::<f64>()) else { continue };
-            let limit = match &*name {
-                name if WAITS.contains(&name) && value >= most => {
-                    format!("below [relay] publish_timeout ({timeout}), or nothing is sent in time")
-                }
-                name if REQUESTS.contains(&name) && value < REQUEST_LEAST_MS => {
-                    format!("at least {REQUEST_LEAST_MS}, or no request succeeds in time")
-                }
-                "statistics.interval.ms" if !STATISTICS_INTERVALS_MS.contains(&value) => {
-                    "from 1 to 10000, or the relay does not notice quotas in time".to_owned()
-                }
-                _ => continue,
-            };
-            let message = format!("Kafka property `{name}` is {value} (milliseconds), but must be {limit}");
-            reader.findings.error(&entry.place, Problem::new(message, "remove it: the default is suitable"));
+    fn memory_problem(&self) -> Option<Problem> {
+        let bytes = self.batch_bytes.as_u64() * self.workers as u64;
+        if bytes <= BATCHES_MOST {
+            return None;
         }
+        let (bytes, most) = (ByteSize::bytes(bytes), ByteSize::bytes(BATCHES_MOST));
+        let message = format!("workers times batch_bytes is {bytes}, but must be at most {most}");
+        Some(Problem::new(message, "decrease one of them: the relay needs about twice this much memory"))
     }
+
+    /// A property of librdkafka with which nothing would be sent before the timeout, or no request could succeed.
+    fn property_problem(&self, name: &str, text: &str) -> Option<Problem> {
+        let value = text.trim().parse::<f64>().ok()?;
+        let limit = if WAITS.contains(&name) && value >= self.publish_timeout.as_millis() as f64 {
+            let timeout = format_duration(self.publish_timeout);
+            format!("below [relay] publish_timeout ({timeout}), or nothing is sent in time")
+        } else if REQUESTS.contains(&name) && value < REQUEST_LEAST_MS {
+            format!("at least {REQUEST_LEAST_MS}, or no request succeeds in time")
+        } else {
+            return None;
+        };
+        let message = format!("Kafka property `{name}` is {value} (milliseconds), but must be {limit}");
+        Some(Problem::new(message, "remove it: the default is suitable"))
+    }
+}
+
+/// The relay learns of quotas only from the client's statistics.
+fn hides_quotas(interval_ms: &str) -> bool {
+    interval_ms.trim().parse::<f64>().is_ok_and(|interval| !(1.0..=10_000.0).contains(&interval))
 }
 
 impl Admin {

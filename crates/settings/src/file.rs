@@ -176,6 +176,11 @@ impl Walk<'_> {
                 DeValue::Table(table) => self.table(section, &format!("{name}."), table),
                 value => {
                     let place = self.lines.place(key.span().start);
+                    if self.entries.contains(section, &name) {
+                        let message = format!("`{name}` is set twice in [{section}]");
+                        let help = format!("remove one of them: \"{name}\" and {name} are the same key");
+                        self.findings.error(&place, Problem::new(message, help));
+                    }
                     self.entries.insert(section, &name, Entry { raw: raw(value), place });
                 }
             }

@@ -61,20 +61,37 @@ pub fn are_of_systemd(folder: &Path) -> bool {
     folder.starts_with("/run/credentials")
 }
 
-/// The folders for relative file names: first systemd's credentials, then the folder of the configuration file.
+/// The file from which systemd passes this secret to the service of the configuration file: NAME.secret for NAME.toml, but
+/// without a prefix for config.toml. `None` if the name is not that of a file in the same folder.
+pub fn file_of_service(config: &Path, secret: &str) -> Option<PathBuf> {
+    let is_plain = Path::new(secret).file_name().is_some_and(|name| name == secret);
+    let stem = config.file_stem().filter(|_| is_plain)?.to_str()?;
+    let name = if stem == "config" { secret.to_owned() } else { format!("{stem}.{secret}") };
+    Some(config.with_file_name(name))
+}
+
+/// The places for relative file names: first systemd's credentials, then the folder of the configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lookup {
     pub credentials: Option<PathBuf>,
-    pub config_folder: Option<PathBuf>,
+    pub config_file: Option<PathBuf>,
 }
 
 impl Lookup {
     /// The path for a file name in the configuration. If the file does not exist, this is a path in the folder of the
-    /// configuration file, where an operator would expect it.
+    /// configuration file, where an operator would expect it. A command that is run by hand has no credentials, and uses the
+    /// file from which systemd copies them.
     pub fn resolve(&self, name: &str) -> PathBuf {
-        let credential =
-            self.credentials.as_ref().map(|folder| folder.join(name)).filter(|path| path.exists());
-        credential.unwrap_or_else(|| self.config_folder.clone().unwrap_or_default().join(name))
+        let first = match (&self.credentials, &self.config_file) {
+            (Some(folder), _) => Some(folder.join(name)),
+            (None, Some(config)) => file_of_service(config, name),
+            (None, None) => None,
+        };
+        first.filter(|path| path.exists()).unwrap_or_else(|| self.config_folder().join(name))
+    }
+
+    fn config_folder(&self) -> &Path {
+        self.config_file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""))
     }
 
     /// The help for an empty file of a secret. The systemd units of the package pass an empty file for a missing credential.
@@ -96,7 +113,7 @@ impl Lookup {
     }
 
     pub fn places(&self) -> String {
-        let folder = self.config_folder.as_deref().filter(|path| !path.as_os_str().is_empty());
+        let folder = Some(self.config_folder()).filter(|path| !path.as_os_str().is_empty());
         let config_folder = folder.unwrap_or(Path::new(".")).display();
         match &self.credentials {
             Some(folder) => format!("{} (CREDENTIALS_DIRECTORY), then {config_folder}", folder.display()),

@@ -56,7 +56,7 @@ pub(super) struct Interval {
 
 impl History {
     pub(super) fn sample(&self, stats: &Stats) {
-        let is_measured = stats.since_measured() < MEASURED_WITHIN && stats.has_measured();
+        let is_measured = stats.since_measured().is_some_and(|age| age < MEASURED_WITHIN);
         let sample = Sample {
             at: Instant::now(),
             ready: stats.kafka_up.get() == 1 && stats.postgres_up.get() == 1,

@@ -12,6 +12,7 @@ use kafka::operate::topics::Mode;
 use postgres::access::roles::NewRoles;
 use postgres::schema::migrate::{self, MigrationState, Origin, State};
 use rustix::fs::{Access, access};
+use settings::secret::file_of_service;
 use std::fs::{DirBuilder, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -172,9 +173,9 @@ pub(super) fn folder(file: &Path) -> &Path {
     }
 }
 
-/// The file of the relay's password: next to the configuration.
+/// The file of the relay's password: next to the configuration, where the unit of this configuration expects it.
 pub(super) fn password_file(config: &Path) -> PathBuf {
-    config.with_file_name(PASSWORD_FILE)
+    file_of_service(config, PASSWORD_FILE).unwrap_or_else(|| config.with_file_name(PASSWORD_FILE))
 }
 
 pub(super) fn config_state(file: &Path) -> Result<ConfigFileState, Failed> {

@@ -118,6 +118,9 @@ impl Recorded {
         self.result()?;
         if let Err(failure) = &compared {
             tracing::debug!("{failure}");
+            if answers {
+                self.stats.kafka.fails(failure);
+            }
         }
         Ok(answers && compared.is_ok())
     }

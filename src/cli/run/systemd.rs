@@ -14,15 +14,16 @@ use sd_notify::NotifyState;
 use std::convert::Infallible;
 use std::time::Duration;
 
-/// Longer than an attempt to reach Postgres and the wait after it.
-const ATTEMPT_WITHIN: Duration = Duration::from_secs(120);
+/// Longer than the wait between two attempts to reach Postgres.
+const ATTEMPT_AGAIN_WITHIN: Duration = Duration::from_secs(15);
 /// How long the shutdown takes in addition to the drain.
 const END_WITHIN: Duration = Duration::from_secs(10);
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 
-/// Called before each attempt to reach Postgres.
-pub(crate) fn waiting() {
-    notify(&[NotifyState::ExtendTimeoutUsec(microseconds(ATTEMPT_WITHIN))]);
+/// Called before each attempt to reach Postgres, which takes at most `longest_attempt`.
+pub(crate) fn waiting(longest_attempt: Duration) {
+    let within = microseconds(longest_attempt.saturating_add(ATTEMPT_AGAIN_WITHIN));
+    notify(&[NotifyState::ExtendTimeoutUsec(within)]);
 }
 
 /// Called after the start and after each reload.

@@ -245,6 +245,8 @@ fn valid_but_risky_settings_are_warnings() {
             "[kafka.properties]\n'enable.ssl.certificate.verification' = 0",
             "any host can impersonate a broker",
         ),
+        ("[kafka.properties]\n'statistics.interval.ms' = 0", "does not notice quotas of Kafka in time"),
+        ("[kafka.properties]\n'statistics.interval.ms' = 10001", "does not notice quotas of Kafka in time"),
         (
             "[kafka.properties]\n'enable.ssl.certificate.verification' = 'f'",
             "any host can impersonate a broker",

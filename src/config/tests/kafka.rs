@@ -21,6 +21,20 @@ fn properties_can_be_strings_integers_and_booleans_with_or_without_quotes() {
 }
 
 #[test]
+fn a_key_that_is_written_in_two_ways_is_a_finding() {
+    for (section, lines) in [
+        ("kafka.properties", "'linger.ms' = 1\nlinger.ms = 2\n"),
+        ("kafka.properties", "linger.ms = 2\n'linger.ms' = 1\n"),
+        ("outbox.headers", "'linger.ms' = 'a'\nlinger = { ms = 'b' }\n"),
+    ] {
+        let findings = with(&format!("[{section}]\n{lines}")).findings();
+        let expected = format!("`linger.ms` is set twice in [{section}]");
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(findings[0].contains(&expected), "{findings:?}");
+    }
+}
+
+#[test]
 fn invalid_properties_are_findings() {
     for (line, expected) in [
         ("acks = 1", "`acks` cannot be set: an event counts as sent only when all in-sync replicas have it"),
@@ -82,12 +96,6 @@ fn a_property_with_which_nothing_can_be_sent_in_time_is_a_finding() {
             "45s",
             "`api.version.request.timeout.ms` is 5 (milliseconds)",
         ),
-        (
-            "'statistics.interval.ms' = 0",
-            "45s",
-            "`statistics.interval.ms` is 0 (milliseconds), but must be from 1 to 10000",
-        ),
-        ("'statistics.interval.ms' = 10001", "45s", "`statistics.interval.ms` is 10001 (milliseconds)"),
     ] {
         let text = format!("[kafka.properties]\n{property}\n[relay]\npublish_timeout = '{timeout}'\n");
         let findings = with(&text).findings();

@@ -98,6 +98,31 @@ fn a_reload_applies_exactly_the_settings_that_need_no_restart() {
 }
 
 #[test]
+fn settings_that_need_a_restart_can_conflict_with_those_that_a_reload_applies() {
+    for (running, new, expected) in [
+        (
+            "[kafka.properties]\n'linger.ms' = 20000\n",
+            "[relay]\npublish_timeout = '10s'\n",
+            Some(
+                "Kafka property `linger.ms` is 20000 (milliseconds), but must be below [relay] publish_timeout (10s)",
+            ),
+        ),
+        (
+            "[relay]\nworkers = 64\n",
+            "[relay]\nbatch_bytes = '1GiB'\n",
+            Some("workers times batch_bytes is 64GiB, but must be at most 8GiB"),
+        ),
+        ("[relay]\nworkers = 64\n", "[relay]\npublish_timeout = '10s'\n", None),
+    ] {
+        let (running, new) = (with(running).load().unwrap(), with(new).load().unwrap());
+        assert_eq!((running.conflict(), new.conflict()), (None, None));
+        let conflict = running.reloaded(&new).conflict();
+        assert_eq!(conflict.is_some(), expected.is_some(), "{conflict:?}");
+        assert!(conflict.is_none_or(|text| text.starts_with(expected.unwrap_or_default())));
+    }
+}
+
+#[test]
 fn a_password_command_is_applied() {
     let running = loaded(LEAST);
     let new = loaded(&LEAST.replace("[kafka]", "password_command = ['print-it']\n[kafka]"));

@@ -1,8 +1,9 @@
 //! Secrets are read from the right place, and never printed.
 
-use super::{Case, LEAST, with};
+use super::{Case, LEAST, load, with};
 use crate::config::{Property, SecretSource};
-use settings::secret::Lookup;
+use settings::secret::{Lookup, file_of_service};
+use std::path::Path;
 
 const MARK: &str = "hunter2";
 
@@ -101,6 +102,39 @@ fn files_are_looked_up_in_the_credentials_first_and_then_next_to_the_configurati
 }
 
 #[test]
+fn commands_for_an_instance_of_the_service_use_its_own_secrets() {
+    let text = "[postgres]\nurl_file = 'postgres-url'\n[kafka]\nbootstrap_servers = 'localhost:9092'\n";
+    let case = Case::new(text).file("orders.toml", text).file("billing.toml", text);
+    let case = case.file("postgres-url", "postgres://main@localhost/app");
+    let case = case.file("orders.postgres-url", "postgres://orders@localhost/app");
+    let case = case.file("config.postgres-url", "postgres://nobody@localhost/app");
+    let case = case.file("credentials/postgres-url", "postgres://credential@localhost/app");
+    let credentials = case.path("credentials").to_str().unwrap().to_owned();
+    for (file, credentials, expected) in [
+        ("orders.toml", None, "orders"),
+        ("config.toml", None, "main"),
+        ("billing.toml", None, "main"),
+        ("orders.toml", Some(credentials), "credential"),
+    ] {
+        let variables = credentials.map(|folder| ("CREDENTIALS_DIRECTORY".to_owned(), folder));
+        let config = load(Some(&case.path(file)), variables.into_iter()).unwrap();
+        let connection = config.postgres.connection().unwrap();
+        assert_eq!(connection.config.get_user(), Some(expected), "{file}");
+    }
+}
+
+#[test]
+fn only_plain_names_belong_to_a_service() {
+    let file = |config: &str, secret| file_of_service(Path::new(config), secret);
+    assert_eq!(file("/etc/x/orders.toml", "pw"), Some("/etc/x/orders.pw".into()));
+    assert_eq!(file("orders.toml", "pw"), Some("orders.pw".into()));
+    assert_eq!(file("/etc/x/config.toml", "pw"), Some("/etc/x/pw".into()));
+    for elsewhere in ["/run/pw", "certs/pw", "..", ""] {
+        assert_eq!(file("/etc/x/orders.toml", elsewhere), None, "{elsewhere}");
+    }
+}
+
+#[test]
 fn the_finding_for_a_missing_file_names_the_searched_folders() {
     let case = Case::new("[postgres]\nurl_file = 'pg-url'\n[kafka]\nbootstrap_servers = 'localhost:9092'\n");
     let findings = case.credentials("credentials").findings();
@@ -126,8 +160,8 @@ fn an_empty_secret_file_is_a_finding() {
 
 #[test]
 fn the_help_for_an_empty_credential_names_the_file_to_write() {
-    let folder = std::path::Path::new("/run/credentials/outbox-relay.service");
-    let lookup = Lookup { credentials: Some(folder.to_owned()), config_folder: None };
+    let folder = Path::new("/run/credentials/outbox-relay.service");
+    let lookup = Lookup { credentials: Some(folder.to_owned()), config_file: None };
     let help = lookup.help_with_empty(&folder.join("postgres-url"));
     assert!(help.contains("LoadCredential= names in `systemctl cat outbox-relay.service`"), "{help}");
     for elsewhere in ["/etc/outbox-relay/postgres-url", "/run/credentials/postgres-url"] {

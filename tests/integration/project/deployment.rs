@@ -141,8 +141,9 @@ fn every_selector_finds_the_pods_of_the_deployment() {
         assert_eq!(manifests[file].pointer(path), Some(labels), "{file}");
     }
     let replicas = deployment["replicas"].as_u64().unwrap();
-    let available = manifests["poddisruptionbudget.yaml"]["spec"]["minAvailable"].as_u64().unwrap();
-    assert!(available < replicas, "a node could not be drained");
+    let budget = &manifests["poddisruptionbudget.yaml"]["spec"];
+    assert!(budget["minAvailable"].as_u64().unwrap() < replicas, "a node could not be drained");
+    assert_eq!(budget["unhealthyPodEvictionPolicy"], "AlwaysAllow", "or only after an outage of Kafka");
     // Every applied resource exists, and optional ones are not applied.
     let applied = texts(&manifests["kustomization.yaml"]["resources"]);
     for file in &applied {

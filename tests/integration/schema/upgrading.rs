@@ -107,6 +107,9 @@ async fn relay_waits_for_a_pending_migration_and_starts_by_itself() {
     assert!(reason.contains("schema: ") && reason.contains(pending), "{reason}");
     assert_eq!(relay.get("/livez").await.unwrap().0, 200);
     assert_eq!(relay.metric("outbox_relay_postgres_up").await, Some(1.0));
+    let reached = async || relay.metric("outbox_relay_kafka_up").await == Some(1.0);
+    wait_until("the metrics show that Kafka answers", STALLED, reached).await;
+    assert_eq!(relay.metric("outbox_relay_ready").await, Some(0.0));
     command(&outbox, &["run", "--once"]).await.fails(78, &[pending, "outbox-relay migrate"]);
     let checks =
         |received: &[String]| received.iter().filter(|line| line.starts_with("EXTEND_TIMEOUT_USEC=")).count();

@@ -41,6 +41,18 @@ async fn wait_for_reloads(relay: &RelayProcess, times: usize) {
 }
 
 #[tokio::test]
+async fn a_reload_that_conflicts_with_settings_in_force_is_rejected() {
+    let outbox = Outbox::create("reload_conflict", 1).await;
+    let mut relay = base(&outbox).set("relay", "workers", 9).start().await;
+    relay.reload(base(&outbox).set("relay", "batch_bytes", "1GiB"));
+    relay.wait_for_log("reload rejected, keeping the current configuration").await;
+    assert!(relay.log().contains("workers times batch_bytes is 9GiB"), "{}", relay.log());
+    assert!(!relay.log().contains(READ), "{}", relay.log());
+    assert!(relay.stop().await.success());
+    outbox.drop().await;
+}
+
+#[tokio::test]
 async fn limits_and_log_levels_apply_now_and_changes_that_need_a_restart_are_logged() {
     let outbox = Outbox::create("reload", 1).await;
     let mut socket = NotifySocket::bind();

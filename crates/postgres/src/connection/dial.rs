@@ -231,6 +231,9 @@ fn detect_death(stream: &TcpStream, config: &Config) -> io::Result<()> {
     Ok(())
 }
 
+/// The kernel reports this user for a peer that has no number in the user namespace of this process.
+const OVERFLOW_UID: u32 = 65_534;
+
 /// `requirepeer`: whether the process that opened the socket belongs to this user, by name or by number.
 fn check_peer(expected: &str, uid: u32) -> Result<(), Refused> {
     let user = uzers::get_user_by_uid(uid);
@@ -238,7 +241,12 @@ fn check_peer(expected: &str, uid: u32) -> Result<(), Refused> {
     if expected == name || expected.parse() == Ok(uid) {
         return Ok(());
     }
-    Err(Refused(format!("requirepeer is \"{expected}\", but the server runs as \"{name}\"")))
+    let hidden = if uid == OVERFLOW_UID {
+        ". A user namespace hides other users. In the systemd unit, set PrivateUsers=no with `systemctl edit`"
+    } else {
+        ""
+    };
+    Err(Refused(format!("requirepeer is \"{expected}\", but the server runs as \"{name}\"{hidden}")))
 }
 
 async fn negotiate(mut raw: Raw, tls: TlsConnector, dialer: &Dialer) -> Result<Stream, Refused> {
@@ -412,6 +420,8 @@ mod tests {
         }
         let error = check_peer("postgres", 12_345_678).unwrap_err().to_string();
         assert_eq!(error, "requirepeer is \"postgres\", but the server runs as \"12345678\"");
+        let error = check_peer("postgres", OVERFLOW_UID).unwrap_err().to_string();
+        assert!(error.contains("set PrivateUsers=no"), "{error}");
     }
 
     const SCRAM: &[u8] = b"R\0\0\0\x17\0\0\0\x0aSCRAM-SHA-256\0\0";

@@ -42,7 +42,7 @@ crate::metrics! {
                  from the range of IDs",
                 "an increase that lasts for minutes: more is inserted than published";
             measurement_age: FloatGauge "outbox_relay_measurement_age_seconds" [],
-                "Time since the last measurement of the backlog and the oldest unsent row",
+                "Time since the last measurement of the backlog and the oldest unsent row; infinite until the first one",
                 "more than a few minutes: PostgreSQL is unavailable or the measurement fails, so both metrics are outdated";
             latency_seconds: Histogram(0.001, 2.0, 23) "outbox_relay_latency_seconds" [],
                 "Time from the start of the transaction that inserted an event to Kafka's acknowledgement of that event, by the \
@@ -206,7 +206,6 @@ crate::metrics! {
         pub schema: Side = Side { fault: Mutex::default(), ..Side::new(Gauge::default()) };
         /// The steps of the scout and the workers.
         pub progress: Progress = Progress::new();
-        started: Instant = Instant::now();
         scouted_at: Mutex<Instant> = Mutex::new(Instant::now());
         measured_at: Mutex<Option<Instant>> = Mutex::default();
         stopping: AtomicBool = AtomicBool::new(false);
@@ -224,7 +223,7 @@ impl Stats {
     /// Sets the metrics that are measured by the clock.
     pub fn refresh(&self) {
         self.ready.set(self.not_ready().is_none().into());
-        self.measurement_age.set(self.since_measured().as_secs_f64());
+        self.measurement_age.set(self.since_measured().map_or(f64::INFINITY, |age| age.as_secs_f64()));
         self.progress_age.set(self.since_beat().as_secs_f64());
     }
 
@@ -280,14 +279,9 @@ impl Stats {
         *lock(&self.measured_at) = Some(Instant::now());
     }
 
-    /// The time since they were last measured, or since the start.
-    pub fn since_measured(&self) -> Duration {
-        lock(&self.measured_at).unwrap_or(self.started).elapsed()
-    }
-
-    /// Whether they were measured at all.
-    pub fn has_measured(&self) -> bool {
-        lock(&self.measured_at).is_some()
+    /// The time since they were last measured. `None` if they never were.
+    pub fn since_measured(&self) -> Option<Duration> {
+        lock(&self.measured_at).map(|at| at.elapsed())
     }
 
     /// Records that the relay drains and then ends.
@@ -413,6 +407,17 @@ pub(super) fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_age_of_the_measurements_is_infinite_until_the_first_one() {
+        let stats = Stats::new();
+        stats.refresh();
+        assert_eq!(stats.measurement_age.get(), f64::INFINITY, "its values are 0, although nothing is known");
+        stats.measured();
+        advance(Duration::from_secs(7)).await;
+        stats.refresh();
+        assert_eq!(stats.measurement_age.get(), 7.0);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_latest_changes_are_shown_for_an_hour() {

@@ -1,6 +1,7 @@
 //! The admin endpoint of a running relay.
 
-use super::{Ended, Setup, binary, kafka, nowhere};
+use super::{Ended, Setup, binary, nowhere};
+use crate::support::kafka_proxy::Proxy;
 use crate::support::topics;
 use outbox_relay::admin::metrics::CATALOGUE;
 use std::io::{BufRead, BufReader};
@@ -163,11 +164,16 @@ async fn without_kafka_a_relay_is_live_but_not_ready_and_shows_its_lag() {
 #[tokio::test]
 async fn without_postgres_a_relay_is_live_but_not_ready() {
     let setup = Setup::empty("admin_no_postgres").await;
-    setup.configure(&format!("postgres://relay:hunter2@{}/app", nowhere()), &kafka());
+    let mut kafka = Proxy::closed();
+    setup.configure(&format!("postgres://relay:hunter2@{}/app", nowhere()), &kafka.address());
     let relay = Running::start(&setup);
     let answer = relay.until("GET /readyz", |_, answer| answer.contains("connecting to PostgreSQL")).await;
     assert!(answer.starts_with("HTTP/1.1 503") && !answer.contains("hunter2"), "{answer}");
     assert_eq!(relay.ask("GET /livez").await.0, 200);
+    relay.until("GET /readyz", |_, answer| answer.contains("brokers-down")).await;
+    kafka.resume().await;
+    let text = relay.until("GET /metrics", |_, text| text.contains("\noutbox_relay_kafka_up 1\n")).await;
+    assert!(text.contains("\noutbox_relay_ready 0\n"), "{text}");
     drop(relay);
     setup.drop(&[]).await;
 }
