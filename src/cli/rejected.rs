@@ -290,7 +290,7 @@ pub(super) struct Requeue {
     /// Only dead letters that were not requeued. This is the default.
     #[arg(long, conflicts_with = "again")]
     not_requeued: bool,
-    /// Replace header values that are not strings by their JSON text, and drop null.
+    /// Replace header values that are neither strings nor base64 by their JSON text, and drop null.
     #[arg(long, help_heading = "Headers")]
     stringify_headers: bool,
     /// Drop the header NAME. May be repeated.
