@@ -187,7 +187,9 @@ async fn check_server(connection: &Client) -> Result<(), Failed> {
 }
 
 fn server(error: ServerError) -> Failed {
-    Failed::Failure(Error::new(error).context("Cannot examine the database, so nothing was changed"))
+    let is_connection_lost = error.is_connection_lost();
+    let error = Error::new(error).context("Cannot examine the database, so nothing was changed");
+    if is_connection_lost { Failed::Unavailable(error) } else { Failed::Failure(error) }
 }
 
 /// The password that the relay will use. An existing role keeps its password, which must then be known.
