@@ -17,6 +17,7 @@ use postgres::table::Module;
 use postgres::table::TableName;
 use relay::failure::PostgresFault;
 use relay::health::stats::Stats;
+use settings::text::in_line;
 use std::sync::Arc;
 use tokio_postgres::Client;
 
@@ -217,7 +218,8 @@ async fn status(config: &Config) -> Result<(), Failed> {
 
 fn line(number: i32, name: &str, module: Option<Module>, state: &str) -> Result<(), Failed> {
     let name = module.map_or(name.to_owned(), |module| format!("{name} (module {module})"));
-    output::text(format!("{number:04} {name:<24} {state}\n"))
+    // The database can contain any name and checksum.
+    output::text(in_line(&format!("{number:04} {name:<24} {state}"), usize::MAX) + "\n")
 }
 
 fn describe(state: &State) -> String {

@@ -19,6 +19,7 @@ use relay::failure::{FailureKind, KafkaFailure};
 use relay::reason::TOPIC_AUTHORIZATION;
 use relay::topic;
 use serde_json::json;
+use settings::text::in_line;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -185,7 +186,7 @@ impl Replay {
     fn text(&self, config: &Config, counts: &Counts) -> String {
         let mut text = String::new();
         for (topic, events) in &counts.topics {
-            text += &format!("{topic}: {}\n", counted(*events, "event"));
+            text += &format!("{}: {}\n", in_line(topic, 249), counted(*events, "event"));
         }
         let what = match (&self.to_topic, self.options.dry_run) {
             (None, false) => "reset to unsent, to be published again".to_owned(),

@@ -4,6 +4,7 @@ use crate::connection::errors::ServerError;
 use crate::table::TableName;
 use settings::codes;
 use settings::doctor::Finding;
+use settings::text::in_line;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
@@ -91,7 +92,7 @@ impl From<tokio_postgres::Error> for CheckError {
 }
 
 pub(super) fn list(faults: &[Finding]) -> String {
-    faults.iter().map(|fault| format!("\n  {fault}")).collect()
+    faults.iter().map(|fault| format!("\n  {}", in_line(&fault.to_string(), usize::MAX))).collect()
 }
 
 /// Why migrations could not be read or applied. The failed migration was rolled back.
