@@ -151,10 +151,7 @@ impl Replay {
             self.announce(&rest(0));
             plan.copy(target, &mut counts).await
         });
-        let ended = match until_stopped(work, &plan.is_stopped).await {
-            Ok(()) if plan.is_stopped.get() => Err(Failed::failure("Interrupted")),
-            ended => ended,
-        };
+        let ended = until_stopped(work, &plan.is_stopped).await;
         match ended {
             Err(failed) if counts.events > 0 => {
                 Err(self.explained(failed, counts.events, &rest(counts.events)))
@@ -305,7 +302,8 @@ impl Plan<'_> {
     /// Counts what would be replayed.
     async fn count(&self) -> Result<Counts, Failed> {
         let (mut counts, mut after) = (Counts::default(), self.begin());
-        while counts.events < self.most {
+        while counts.events < self.most && after < self.highest {
+            self.check_stopped()?;
             let batch = self.batch(after, BATCH_ROWS, &counts);
             let counted = self.history.count(&self.selection, batch).await?;
             counts.add_all(counted.rows);
@@ -318,7 +316,8 @@ impl Plan<'_> {
     /// Sets the selected events back to unsent.
     async fn reset(&self, counts: &mut Counts) -> Result<(), Failed> {
         let mut after = self.begin();
-        while counts.events < self.most && !self.is_stopped.get() {
+        while counts.events < self.most && after < self.highest {
+            self.check_stopped()?;
             let batch = self.batch(after, self.pace.batch_rows(BATCH_ROWS), counts);
             let picked = self.history.pick(&self.selection, batch).await?;
             if !picked.rows.is_empty() {
@@ -351,15 +350,14 @@ impl Plan<'_> {
             record_bytes_max: target.record_bytes_max as i64,
         };
         let mut after = self.begin();
-        while counts.events < self.most {
+        while counts.events < self.most && after < self.highest {
+            self.check_stopped()?;
             let rows = self.history.rows(&range, after).await?;
             let Some(last) = rows.last().map(HistoryRow::id) else { break };
             let left = usize::try_from(self.most - counts.events).unwrap_or(usize::MAX);
             let selected: Vec<&HistoryRow> = rows.iter().filter(|row| row.is_read).take(left).collect();
             for batch in selected.chunks(self.pace.batch_rows(COPY_ROWS) as usize) {
-                if self.is_stopped.get() {
-                    return Ok(());
-                }
+                self.check_stopped()?;
                 self.copy_batch(&mut target, batch, counts).await?;
                 self.pace.after(batch.len() as u64).await;
             }
@@ -390,6 +388,11 @@ impl Plan<'_> {
         }
         topics.into_iter().take(acknowledged).for_each(|topic| counts.add(topic, 1));
         failure.map_or(Ok(()), |failure| Err(unusable(to, failure)))
+    }
+
+    /// Fails after a signal. Called before each batch, so that a signal during the last one is not a failure.
+    fn check_stopped(&self) -> Result<(), Failed> {
+        if self.is_stopped.get() { Err(Failed::failure("Interrupted")) } else { Ok(()) }
     }
 
     /// Begins to read all rows. Returns the ID before the first one.
