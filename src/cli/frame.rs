@@ -99,7 +99,7 @@ pub fn load(file: Option<&Path>) -> Result<Config, Failed> {
     loaded(file, config::load(file, config::environment()))
 }
 
-fn loaded(file: Option<&Path>, loaded: Result<Config, Findings>) -> Result<Config, Failed> {
+pub(super) fn loaded(file: Option<&Path>, loaded: Result<Config, Findings>) -> Result<Config, Failed> {
     let config = loaded.map_err(|findings| {
         let hint =
             if file.is_none() { "\nTo write a configuration file, run `outbox-relay init`." } else { "" };

@@ -97,7 +97,8 @@ fn settings(wanted: &Wanted, url: &str, password: DraftPassword<'_>) -> Result<C
     })
 }
 
-fn variables() -> impl Iterator<Item = (String, String)> {
+/// The variables of `[postgres]` are for other commands, such as `migrate`.
+pub(super) fn variables() -> impl Iterator<Item = (String, String)> {
     environment().filter(|(name, _)| !name.starts_with("OUTBOX_RELAY__POSTGRES__"))
 }
 
