@@ -63,7 +63,8 @@ pub(crate) struct Replay {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Filters")]
 struct Filters {
-    /// Only events sent at or after this time: a duration before now, such as 2h, or a time, such as 2026-01-31T12:00:00Z.
+    /// Only events sent at or after this time: a duration before now, such as 2h, or a time in UTC, such as
+    /// 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
     since: Option<Moment>,
     /// Only events sent before this time [default: no limit].
