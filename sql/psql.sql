@@ -93,6 +93,7 @@
 \set stringify $9
 \set drop $10
 \set set $11
+\set bad_header $12
 \set payload_length 'octet_length(o.payload::text)'
 \set payload_of_bytes 'convert_from(payload, ''UTF8'')::json'
 \set record_bytes_max 1000000

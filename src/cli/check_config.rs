@@ -16,7 +16,7 @@ use postgres::diagnose::doctor::events::{
 use relay::publisher::Publisher;
 use relay::reason::{fix, remedy};
 use settings::doctor::{Finding, Severity};
-use settings::text::commands;
+use settings::text::{commands, in_line};
 
 #[derive(Debug, Args)]
 #[command(after_help = include_str!("help/check-config.txt").trim_ascii_end())]
@@ -151,12 +151,17 @@ fn print_findings(examined: &Examined, problems: &mut Problems) {
     }
     let (mut errors, mut warnings) = (0, 0);
     for Finding { code, place, problem, remedy } in &examined.findings {
+        let (place, problem) = (in_line(place, usize::MAX), in_line(problem, usize::MAX));
         // Such an event does not stop the relay.
         let one_event = [&EVENT_HEADERS, &EVENT_TOO_LARGE, &EVENT_TOPIC_NAME, &EVENT_TOPIC_NOT_ALLOWED];
         match code.severity {
             Severity::Error if !one_event.contains(code) => {
                 errors += 1;
-                problems.add("error", Cause::Invalid, &format!("{place}: {problem}. {}", fix(remedy)));
+                problems.add(
+                    "error",
+                    Cause::Invalid,
+                    &format!("{place}: {problem}. {}", fix(&in_line(remedy, usize::MAX))),
+                );
             }
             Severity::Error | Severity::Warning => {
                 warnings += 1;

@@ -19,6 +19,7 @@ use postgres::table::TableName;
 use relay::failure::FaultKind;
 use relay::health::stats::Stats;
 use relay::topic::TopicRules;
+use settings::text::in_line;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -98,7 +99,7 @@ pub fn load(file: Option<&Path>) -> Result<Config, Failed> {
     loaded(file, config::load(file, config::environment()))
 }
 
-fn loaded(file: Option<&Path>, loaded: Result<Config, Findings>) -> Result<Config, Failed> {
+pub(super) fn loaded(file: Option<&Path>, loaded: Result<Config, Findings>) -> Result<Config, Failed> {
     let config = loaded.map_err(|findings| {
         let hint =
             if file.is_none() { "\nTo write a configuration file, run `outbox-relay init`." } else { "" };
@@ -137,7 +138,7 @@ pub(crate) fn monitoring_database(config: &Config, command: &str) -> Result<Data
 /// Prints how the schema differs from that of this version.
 pub(crate) fn warn_of(difference: Option<&str>) {
     if let Some(difference) = difference {
-        output::aside(format_args!("warning: {difference}"));
+        output::aside(format_args!("warning: {}", in_line(difference, usize::MAX)));
     }
 }
 

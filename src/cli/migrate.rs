@@ -11,12 +11,13 @@ use postgres::connection::pool::{Database, has_transaction_pooler};
 use postgres::cycle::statements::{self, Statements};
 use postgres::schema::adopt::{self, Adoption, ExistingRows};
 use postgres::schema::check::check_for;
-use postgres::schema::errors::{AdoptError, MigrateError};
+use postgres::schema::errors::{AdoptError, CheckError, MigrateError};
 use postgres::schema::migrate::{self, MigrationState, Series, State, debezium};
 use postgres::table::Module;
 use postgres::table::TableName;
 use relay::failure::PostgresFault;
 use relay::health::stats::Stats;
+use settings::text::in_line;
 use std::sync::Arc;
 use tokio_postgres::Client;
 
@@ -143,20 +144,24 @@ impl Migrate {
                 series.push(Series::Module(module));
             }
         }
-        let mut applied = Vec::new();
-        for series in series {
-            let done = match self.instead.dry_run {
-                true => migrate::dry_run(&mut connection, table, series).await?,
-                false => migrate::apply_series(&mut connection, table, series).await?,
-            };
-            applied.extend(done.into_iter().map(|migration| (migration, series.module())));
-        }
-        if applied.is_empty() {
-            return output::text(format!("{table}: up to date\n"));
-        }
         let verb = if self.instead.dry_run { "applied and rolled back (dry run)" } else { "applied" };
-        for (migration, module) in applied {
-            line(migration.number, migration.name, module, verb)?;
+        let (mut printed, mut is_up_to_date) = (Ok(()), true);
+        for series in series {
+            let mut applied = Vec::new();
+            let ended = match self.instead.dry_run {
+                true => migrate::dry_run(&mut connection, table, series).await.map(|all| applied = all),
+                false => migrate::apply_series(&mut connection, table, series, &mut applied).await,
+            };
+            // Before the error, because earlier migrations stay applied.
+            for migration in &applied {
+                is_up_to_date = false;
+                printed = printed.and(line(migration.number, migration.name, series.module(), verb));
+            }
+            ended?;
+        }
+        printed?;
+        if is_up_to_date {
+            return output::text(format!("{table}: up to date\n"));
         }
         Ok(())
     }
@@ -213,7 +218,8 @@ async fn status(config: &Config) -> Result<(), Failed> {
 
 fn line(number: i32, name: &str, module: Option<Module>, state: &str) -> Result<(), Failed> {
     let name = module.map_or(name.to_owned(), |module| format!("{name} (module {module})"));
-    output::text(format!("{number:04} {name:<24} {state}\n"))
+    // The database can contain any name and checksum.
+    output::text(in_line(&format!("{number:04} {name:<24} {state}"), usize::MAX) + "\n")
 }
 
 fn describe(state: &State) -> String {
@@ -256,6 +262,9 @@ impl From<MigrateError> for Failed {
     fn from(error: MigrateError) -> Failed {
         match error {
             MigrateError::Locked { .. } | MigrateError::InUse { .. } => Failed::failure(error),
+            MigrateError::Server { ref source, .. } if source.is_connection_lost() => {
+                Failed::unavailable(error)
+            }
             _ => Failed::configuration(error),
         }
     }
@@ -266,11 +275,40 @@ impl From<AdoptError> for Failed {
         match error {
             AdoptError::Migrate(migrate) => migrate.into(),
             AdoptError::ExistingRows { .. } => Failed::Usage(error.to_string()),
+            AdoptError::Step { source: ref server, .. }
+            | AdoptError::Check(CheckError::Server(ref server))
+            | AdoptError::Server(ref server)
+                if server.is_connection_lost() =>
+            {
+                Failed::unavailable(error)
+            }
             AdoptError::Step { .. } | AdoptError::Locked { .. } => Failed::failure(error),
-            AdoptError::Server(ref server) if server.code().is_none() => Failed::unavailable(error),
             AdoptError::Refused { .. } | AdoptError::Check(_) | AdoptError::Server(_) => {
                 Failed::configuration(error)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postgres::connection::errors::ServerError;
+
+    /// An error of the client library has no SQLSTATE, like that of a lost connection.
+    #[test]
+    fn lost_connection_is_unavailable() {
+        let lost = || ServerError::from("host".parse::<tokio_postgres::Config>().unwrap_err());
+        let table = || "app.outbox".to_owned();
+        let migrating = || MigrateError::Server { table: table(), source: lost() };
+        let step = AdoptError::Step { table: table(), step: "x".to_owned(), source: lost(), remedy: "" };
+        for failed in [
+            Failed::from(migrating()),
+            Failed::from(AdoptError::Migrate(migrating())),
+            Failed::from(AdoptError::Check(CheckError::Server(lost()))),
+            Failed::from(step),
+        ] {
+            assert!(matches!(failed, Failed::Unavailable(_)), "{failed:?}");
         }
     }
 }

@@ -9,6 +9,7 @@ use clap::Args;
 use postgres::access::grants::{PAUSE_PRIVILEGES, RESUME_PRIVILEGES};
 use postgres::operate::pauses::{PostgresPauses, Scope};
 use relay::topic::TopicRules;
+use settings::text::thousands;
 
 /// The maximum number of remaining pauses to list.
 const NAMED_MAX: i64 = 10;
@@ -79,7 +80,7 @@ impl Resume {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let scope = self.selector.scope();
-        let (done, left) = on_outbox(&config, RESUME_PRIVILEGES, async |outbox| {
+        let (done, (left, total)) = on_outbox(&config, RESUME_PRIVILEGES, async |outbox| {
             let pauses = pauses(outbox);
             let done = match pauses.resume(&scope, self.all).await? {
                 ended if self.all => counted(ended, "pause") + " ended",
@@ -88,9 +89,11 @@ impl Resume {
             };
             Ok((done, pauses.list(NAMED_MAX).await?))
         })?;
+        let more = total.unsigned_abs().saturating_sub(left.len() as u64);
         let left: String =
             left.iter().map(|pause| format!("still paused: {}\n", pause.scope.name())).collect();
-        output::text(format!("{}: {done}\n{left}", config.outbox.table))
+        let more = if more > 0 { format!("and {} more\n", thousands(more as usize)) } else { String::new() };
+        output::text(format!("{}: {done}\n{left}{more}", config.outbox.table))
     }
 }
 

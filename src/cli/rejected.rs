@@ -290,7 +290,7 @@ pub(super) struct Requeue {
     /// Only dead letters that were not requeued. This is the default.
     #[arg(long, conflicts_with = "again")]
     not_requeued: bool,
-    /// Replace header values that are not strings by their JSON text, and drop null.
+    /// Replace header values that are neither strings nor base64 by their JSON text, and drop null.
     #[arg(long, help_heading = "Headers")]
     stringify_headers: bool,
     /// Drop the header NAME. May be repeated.
@@ -385,6 +385,7 @@ fn change(
     let table = &config.outbox.table;
     options.confirm(&format!("{question} {table}?"))?;
     let no_match = no_match(&selection);
+    let repeats = matches!(action, Action::Requeue(_)) && selection.requeued.is_none();
     let changed = on_outbox(&config, privileges, async |outbox| {
         let rejected = rejected(outbox, selection);
         let up_to = rejected.highest_id().await?;
@@ -396,7 +397,7 @@ fn change(
             return preview(&rejected, up_to, options).await;
         }
         let batch = async |batch| rejected.act(action, batch).await;
-        in_batches(options.most().unsigned_abs(), up_to, batch).await
+        in_batches(options.most().unsigned_abs(), up_to, repeats, batch).await
     })?;
     if options.json {
         return output::text(output::json(&changed_json(action, options.dry_run, changed))? + "\n");
@@ -467,10 +468,12 @@ async fn preview(
 }
 
 /// Repeats `batch`, each in its own transaction, until no ID up to `up_to` is left or `most` are done. If a batch fails, earlier
-/// ones stay committed, and the error contains the number of their events.
+/// ones stay committed, and the error contains the number of their events. `repeats` means that the command would process these
+/// again.
 async fn in_batches(
     most: u64,
     up_to: i64,
+    repeats: bool,
     mut batch: impl AsyncFnMut(Batch) -> Result<Changed, PostgresFault>,
 ) -> Result<Changed, Failed> {
     let (mut total, mut after) = (Changed::default(), i64::MIN);
@@ -484,17 +487,23 @@ async fn in_batches(
                 after = last;
             }
             Err(fault) if total.all() == 0 => return Err(fault.into()),
-            Err(fault) => return Err(Failed::from(fault).map(|error| after_some(error, total.all()))),
+            Err(fault) => {
+                return Err(Failed::from(fault).map(|error| after_some(error, total.all(), repeats)));
+            }
         }
     }
     Ok(total)
 }
 
-fn after_some(error: Error, done: u64) -> Error {
-    error.context(format!(
-        "stopped after {} had been processed and recorded. Fix the cause, then run the command again for the rest",
-        counted(done, "event")
-    ))
+fn after_some(error: Error, done: u64, repeats: bool) -> Error {
+    let rest = match repeats {
+        false => "Fix the cause, then run the command again for the rest",
+        true => {
+            "Fix the cause. The same command would requeue these again, because of --again: pass the IDs of the others with \
+             --id. `outbox-relay dead-letters list` shows when each was requeued"
+        }
+    };
+    error.context(format!("stopped after {} had been processed and recorded. {rest}", counted(done, "event")))
 }
 
 impl Entry for RejectedEvent {
@@ -663,7 +672,7 @@ mod tests {
             let Batch { after, rows, .. } = batch;
             Ok(Changed { events: rows as u64 - 1, lifted: 1, last: Some(after.max(0) + rows) })
         };
-        let total = in_batches(250, 1_000, batch).await.unwrap();
+        let total = in_batches(250, 1_000, false, batch).await.unwrap();
         assert_eq!(total, Changed { events: 247, lifted: 3, last: None });
         let of = |after, rows| Batch { after, up_to: 1_000, rows };
         assert_eq!(batches, [of(i64::MIN, 100), of(100, 100), of(200, 50)]);
@@ -671,15 +680,25 @@ mod tests {
 
     #[tokio::test]
     async fn an_error_has_the_number_of_events_done_before() {
-        let batch = async |batch: Batch| match batch.after {
-            i64::MIN => Ok(Changed { events: 7, lifted: 0, last: Some(7) }),
-            _ => Err(unavailable("requeueing", "gone")),
-        };
-        let Err(Failed::Unavailable(error)) = in_batches(100, 7, batch).await else { panic!() };
-        assert_eq!(
-            format!("{error:#}"),
-            "stopped after 7 events had been processed and recorded. Fix the cause, then run the command again for the \
-             rest: requeueing failed: gone"
-        );
+        for (repeats, rest) in [
+            (false, "Fix the cause, then run the command again for the rest"),
+            (
+                true,
+                "Fix the cause. The same command would requeue these again, because of --again: pass the IDs of the others \
+                 with --id. `outbox-relay dead-letters list` shows when each was requeued",
+            ),
+        ] {
+            let batch = async |batch: Batch| match batch.after {
+                i64::MIN => Ok(Changed { events: 7, lifted: 0, last: Some(7) }),
+                _ => Err(unavailable("requeueing", "gone")),
+            };
+            let Err(Failed::Unavailable(error)) = in_batches(100, 7, repeats, batch).await else { panic!() };
+            assert_eq!(
+                format!("{error:#}"),
+                format!(
+                    "stopped after 7 events had been processed and recorded. {rest}: requeueing failed: gone"
+                )
+            );
+        }
     }
 }

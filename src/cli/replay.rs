@@ -20,6 +20,7 @@ use relay::failure::{FailureKind, KafkaFailure};
 use relay::reason::TOPIC_AUTHORIZATION;
 use relay::topic;
 use serde_json::json;
+use settings::text::in_line;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -63,7 +64,8 @@ pub(crate) struct Replay {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Filters")]
 struct Filters {
-    /// Only events sent at or after this time: a duration before now, such as 2h, or a time, such as 2026-01-31T12:00:00Z.
+    /// Only events sent at or after this time: a duration before now, such as 2h, or a time in UTC, such as
+    /// 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
     since: Option<Moment>,
     /// Only events sent before this time [default: no limit].
@@ -151,10 +153,7 @@ impl Replay {
             self.announce(&rest(0));
             plan.copy(target, &mut counts).await
         });
-        let ended = match until_stopped(work, &plan.is_stopped).await {
-            Ok(()) if plan.is_stopped.get() => Err(Failed::failure("Interrupted")),
-            ended => ended,
-        };
+        let ended = until_stopped(work, &plan.is_stopped).await;
         match ended {
             Err(failed) if counts.events > 0 => {
                 Err(self.explained(failed, counts.events, &rest(counts.events)))
@@ -186,7 +185,7 @@ impl Replay {
     fn text(&self, config: &Config, counts: &Counts) -> String {
         let mut text = String::new();
         for (topic, events) in &counts.topics {
-            text += &format!("{topic}: {}\n", counted(*events, "event"));
+            text += &format!("{}: {}\n", in_line(topic, 249), counted(*events, "event"));
         }
         let what = match (&self.to_topic, self.options.dry_run) {
             (None, false) => "reset to unsent, to be published again".to_owned(),
@@ -305,7 +304,8 @@ impl Plan<'_> {
     /// Counts what would be replayed.
     async fn count(&self) -> Result<Counts, Failed> {
         let (mut counts, mut after) = (Counts::default(), self.begin());
-        while counts.events < self.most {
+        while counts.events < self.most && after < self.highest {
+            self.check_stopped()?;
             let batch = self.batch(after, BATCH_ROWS, &counts);
             let counted = self.history.count(&self.selection, batch).await?;
             counts.add_all(counted.rows);
@@ -318,7 +318,8 @@ impl Plan<'_> {
     /// Sets the selected events back to unsent.
     async fn reset(&self, counts: &mut Counts) -> Result<(), Failed> {
         let mut after = self.begin();
-        while counts.events < self.most && !self.is_stopped.get() {
+        while counts.events < self.most && after < self.highest {
+            self.check_stopped()?;
             let batch = self.batch(after, self.pace.batch_rows(BATCH_ROWS), counts);
             let picked = self.history.pick(&self.selection, batch).await?;
             if !picked.rows.is_empty() {
@@ -351,15 +352,14 @@ impl Plan<'_> {
             record_bytes_max: target.cluster.record_bytes_max() as i64,
         };
         let mut after = self.begin();
-        while counts.events < self.most {
+        while counts.events < self.most && after < self.highest {
+            self.check_stopped()?;
             let rows = self.history.rows(&range, after).await?;
             let Some(last) = rows.last().map(HistoryRow::id) else { break };
             let left = usize::try_from(self.most - counts.events).unwrap_or(usize::MAX);
             let selected: Vec<&HistoryRow> = rows.iter().filter(|row| row.is_read).take(left).collect();
             for batch in selected.chunks(self.pace.batch_rows(COPY_ROWS) as usize) {
-                if self.is_stopped.get() {
-                    return Ok(());
-                }
+                self.check_stopped()?;
                 self.copy_batch(&mut target, batch, counts).await?;
                 self.pace.after(batch.len() as u64).await;
             }
@@ -390,6 +390,11 @@ impl Plan<'_> {
         }
         topics.into_iter().take(acknowledged).for_each(|topic| counts.add(topic, 1));
         failure.map_or(Ok(()), |failure| Err(unusable(to, failure)))
+    }
+
+    /// Fails after a signal. Called before each batch, so that a signal during the last one is not a failure.
+    fn check_stopped(&self) -> Result<(), Failed> {
+        if self.is_stopped.get() { Err(Failed::failure("Interrupted")) } else { Ok(()) }
     }
 
     /// Begins to read all rows. Returns the ID before the first one.

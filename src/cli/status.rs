@@ -205,8 +205,8 @@ struct AsText<'a> {
 
 /// "6 (retention)" instead of "6 retention".
 fn migration(name: Option<&str>) -> String {
-    let name = name.unwrap_or("unknown");
-    name.split_once(' ').map_or_else(|| name.to_owned(), |(number, name)| format!("{number} ({name})"))
+    let name = line(name.unwrap_or("unknown"));
+    name.split_once(' ').map_or_else(|| name.clone(), |(number, name)| format!("{number} ({name})"))
 }
 
 fn latency(report: &Report) -> String {

@@ -42,6 +42,7 @@ pub(crate) struct Report {
     pub(crate) held_topics_total: i64,
     pub(crate) blocked_keys: BlockedKeys,
     pub(crate) paused: Vec<PausedScope>,
+    pub(crate) paused_total: i64,
     pub(crate) dead_letters: DeadLetters,
     pub(crate) relays: Relays,
     pub(crate) reaper: Reaper,
@@ -300,6 +301,7 @@ impl Monitor {
             held_topics_total: status.held_topics_total,
             blocked_keys: status.blocked_keys,
             paused: status.paused,
+            paused_total: status.paused_total,
             dead_letters: status.dead_letters,
             relays: Relays {
                 application_name: self.relay_name.clone(),

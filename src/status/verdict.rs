@@ -86,7 +86,8 @@ pub(super) fn verdict(report: &Report, config: &str) -> Verdict {
         let topics = counted(report.held_topics_total.unsigned_abs(), "topic");
         let keys =
             if report.blocked_keys.keys > 0 { format!(" and {blocked} blocked") } else { String::new() };
-        let held = format!("{topics} held ({}: {}){keys}", held.topic, held.reason);
+        let (topic, reason) = (in_line(&held.topic, 249), in_line(&held.reason, 100));
+        let held = format!("{topics} held ({topic}: {reason}){keys}");
         let why = format!("{held}, but other events continue; see below");
         return with_command(OutboxState::Behind, why, "outbox-relay doctor");
     }
@@ -95,7 +96,7 @@ pub(super) fn verdict(report: &Report, config: &str) -> Verdict {
         return with_command(OutboxState::Behind, why, "outbox-relay blocked-keys list");
     }
     if !report.paused.is_empty() {
-        let pauses = counted(report.paused.len() as u64, "pause");
+        let pauses = counted(report.paused_total.unsigned_abs(), "pause");
         let why = format!("{pauses} active, but other events continue; see below");
         return with_command(OutboxState::Behind, why, "outbox-relay dead-letters history");
     }

@@ -21,6 +21,13 @@ pub static COLUMNS: Table = Table {
     is_harmless: |_| false,
 };
 
+/// A JSON path that finds a header that is neither a string nor base64, in which white space is ignored. It is strict, because
+/// the lax mode takes an array for its members.
+pub(crate) const BAD_HEADER: &str = r#"strict $.* ? (@.type() <> "string" && !(@.type() == "object"
+    && exists(@.keyvalue() ? (@.key == "base64" && @.value.type() == "string" && @.value
+        like_regex "^\\s*(([A-Za-z0-9+/]\\s*){4})*(([A-Za-z0-9+/]\\s*){2}(=\\s*){2}|([A-Za-z0-9+/]\\s*){3}=\\s*)?$"))
+    && !exists(@.keyvalue() ? (@.key <> "base64"))))"#;
+
 choice! {
     /// A column, by its standard name, which is also the key in `[outbox.columns]`. They are in the order of the table that
     /// `migrate` creates.

@@ -3,8 +3,8 @@
 -- $1 to $8: the selection, see operate/selected.sql
 -- $9: the highest id
 -- $10: the maximum number of dead letters
--- $11 to $13: the changes of their headers, see changed_headers.sql
--- $14: the reserved names of headers
+-- $11 to $14: the changes of their headers, see changed_headers.sql
+-- $15: the reserved names of headers
 \if :has_topic
 SELECT left(:topic, 300), o.topic IS NOT NULL, count(*), count(*) FILTER (WHERE o.has_bad_headers),
 \else
@@ -16,7 +16,7 @@ FROM (
            coalesce(octet_length(c.payload), 0)::bigint + octet_length(c.aggregate_id) + octet_length(c.event_type) AS bytes,
            CASE jsonb_typeof(c.changed)
                WHEN 'null' THEN false
-               WHEN 'object' THEN c.changed @? '$.* ? (@.type() <> "string")' OR c.changed ?| $14::text[]
+               WHEN 'object' THEN c.changed @? $14::text::jsonpath OR c.changed ?| $15::text[]
                ELSE c.changed IS NOT NULL
            END AS has_bad_headers
     FROM (

@@ -7,7 +7,7 @@
 -- $9: the last id of the previous batch
 -- $10: the highest id
 -- $11: the maximum number of rows
--- $12 to $14: the changes of the headers, see changed_headers.sql
+-- $12 to $15: the changes of the headers, see changed_headers.sql
 WITH picked AS MATERIALIZED (
     SELECT s.id
     FROM :dead_letter s

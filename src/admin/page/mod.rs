@@ -372,7 +372,7 @@ impl View<'_> {
         let busy = format!("{} of {} busy", stats.workers_busy.get(), stats.workers.get());
         let claimed = format!("{} of {LANES} lanes claimed", stats.claimed_lanes.get());
         let paused = ["everything", "topic", "key"].map(|scope| stats.pauses(scope)).iter().sum();
-        let paused = report.map_or(paused, |report| report.paused.len() as i64);
+        let paused = report.map_or(paused, |report| report.paused_total);
         let held = report.map_or(stats.held_topics.get(), |report| report.held_topics_total);
         let (blocked, more) = report.map_or((stats.blocked_keys.get(), false), |report| {
             (report.blocked_keys.keys, report.blocked_keys.at_least)

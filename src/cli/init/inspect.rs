@@ -97,7 +97,8 @@ fn settings(wanted: &Wanted, url: &str, password: DraftPassword<'_>) -> Result<C
     })
 }
 
-fn variables() -> impl Iterator<Item = (String, String)> {
+/// The variables of `[postgres]` are for other commands, such as `migrate`.
+pub(super) fn variables() -> impl Iterator<Item = (String, String)> {
     environment().filter(|(name, _)| !name.starts_with("OUTBOX_RELAY__POSTGRES__"))
 }
 
@@ -187,7 +188,9 @@ async fn check_server(connection: &Client) -> Result<(), Failed> {
 }
 
 fn server(error: ServerError) -> Failed {
-    Failed::Failure(Error::new(error).context("Cannot examine the database, so nothing was changed"))
+    let is_connection_lost = error.is_connection_lost();
+    let error = Error::new(error).context("Cannot examine the database, so nothing was changed");
+    if is_connection_lost { Failed::Unavailable(error) } else { Failed::Failure(error) }
 }
 
 /// The password that the relay will use. An existing role keeps its password, which must then be known.

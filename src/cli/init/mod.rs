@@ -8,9 +8,9 @@ mod inspect;
 mod plan;
 
 use super::failed::Failed;
-use super::frame::{ConfigFile, block_on, load};
+use super::frame::{ConfigFile, block_on, loaded};
 use super::{check_config, output};
-use crate::config::{Config, DEFAULT_FILE, Secret, TableName};
+use crate::config::{self, Config, DEFAULT_FILE, Secret, TableName};
 use clap::Args;
 use inspect::OwnerUrl;
 use kafka::operate::topics::Shape;
@@ -94,7 +94,7 @@ impl Init {
         if !block_on(prepare(&wanted, yes, dry_run))?? {
             return Ok(());
         }
-        let config = load(Some(&wanted.file))?;
+        let config = loaded(Some(&wanted.file), config::load(Some(&wanted.file), inspect::variables()))?;
         check_config::check(&config, &wanted.file.display().to_string(), true, &wanted.topics)?;
         output::text(next_commands(&wanted, &config))
     }

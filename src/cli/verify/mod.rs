@@ -31,7 +31,7 @@ use std::time::{Duration, SystemTime};
 pub(crate) struct Verify {
     #[command(flatten)]
     config: ConfigFile,
-    /// Verify events created at or after this time: a duration before now, such as 2h, or a time, such as
+    /// Verify events created at or after this time: a duration before now, such as 2h, or a time in UTC, such as
     /// 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", default_value = "1h", allow_hyphen_values = true, value_parser = moment)]
     since: Moment,

@@ -30,6 +30,7 @@ fn at_rest() -> Report {
         held_topics_total: 0,
         blocked_keys: BlockedKeys::default(),
         paused: Vec::new(),
+        paused_total: 0,
         dead_letters: DeadLetters::default(),
         relays: relays(vec![relay]),
         reaper: Reaper { enabled: true, retention_seconds: 86_400.0, oldest_sent: None, behind: false },
@@ -174,7 +175,7 @@ fn late_events_are_behind_while_some_are_sent_and_otherwise_not_relaying() {
 fn held_topics_and_blocked_keys_are_behind_although_others_continue() {
     let now = SystemTime::now();
     let topic = HeldTopic {
-        topic: "events.order".to_owned(),
+        topic: "events.order\nhealthy".to_owned(),
         reason: "unknown-topic".to_owned(),
         error: String::new(),
         remedy: "",
@@ -185,7 +186,7 @@ fn held_topics_and_blocked_keys_are_behind_although_others_continue() {
     let blocked_keys = BlockedKeys { keys: 2, ..BlockedKeys::default() };
     let held = Report { held_topics_total: 5_000, held_topics: vec![topic], blocked_keys, ..at_rest() };
     let (state, why, _) = judged(&held);
-    let expected = "5000 topics held (events.order: unknown-topic) and 2 keys blocked, but other events continue; see below";
+    let expected = "5000 topics held (events.order\\nhealthy: unknown-topic) and 2 keys blocked, but other events continue; see below";
     assert_eq!((state, why.as_str()), (OutboxState::Behind, expected));
     let blocked = Report { held_topics: Vec::new(), ..held };
     let (state, why, command) = judged(&blocked);
@@ -204,7 +205,7 @@ fn a_pause_is_shown_with_its_role_and_the_command_that_ends_it() {
     };
     let mut late = waiting(1_234, 600 * SECOND);
     late.backlog.first = FirstUnsent::default();
-    let all = Report { paused: vec![pause(Scope::Everything)], ..late };
+    let all = Report { paused: vec![pause(Scope::Everything)], paused_total: 1, ..late };
     let (state, why, command) = judged(&all);
     let expected = "everything is paused by alice (a migration), and 1,234 rows wait";
     assert_eq!((state, why.as_str()), (OutboxState::NotRelaying, expected));
@@ -213,4 +214,6 @@ fn a_pause_is_shown_with_its_role_and_the_command_that_ends_it() {
     let (state, why, _) = judged(&topic);
     let expected = "1 pause active, but other events continue; see below";
     assert_eq!((state, why.as_str()), (OutboxState::Behind, expected));
+    let many = Report { paused_total: 1_001, ..topic };
+    assert_eq!(judged(&many).1, "1001 pauses active, but other events continue; see below");
 }

@@ -241,6 +241,29 @@ async fn status_and_history_show_who_paused_what_and_why() {
     setup.drop(&[]).await;
 }
 
+/// Lists are cut, but not before the pause that stops everything.
+#[tokio::test]
+async fn pause_of_everything_is_shown_among_many_others() {
+    let setup = Setup::migrated("pauses_many").await;
+    let keys = "INSERT INTO app.outbox_pause (aggregate_type, aggregate_id)
+                SELECT 'order', n FROM generate_series(1, 120) AS n";
+    setup.sql(keys).await;
+    setup.relay(&["pause"]).succeeds();
+    let json: Value = serde_json::from_str(setup.relay(&["status", "--json"]).succeeds()).unwrap();
+    assert_eq!(json["paused"][0]["scope"], "everything", "{json}");
+    assert_eq!(json["paused"].as_array().unwrap().len(), 100, "{json}");
+    assert_eq!(json["paused_total"], 121, "{json}");
+    let text = setup.relay(&["status"]);
+    for part in ["paused        121; the events", "  and 21 more\n"] {
+        assert!(text.succeeds().contains(part), "{part}: {text}");
+    }
+    let left = setup.relay(&["resume", "--topic", "events.order"]);
+    let listed = "was not paused\nstill paused: everything\nstill paused: key 1 of order\n";
+    assert!(left.succeeds().contains(listed), "{left}");
+    assert!(left.stdout.ends_with("still paused: key 9 of order\nand 111 more\n"), "{left}");
+    setup.drop(&[]).await;
+}
+
 #[tokio::test]
 async fn missing_privilege_to_pause_is_reported_with_its_grant() {
     let setup = Setup::migrated("pauses_grants").await;

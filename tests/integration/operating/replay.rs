@@ -136,6 +136,22 @@ async fn interrupted_replay_prints_the_command_for_the_remaining_events() {
     outbox.drop().await;
 }
 
+#[tokio::test]
+async fn replay_that_is_complete_after_a_signal_succeeds() {
+    let outbox = delivered("replay_completed").await;
+    let other = outbox.database.connect().await;
+    run(&other, "BEGIN; SELECT FROM app.outbox WHERE id = 1 FOR UPDATE").await;
+    let mut replaying = outbox.operator().spawn(&["replay", "--all", "--limit", "1"]);
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    wait_until("the replay waits for the row", STALLED, async || outbox.count(waiting).await == 1).await;
+    replaying.signal(Signal::INT);
+    wait_until("the signal has arrived", STALLED, async || replaying.log().contains("signal received")).await;
+    run(&other, "COMMIT").await;
+    assert!(replaying.ended().await.success(), "{}", replaying.log());
+    assert_eq!(outbox.unsent().await, 1);
+    outbox.drop().await;
+}
+
 /// Another operator replays an event, and a relay publishes it again, before this replay reaches it.
 #[tokio::test]
 async fn event_that_was_published_again_in_the_meantime_is_left_alone() {

@@ -133,7 +133,8 @@ async fn locks_of_strangers_do_not_stop_a_migration() {
         assert_eq!(error.code(), Some(&SqlState::INSUFFICIENT_PRIVILEGE), "{mode}: {error:?}");
         run(&stranger, "ROLLBACK TO s").await;
     }
-    let once = migrate::apply_series(&mut client, &outbox, Series::Module(Module::Once)).await.unwrap();
+    let mut once = Vec::new();
+    migrate::apply_series(&mut client, &outbox, Series::Module(Module::Once), &mut once).await.unwrap();
     assert_eq!(once.len(), 2);
     drop(stranger);
     database.drop(&[&role]).await;
@@ -146,7 +147,7 @@ async fn migrate_gives_up_waiting_for_a_lock_and_retries() {
     let (mut client, other) = (database.connect().await, database.connect().await);
     let outbox = table("app.outbox");
     let once = Series::Module(Module::Once);
-    migrate::apply_series(&mut client, &outbox, once).await.unwrap();
+    migrate::apply_series(&mut client, &outbox, once, &mut Vec::new()).await.unwrap();
     run(
         &client,
         "DROP FUNCTION app.once_owner; DROP TABLE app.once_service; ALTER TABLE app.once_key DROP COLUMN owner;
@@ -156,8 +157,8 @@ async fn migrate_gives_up_waiting_for_a_lock_and_retries() {
     .await;
     run(&other, "BEGIN; LOCK TABLE app.once_key IN SHARE MODE").await;
     let migration = tokio::spawn(async move {
-        let applied = migrate::apply_series(&mut client, &outbox, once).await;
-        applied.map(|applied| applied.len())
+        let mut applied = Vec::new();
+        migrate::apply_series(&mut client, &outbox, once, &mut applied).await.map(|()| applied.len())
     });
     let waiting = "SELECT count(*) FROM pg_locks WHERE relation = 'app.once_key'::regclass AND NOT granted";
     for expected in [1, 0] {
@@ -259,7 +260,7 @@ async fn odd_names_work() {
         let states = states(&mut client, &outbox).await;
         assert!(states.iter().all(|state| matches!(state, State::Applied { .. })), "{name}: {states:?}");
         let module = Series::Module(Module::Inbox);
-        migrate::apply_series(&mut client, &outbox, module).await.unwrap();
+        migrate::apply_series(&mut client, &outbox, module, &mut Vec::new()).await.unwrap();
         let role: RelayRole = unique("$grants$").parse().unwrap();
         run(&client, &roles::print(&outbox, &role, Sessions::Own)).await;
         created.extend([role.relay().to_owned(), role.operator(), role.monitor(), role.writer()]);

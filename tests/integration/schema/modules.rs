@@ -21,7 +21,9 @@ fn table(name: &str) -> TableName {
 }
 
 async fn apply(client: &mut Client, table: &TableName, module: Module) -> usize {
-    migrate::apply_series(client, table, Series::Module(module)).await.unwrap().len()
+    let mut applied = Vec::new();
+    migrate::apply_series(client, table, Series::Module(module), &mut applied).await.unwrap();
+    applied.len()
 }
 
 async fn exists(client: &Client, relation: &str) -> bool {
@@ -70,7 +72,8 @@ async fn modules_work_under_odd_names_and_a_changed_migration_is_refused() {
     let changed = table(r#""My ""Schema""".outbox"#);
     run(&client, &changed.render("UPDATE {pg_outbox_migration} SET checksum = 'x' WHERE module = 'once'"))
         .await;
-    let error = migrate::apply_series(&mut client, &changed, Series::Module(Module::Once)).await.unwrap_err();
+    let once = Series::Module(Module::Once);
+    let error = migrate::apply_series(&mut client, &changed, once, &mut Vec::new()).await.unwrap_err();
     assert!(matches!(error, MigrateError::ChecksumDiffers { .. }), "{error}");
     assert_eq!(apply(&mut client, &changed, Module::Inbox).await, 0, "the other modules are unchanged");
     database.drop(&[]).await;

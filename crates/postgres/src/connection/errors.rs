@@ -112,6 +112,11 @@ impl ServerError {
     pub fn code(&self) -> Option<&SqlState> {
         self.code.as_ref()
     }
+
+    /// Whether the connection failed, or the server ended it.
+    pub fn is_connection_lost(&self) -> bool {
+        self.code().is_none_or(|code| ["08", "57P"].iter().any(|start| code.code().starts_with(start)))
+    }
 }
 
 impl From<tokio_postgres::Error> for ServerError {
@@ -214,6 +219,15 @@ mod tests {
         }
         assert_eq!(kind("57014"), FaultKind::TimedOut);
         assert_eq!(super::kind(None), FaultKind::Unavailable);
+    }
+
+    #[test]
+    fn connection_that_the_server_ended_is_lost() {
+        let is_lost = |code| ServerError { code, message: String::new() }.is_connection_lost();
+        assert!(is_lost(None));
+        for (code, expected) in [("08006", true), ("57P01", true), ("57014", false), ("0A000", false)] {
+            assert_eq!(is_lost(Some(SqlState::from_code(code))), expected, "{code}");
+        }
     }
 
     #[test]

@@ -40,8 +40,9 @@ pub struct OutboxStatus {
     pub held_topics: Vec<HeldTopic>,
     pub held_topics_total: i64,
     pub blocked_keys: BlockedKeys,
-    /// The oldest pauses, at most [`PAUSES_LISTED_MAX`].
+    /// The pause of everything and then the oldest pauses, at most [`PAUSES_LISTED_MAX`].
     pub paused: Vec<PausedScope>,
+    pub paused_total: i64,
     pub dead_letters: DeadLetters,
     /// At most 200.
     pub relays: Vec<RelayConnection>,
@@ -429,7 +430,7 @@ impl PostgresStatus {
             self.all(sql!("status/dead_letters"), &[(&DEAD_LETTERS_COUNTED_MAX, Type::INT8)]).await?;
         let blocked =
             self.rows(sql!("status/blocked_keys"), &[(&BLOCKED_KEYS_COUNTED_MAX, Type::INT8)]).await?;
-        let paused = self.all(pauses::LIST, &[(&PAUSES_LISTED_MAX, Type::INT8)]).await?;
+        let paused = self.rows(pauses::LIST, &[(&PAUSES_LISTED_MAX, Type::INT8)]).await?;
         let lane = self.table.render("{lane}");
         let relays =
             self.all(sql!("status/relays"), &[(&relay_name, Type::TEXT), (&lane, Type::TEXT)]).await?;
@@ -457,7 +458,8 @@ impl PostgresStatus {
                 at_least: keys >= BLOCKED_KEYS_COUNTED_MAX,
                 oldest: blocked.iter().map(KeyBlock::from).collect(),
             },
-            paused,
+            paused_total: pauses::total(&paused),
+            paused: paused.iter().map(PausedScope::from).collect(),
             dead_letters: DeadLetters::new(dead_letters),
             relays,
             sent,

@@ -12,7 +12,7 @@ use settings::text::in_line;
 use std::time::SystemTime;
 use tokio_postgres::Row;
 
-/// Lists the oldest pauses, at most $1.
+/// Lists the pause of everything and then the oldest pauses, at most $1. [`total`] returns the number of all.
 pub(crate) const LIST: &str = sql!("operate/pauses/list");
 
 /// The events that a pause applies to.
@@ -49,6 +49,11 @@ impl From<&Row> for PausedScope {
     }
 }
 
+/// The number of all pauses, from the rows of [`LIST`].
+pub(crate) fn total(rows: &[Row]) -> i64 {
+    rows.first().map_or(0, |row| row.get(7))
+}
+
 /// The pauses of one outbox.
 pub struct PostgresPauses {
     reading: ShortTransaction,
@@ -78,11 +83,11 @@ impl PostgresPauses {
         self.act("resuming", sql!("operate/pauses/resume"), &params).await
     }
 
-    /// The oldest pauses, at most `rows`.
-    pub async fn list(&self, rows: i64) -> Result<Vec<PausedScope>, PostgresFault> {
+    /// The pause of everything and then the oldest pauses, at most `rows`, and the number of all.
+    pub async fn list(&self, rows: i64) -> Result<(Vec<PausedScope>, i64), PostgresFault> {
         let sql = Script::new(LIST, &self.table).render();
         let rows = self.reading.query("reading the pauses", &sql, &params![rows => INT8]).await?;
-        Ok(rows.iter().map(PausedScope::from).collect())
+        Ok((rows.iter().map(PausedScope::from).collect(), total(&rows)))
     }
 
     async fn act(

@@ -2,7 +2,7 @@
 //!
 //! Triggers record what a statement does to dead letters, blocked keys and pauses.
 
-use crate::columns::PayloadType;
+use crate::columns::{BAD_HEADER, PayloadType};
 use crate::connection::exec::{Param, Params, ShortTransaction};
 use crate::connection::pool::Database;
 use crate::cycle::statements::topic_sql;
@@ -127,7 +127,7 @@ pub enum Action {
 /// not a JSON object stay as they are.
 #[derive(Clone, Debug)]
 pub struct HeaderChanges {
-    /// Whether to replace values that are not strings by their JSON text, and to drop null.
+    /// Whether to replace values that are neither strings nor base64 by their JSON text, and to drop null.
     stringify: bool,
     /// The names of headers to drop.
     drop: Vec<String>,
@@ -149,10 +149,12 @@ impl HeaderChanges {
     /// The changed headers as an expression, whose parameters begin after `params`. Adds them.
     fn sql<'a>(&'a self, table: &TableName, params: &mut Vec<Param<'a>>) -> String {
         let mut script = Script::new(sql!("operate/dead_letters/changed_headers"), table);
-        for (name, number) in ["stringify", "drop", "set"].into_iter().zip(params.len() + 1..) {
+        for (name, number) in ["stringify", "drop", "set", "bad_header"].into_iter().zip(params.len() + 1..) {
             script = script.set(name, format!("${number}"));
         }
-        params.extend(params![self.stringify => BOOL, self.drop => TEXT_ARRAY, self.set => TEXT]);
+        params.extend(params![
+            self.stringify => BOOL, self.drop => TEXT_ARRAY, self.set => TEXT, BAD_HEADER => TEXT
+        ]);
         script.render()
     }
 }

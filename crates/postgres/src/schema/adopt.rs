@@ -534,7 +534,7 @@ pub async fn apply(
 ) -> Result<(), AdoptError> {
     if step.how == How::Migrations {
         let texts = Texts { series: Series::Outbox, origin: adoption.origin };
-        return Ok(migrate::apply_as(client, table, texts).await.map(drop)?);
+        return Ok(migrate::apply_as(client, table, texts, &mut Vec::new()).await?);
     }
     let mut attempt = 1;
     loop {

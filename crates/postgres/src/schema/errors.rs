@@ -4,6 +4,7 @@ use crate::connection::errors::ServerError;
 use crate::table::TableName;
 use settings::codes;
 use settings::doctor::Finding;
+use settings::text::in_line;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
@@ -91,23 +92,23 @@ impl From<tokio_postgres::Error> for CheckError {
 }
 
 pub(super) fn list(faults: &[Finding]) -> String {
-    faults.iter().map(|fault| format!("\n  {fault}")).collect()
+    faults.iter().map(|fault| format!("\n  {}", in_line(&fault.to_string(), usize::MAX))).collect()
 }
 
 /// Why migrations could not be read or applied. The failed migration was rolled back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MigrateError {
     #[error(
-        "{table}: could not lock a table in {attempts} attempts, so nothing was changed. Another transaction holds \
-         a lock on it (see pg_stat_activity and pg_blocking_pids()), or an autovacuum that prevents wraparound, which you can \
-         cancel with pg_cancel_backend(). A relay holds its lock while it waits for \
+        "{table}: could not lock a table in {attempts} attempts. The failed step changed nothing; earlier ones stay \
+         applied. Another transaction holds a lock on it (see pg_stat_activity and pg_blocking_pids()), or an autovacuum that \
+         prevents wraparound, which you can cancel with pg_cancel_backend(). A relay holds its lock while it waits for \
          Kafka: run `outbox-relay pause`, then this command again, then `outbox-relay resume`",
         attempts = DDL_ATTEMPTS
     )]
     InUse { table: String },
     #[error(
-        "{table}: another migration did not end within {seconds} s, so nothing was changed (see \
-         pg_stat_activity and pg_blocking_pids()). Run the command again when the other migration has ended"
+        "{table}: another migration did not end within {seconds} s (see pg_stat_activity and pg_blocking_pids()). The \
+         failed step changed nothing; earlier ones stay applied. Run the command again when the other migration has ended"
     )]
     Locked { table: String, seconds: u64 },
     #[error("{table}: {source}. As the owner or a superuser, run: {grant}")]

@@ -37,27 +37,30 @@ SET LOCAL idle_in_transaction_session_timeout = '60s'";
 /// Several callers can run it at the same time. If it fails or is dropped, the current migration is rolled back, and the
 /// earlier ones stay applied.
 pub async fn apply(client: &mut Client, table: &TableName) -> Result<Vec<Migration>, MigrateError> {
-    apply_series(client, table, Series::Outbox).await
+    let mut applied = Vec::new();
+    apply_series(client, table, Series::Outbox, &mut applied).await?;
+    Ok(applied)
 }
 
-/// [`apply`], for any series.
+/// [`apply`], for any series. Adds each migration to `applied` as it commits, because those before a failed one stay applied.
 pub async fn apply_series(
     client: &mut Client,
     table: &TableName,
     series: Series,
-) -> Result<Vec<Migration>, MigrateError> {
+    applied: &mut Vec<Migration>,
+) -> Result<(), MigrateError> {
     require_table(client, table, series).await?;
-    apply_as(client, table, Texts::of(series, table)).await
+    apply_as(client, table, Texts::of(series, table), applied).await
 }
 
-/// [`apply`], with these texts.
+/// [`apply_series`], with these texts.
 pub(crate) async fn apply_as(
     client: &mut Client,
     table: &TableName,
     texts: Texts,
-) -> Result<Vec<Migration>, MigrateError> {
+    applied: &mut Vec<Migration>,
+) -> Result<(), MigrateError> {
     let series = texts.series;
-    let mut applied = Vec::new();
     // Read without the lock first, so that a read-only role can run the command if there is nothing to do.
     let states = series_status(client, table, series).await?;
     for migration in pending(series, &states, table)? {
@@ -75,7 +78,7 @@ pub(crate) async fn apply_as(
             applied.push(migration);
         }
     }
-    Ok(applied)
+    Ok(())
 }
 
 /// Returns false if another migration applied it while this one waited for the lock.

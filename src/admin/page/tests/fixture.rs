@@ -165,6 +165,7 @@ pub(super) fn report() -> Report {
         held_topics_total: 0,
         blocked_keys: BlockedKeys { keys: 0, at_least: false, oldest: Vec::new() },
         paused: Vec::new(),
+        paused_total: 0,
         dead_letters: DeadLetters { rows: 0, at_least: false, recent: 0, by_reason: Vec::new() },
         relays: Relays {
             application_name: "outbox-relay".to_owned(),
@@ -311,6 +312,7 @@ fn paused() -> Scene {
     Scene::of(Report {
         verdict,
         paused: vec![pause(Scope::Everything, Some("migrating consumers"))],
+        paused_total: 1,
         ..report()
     })
 }
@@ -335,6 +337,7 @@ fn everything() -> Scene {
         pause(key("order", HOSTILE), None),
         pause(Scope::Topic(long), None),
     ];
+    report.paused_total = 3;
     report.dead_letters = DeadLetters {
         rows: 100_000,
         at_least: true,

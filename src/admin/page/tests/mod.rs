@@ -150,6 +150,7 @@ fn keys_are_shown_only_on_loopback() {
     let mut scene = Scene::of(Report {
         blocked_keys: BlockedKeys { keys: 1, at_least: false, oldest: vec![blocked("personal-data")] },
         paused: vec![pause(key("customer", "personal-data"), None)],
+        paused_total: 1,
         held_topics: vec![held("events.customer", "")],
         ..report()
     });

@@ -59,6 +59,17 @@ fn doctor(setup: &Setup) -> Ended {
 }
 
 #[tokio::test]
+async fn migrations_before_a_failed_one_stay_applied_and_are_listed() {
+    let setup = Setup::empty("schema_partly").await;
+    setup.sql("CREATE SCHEMA app; CREATE TABLE app.outbox_setting ()").await;
+    setup.relay(&["migrate"]).fails(78, &["0001 outbox ", "\"outbox_setting\" already exists"]);
+    setup.sql("DROP TABLE app.outbox_setting").await;
+    let rest = setup.relay(&["migrate"]);
+    assert!(rest.succeeds().starts_with("0002 setting "), "{rest}");
+    setup.drop(&[]).await;
+}
+
+#[tokio::test]
 async fn commands_work_on_a_newer_schema_that_allows_their_version() {
     let setup = Setup::migrated("schema_newer_allowed").await;
     setup.sql("INSERT INTO app.outbox_migration VALUES (9, 'later', 'x', now(), '0.1.0')").await;

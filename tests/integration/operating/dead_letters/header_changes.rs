@@ -10,7 +10,7 @@ const HEADERS: [&str; 4] = [
     r#"{"attempt": 1, "tracestate": null, "ok": "x", "nested": {"a": [true]}}"#,
     r#"{"event_id": "mine", "a": "b"}"#,
     r#"["x"]"#,
-    r#"{"attempt": 2}"#,
+    r#"{"attempt": 2, "id": {"base64": "Ymlu"}}"#,
 ];
 
 async fn filled(test: &str) -> Outbox {
@@ -40,6 +40,8 @@ async fn headers_are_corrected_when_their_events_are_requeued() {
     assert!(plain.stderr.starts_with(warning), "{plain}");
     let dry = requeue(&["--dry-run", "--stringify-headers", "--limit", "2"]);
     assert!(dry.stderr.starts_with("warning: 1 event will be rejected again: their headers"), "{dry}");
+    let dry = requeue(&["--dry-run", "--drop-header", "attempt"]);
+    assert!(dry.stderr.starts_with("warning: 3 events will be rejected again"), "base64 is valid: {dry}");
     assert_eq!(outbox.unsent().await, 0, "a dry run changes nothing");
     requeue(&["--set-header", "source"]).fails(2, &["write NAME=VALUE, such as source=shop"]);
 
@@ -71,7 +73,7 @@ async fn headers_are_corrected_when_their_events_are_requeued() {
         [
             r#"attempt=1 nested={"a": [true]} ok=x source=a="b"#,
             r#"a=b source=a="b"#,
-            r#"attempt=2 source=a="b"#,
+            r#"attempt=2 id=bin source=a="b"#,
         ],
         "in the order of the dead letters"
     );

@@ -11,7 +11,7 @@ async fn events_that_cannot_become_records_are_found() {
             "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload, headers)
              VALUES ('order', '1', 'X', '{}', '{\"a\": \"b\"}'),
                     ('a b', '2', 'X', '{}', NULL),
-                    ('order', '3', 'X', '{}', '{\"n\": 1}'),
+                    ('order', '3', 'X', '{}', '{\"n\": [\"x\"]}'),
                     ('order', '4', 'X', '{}', '[\"n\"]'),
                     ('order', '5', 'X', '{}', '{\"event_id\": \"mine\"}'),
                     ('order', '6', 'X', to_json(repeat('secret', 300000)), NULL),

@@ -2,6 +2,7 @@
 
 use super::{Checked, Context, Schema};
 use crate::access::grants::{RECORD_PRIVILEGES, SETTING_COLUMNS};
+use crate::columns::BAD_HEADER;
 use crate::connection::exec::Params;
 use crate::cycle::statements::topic_sql;
 use crate::schema::identity;
@@ -51,11 +52,6 @@ const TOPICS_MAX: i64 = 200;
 const IDS_NAMED: usize = 5;
 /// The place of findings about the topic template.
 const PLACE: &str = "[outbox] topic";
-
-/// A JSON path that finds a header that is neither a string nor base64, in which white space is ignored.
-const BAD_HEADER: &str = r#"$.* ? (@.type() <> "string" && !(@.type() == "object" && @.base64.type() == "string"
-    && @.base64 like_regex "^\\s*(([A-Za-z0-9+/]\\s*){4})*(([A-Za-z0-9+/]\\s*){2}(=\\s*){2}|([A-Za-z0-9+/]\\s*){3}=\\s*)?$"
-    && !exists(@.keyvalue() ? (@.key <> "base64"))))"#;
 
 /// Also returns the topics in `used`.
 pub(super) async fn examine(context: &Context<'_>, schema: &Schema, used: &mut Vec<TopicInUse>) -> Checked {
