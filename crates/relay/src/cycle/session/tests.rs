@@ -46,7 +46,8 @@ async fn the_first_lookup_that_fails_for_the_whole_session_ends_the_others() {
     let mut session =
         Session::new(FakeProducer { is_cut_off: true, ..FakeProducer::default() }, Rc::default());
     let mut batch = batch_of(vec![Row(1), Row(101)]);
-    let sending = send(&mut session, &Streaks::new(), &mut batch);
+    let streaks = Streaks::new();
+    let sending = send(&mut session, &streaks, &mut batch);
     tokio::time::timeout(Duration::from_secs(60), sending).await.expect("it must not wait for the others");
     assert_eq!(session.failure.map(|failure| failure.reason), Some(SILENT_CONNECTION.word));
 }
