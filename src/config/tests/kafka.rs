@@ -25,7 +25,7 @@ fn a_key_that_is_written_in_two_ways_is_a_finding() {
     for (section, lines) in [
         ("kafka.properties", "'linger.ms' = 1\nlinger.ms = 2\n"),
         ("kafka.properties", "linger.ms = 2\n'linger.ms' = 1\n"),
-        ("outbox.headers", "'linger.ms' = 'a'\nlinger = { ms = 'b' }\n"),
+        ("outbox.headers", "event_id = '{event_id}'\n'linger.ms' = 'a'\nlinger = { ms = 'b' }\n"),
     ] {
         let findings = with(&format!("[{section}]\n{lines}")).findings();
         let expected = format!("`linger.ms` is set twice in [{section}]");

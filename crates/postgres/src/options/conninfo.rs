@@ -465,17 +465,23 @@ choice! {
     }
 }
 
-/// As in libpq, each host has an address and a port, or none has an address, or all have the same port.
+/// As in libpq, each host has an address and a port, or none has an address, or all have the same port. A host in a URL without
+/// a port has the default port, also if the query has a port.
 fn unequal_numbers(config: &Config) -> Option<Problem> {
     let (hosts, addresses) = (config.get_hosts().len(), config.get_hostaddrs().len());
-    let ports = config.get_ports().len();
+    let (servers, ports) = (hosts.max(addresses), config.get_ports());
     if hosts > 0 && addresses > 0 && hosts != addresses {
         let message = format!("[postgres] url has {hosts} in host, but {addresses} in hostaddr");
         return Some(Problem::new(message, "set an address for each host, or remove hostaddr"));
     }
-    let servers = hosts.max(addresses);
-    let message = format!("[postgres] url has {servers} hosts, but {ports} ports");
-    (ports > 1 && ports != servers).then(|| Problem::new(message, "set one port, or one for each host"))
+    if ports.len() != servers && ports.iter().any(|port| Some(port) != ports.first()) {
+        let message = format!("[postgres] url has {servers} in host, but {} ports", ports.len());
+        return Some(Problem::new(
+            message,
+            "set one port, or one for each host; in a URL, write it after the host",
+        ));
+    }
+    None
 }
 
 /// Whether every host is a Unix socket or loopback. If a host has a name and an address, the relay uses the address.
@@ -583,6 +589,7 @@ mod tests {
             "hostaddr=127.0.0.1,127.0.0.2 port=1,2",
             "host=a,b hostaddr=127.0.0.1,127.0.0.2",
             "postgres://a,b:2/app",
+            "postgres://a/app?port=5432",
             "postgres://a:1/app?hostaddr=192.0.2.1",
         ] {
             assert!(problem(text).is_none(), "{text}");
