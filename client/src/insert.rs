@@ -55,7 +55,7 @@ impl Insert {
         };
         inserted.map_err(|error| {
             // The type of the column may have changed. A driver that does not expose the SQLSTATE may report that too.
-            if matches!(error.sqlstate(), Some("42804") | None) {
+            if matches!(error.sqlstate(), Some("42804" | "42846") | None) {
                 self.payload.store(0, Ordering::Relaxed);
             }
             self.failure(error)
@@ -127,7 +127,7 @@ impl Payload {
         match self {
             Payload::Json => format!("convert_from({bytes}, 'UTF8')::json"),
             // PostgreSQL assigns bytea to a text column as hexadecimal digits. The NULL has the type of the column, so the
-            // statement fails with 42804 once that is another one.
+            // statement fails with 42804 or 42846 once that is another one.
             Payload::Bytea => format!("coalesce({bytes}, (NULL::{table}).payload)"),
         }
     }

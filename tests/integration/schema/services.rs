@@ -131,13 +131,13 @@ async fn logins_of_a_registered_service_share_its_rows_and_others_do_not() {
     drop(setup, &[&blue, &green, &red, &service, &other]).await;
 }
 
-/// Undoes the second migration of each module, as far as a test needs it: the schema of c4365498, with its privileges.
+/// Undoes all migrations of each module but the first, as far as a test needs it: the schema of c4365498, with its privileges.
 const EARLIER: &str = "
 ALTER TABLE app.processed_message DROP COLUMN owner, ADD PRIMARY KEY (subscriber, event_id);
 ALTER TABLE app.idempotency_key DROP COLUMN owner, ADD PRIMARY KEY (scope, key);
 ALTER TABLE app.once_key DROP COLUMN owner, ADD PRIMARY KEY (key);
 DROP TABLE app.inbox_service, app.idempotency_service, app.once_service;
-DROP FUNCTION app.inbox_owner, app.idempotency_owner, app.once_owner;
+DROP FUNCTION app.inbox_owner, app.idempotency_owner, app.once_owner, app.idempotency_release;
 DELETE FROM app.pg_outbox_migration WHERE number > 1";
 
 #[tokio::test]

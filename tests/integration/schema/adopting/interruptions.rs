@@ -104,7 +104,8 @@ async fn index_whose_build_was_interrupted_is_built_again() {
         }
         run(&writer, "BEGIN; INSERT INTO app.events (topic, \"Key\", type) VALUES ('order', '1', 'Placed')")
             .await;
-        let mut adopting = world.owner().spawn(&["migrate", "--adopt", "app.events", "--apply"]);
+        let publish = ["--adopt", "app.events", "--apply", "--existing-rows", "publish"];
+        let mut adopting = world.owner().spawn(&[&["migrate"], &publish[..]].concat());
         let pid = wait_for_lock(&world.client, statement).await;
         // Inserts do not wait for the build.
         run(&world.client, "SET lock_timeout = '1ms'; INSERT INTO app.events (topic, \"Key\", type) VALUES ('order', '2', 'Placed')").await;
@@ -116,7 +117,7 @@ async fn index_whose_build_was_interrupted_is_built_again() {
         );
         assert_eq!(world.count(&invalid).await, 1);
         run(&writer, "COMMIT").await;
-        let applied = world.migrate(&["--adopt", "app.events", "--apply"]);
+        let applied = world.migrate(&publish);
         assert!(
             applied.succeeds().contains(&format!("drop the index {name}, whose build was interrupted")),
             "{applied}"
