@@ -162,8 +162,8 @@ pub(crate) fn longest_attempt(config: &Config) -> Duration {
 }
 
 /// Opens the first producer, which takes longer than publishing an event, before the relay reports that it is ready.
-/// Returns whether Kafka answered within [`KAFKA_WITHIN`], or while the relay waited for `others` to be ready. The metrics show
-/// meanwhile whether it answers.
+/// Returns whether Kafka answered within [`KAFKA_WITHIN`], or while the relay waited for `others` to be ready. Until
+/// it answers, the metrics show why it does not.
 pub async fn reach_kafka(kafka: &KafkaCluster, stats: &Stats, others: impl Future<Output = ()>) -> bool {
     let within = Instant::now() + KAFKA_WITHIN;
     let answer = async {

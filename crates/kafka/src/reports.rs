@@ -24,13 +24,16 @@ use relay::reason::{
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// The error that all brokers are down follows its cause within this time.
 const CAUSE_WITHIN: Duration = Duration::from_secs(10);
+
+/// A broker that refuses an older producer may accept one with the current password, certificate and authorities.
+const CURRENT_FOR: Duration = Duration::from_secs(10);
 
 /// The reports of one producer. Its polling thread writes them and wakes the worker once per batch.
 #[derive(Default)]
@@ -40,6 +43,7 @@ pub(crate) struct Reports {
     failed: AtomicBool,
     /// The producer has its producer ID.
     identified: AtomicBool,
+    identified_at: OnceLock<Instant>,
     /// The client had a fatal error and accepts no more records.
     fatal: AtomicBool,
     /// The worker waits for any report, not only for the last one.
@@ -182,6 +186,7 @@ impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         // librdkafka reports only in its log that the producer has its ID.
         if facility == "IDEMPSTATE" && message.ends_with("-> Assigned") {
+            _ = self.reports.identified_at.set(Instant::now()); // only the first time
             self.reports.raise(&self.reports.identified);
         }
         // librdkafka retries by itself and reports the cause of a missing producer ID only here.
@@ -228,7 +233,8 @@ impl ClientContext for Context {
         if *why == AUTHENTICATION {
             self.tokens.iter().for_each(|tokens| tokens.reject());
         }
-        if [AUTHENTICATION, TLS].contains(why) {
+        let age = self.reports.identified_at.get().map_or(Duration::ZERO, Instant::elapsed);
+        if [AUTHENTICATION, TLS].contains(why) && age < CURRENT_FOR {
             // The other brokers may accept the producer. If none does, all of them count as down.
             *lock(&self.reports.refused_by_broker) = Some((Instant::now(), why.failure(reason)));
         } else if why.kind == FailureKind::Cluster && *why != BROKERS_DOWN {
@@ -561,6 +567,15 @@ mod tests {
                 assert_eq!(context.reports.refused().unwrap().reason, why.word);
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_producer_that_may_have_an_old_password_fails_if_one_broker_refuses_it() {
+        let context = Context::default();
+        context.log(RDKafkaLogLevel::Debug, "IDEMPSTATE", "WaitPID -> Assigned");
+        advance(CURRENT_FOR).await;
+        context.error(KafkaError::Global(RDKafkaErrorCode::Authentication), "Authentication failed");
+        assert_eq!(context.reports.refused().map(|failure| failure.reason), Some(AUTHENTICATION.word));
     }
 
     #[tokio::test(start_paused = true)]

@@ -22,7 +22,7 @@ use crate::memory::Streaks;
 use crate::outbox::TopicHold;
 use crate::partition::{self, Counts};
 use crate::publisher::LISTED_FROM;
-use crate::reason::{REJECTS_EVERYTHING, STUCK, UNKNOWN_TOPIC, not_listed};
+use crate::reason::{REJECTS_EVERYTHING, SMALLER_BATCHES, STUCK, UNKNOWN_TOPIC, not_listed};
 use crate::topic::{self, TopicRules};
 use crate::{
     Batch, DeliveryReport, Event, FailureKind, Fate, KafkaFailure, NotSent, Producer, Rejection, fail_point,
@@ -394,9 +394,12 @@ impl<P: Producer> Session<P> {
             let lookup = async |topic: usize| (topic, producer.lookup(&topics[topic].name).await);
             let mut lookups = stream::iter(unknown).map(lookup).buffer_unordered(LOOKUPS_MAX);
             while let Some((topic, partitions)) = lookups.next().await {
-                let closes = partitions.as_ref().is_err_and(|failure| closes(failure, &topics[topic].state));
+                let ends = partitions.as_ref().is_err_and(|failure| {
+                    // Each topic has its own limit for requests.
+                    failure.reason != SMALLER_BATCHES.word && closes(failure, &topics[topic].state)
+                });
                 found.push((topic, partitions));
-                if closes {
+                if ends {
                     break; // the others, which may take seconds each, would fail too
                 }
             }
@@ -528,17 +531,21 @@ impl<P: Producer> Session<P> {
             return false;
         }
         let waited = format!("{patience:.1?}");
+        // Such as a login that one of the brokers refuses.
+        let cause = self.producer.last_error(patience);
+        let cause =
+            cause.map(|error| format!(". Last error of the Kafka client: {error}")).unwrap_or_default();
         for destination in silent {
             let error = format!(
                 "no record in partition {} was acknowledged for {waited}, although other partitions acknowledged \
-                 records",
+                 records{cause}",
                 destination.partition
             );
             self.hold(destination, STUCK.rejection(error));
         }
         let error = format!(
             "no records in some partitions were acknowledged for {waited}, although other partitions acknowledged \
-             records"
+             records{cause}"
         );
         self.close(STUCK.failure(error));
         true
