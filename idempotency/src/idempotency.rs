@@ -329,6 +329,7 @@ struct Calls {
     reach: Statement,
     extend: Statement,
     release: Statement,
+    discard: Statement,
     abandoned: Statement,
 }
 
@@ -351,7 +352,10 @@ impl Calls {
             extend: schema.call("SELECT {schema}.idempotency_extend($1, $2, $3::text::uuid, make_interval(secs => $4))",
                 &[],
             ),
-            release: schema.call("SELECT {schema}.idempotency_release($1, $2, $3::text::uuid, $4 = 1)",
+            release: schema.call("SELECT {schema}.idempotency_release($1, $2, $3::text::uuid)",
+                &[Flag],
+            ),
+            discard: schema.call("SELECT {schema}.idempotency_release($1, $2, $3::text::uuid, true)",
                 &[Flag],
             ),
             abandoned: schema.call("SELECT scope, key, token::text, attempts, recovery_point, phases::text, request

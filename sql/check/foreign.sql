@@ -1,9 +1,10 @@
 -- Whether relations and functions with the names of ours are ours.
 --
 -- A table and its defaults, constraints, indexes, statistics objects, policies and triggers depend on the code that they call. The
--- server does not record dependencies on its own functions. A superuser does not run even the code of the outbox's owner, except for our trigger
--- functions, if nothing of them was changed: they run as that owner. The outbox itself may have code of the application, which
--- only a superuser does not run. The planner of any statement may run that of constraints, indexes and statistics objects.
+-- server does not record dependencies on its own functions. A superuser does not run even the code of the outbox's owner, except
+-- for our trigger functions, if nothing of them was changed: they run as that owner. The outbox itself may have code of the
+-- application, which only a superuser does not run. The planner of any statement may run that of constraints, indexes and
+-- statistics objects. The type of an enum has no code.
 --
 -- A foreign key on one of our tables may delete or change rows of its own table, whose triggers run as the role that deletes ours
 -- (before PostgreSQL 18, with all of that role's rights). Only REFERENCES is needed to create one.
@@ -32,7 +33,7 @@ WITH relation AS (
     WHERE NOT (prosecdef AND proconfig = ARRAY['search_path=pg_catalog, pg_temp']
                AND (proname::text, prosrc) IN (SELECT * FROM unnest($4::text[], $5::text[])))
     UNION ALL SELECT 'pg_operator'::regclass, oid, oprname, oprowner FROM pg_operator
-    UNION ALL SELECT 'pg_type'::regclass, oid, typname, typowner FROM pg_type
+    UNION ALL SELECT 'pg_type'::regclass, oid, typname, typowner FROM pg_type WHERE typtype <> 'e'
     UNION ALL SELECT 'pg_opclass'::regclass, oid, opcname, opcowner FROM pg_opclass
 )
 SELECT r.relname::text, pg_get_userbyid(r.relowner)::text, r.relkind::text, EXISTS (

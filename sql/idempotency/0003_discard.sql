@@ -23,11 +23,17 @@ END $$;
 -- Replaces the function with three parameters. The roles that could call it, and no others, can call the new one.
 DO $$
 DECLARE
-    release text;
-    known   record;
+    release  text;
+    old_role name;
+    known    record;
 BEGIN
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     release := format('%I.idempotency_release', {schema_literal}::text);
+    old_role := (SELECT pg_get_userbyid(proowner) FROM pg_proc
+                 WHERE oid = (release || '(text, text, uuid)')::regprocedure);
+    IF old_role <> current_user THEN
+        EXECUTE format('ALTER FUNCTION %s(text, text, uuid, boolean) OWNER TO %I', release, old_role);
+    END IF;
     EXECUTE format('REVOKE ALL ON FUNCTION %s(text, text, uuid, boolean) FROM PUBLIC', release);
     FOR known IN
         SELECT r.rolname, bool_or(p.pronargs = 3) AS calls

@@ -260,9 +260,9 @@ impl Guard {
             Argument::Text(self.scope.as_str()),
             Argument::Text(self.key.as_str()),
             Argument::Text(&self.token),
-            Argument::Number(i32::from(discard)),
         ];
-        client.call(&self.calls.release, &arguments).await?;
+        let call = if discard { &self.calls.discard } else { &self.calls.release };
+        client.call(call, &arguments).await?;
         Ok(())
     }
 }

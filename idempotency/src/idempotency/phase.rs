@@ -169,5 +169,5 @@ impl Guard {
 
 /// Whether a COMMIT with this error may have taken effect. An SQLSTATE of another kind means that PostgreSQL has rolled back.
 fn leaves_uncertain(error: &PostgresError) -> bool {
-    error.sqlstate().is_none() || error.is_connection_lost()
+    matches!(error.sqlstate(), None | Some("40003")) || error.is_connection_lost()
 }

@@ -76,8 +76,8 @@ enum How {
     Transaction,
     /// A statement outside of a transaction.
     Alone,
-    /// The same, for an index: no insert waits for its lock, so it may wait for other transactions.
-    Index,
+    /// The same, for an index or an update: no insert waits for its lock, so it may wait for other transactions.
+    Unhurried,
     /// The migrations, which have their own locks.
     Migrations,
 }
@@ -104,6 +104,10 @@ async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Existi
     let migrations = read_status(client, table, Series::Outbox).await?;
     // The steps change rows, which runs triggers.
     let mut faults = relations::foreign(client, table, &[table.table().to_owned()], true).await?;
+    // The planner of any further statement may run code of the owner.
+    if !faults.is_empty() {
+        return Err(refused(faults));
+    }
     let outbox = match Relations::read(client, table).await?.outbox(table) {
         Some((oid, of_relation)) if of_relation.is_empty() => Outbox { client, table, oid },
         Some((_, of_relation)) => {
@@ -281,8 +285,8 @@ fn wrong_type(table: &TableName, wanted: &Wanted, found: &Found) -> (String, Str
             default_of(column)
         ),
         _ => format!(
-            "set [outbox.columns] {column} to a column of the right type, or change the type, which can rewrite the table: \
-             {alter}"
+            "set [outbox.columns] {column} to a column of the right type, or, if the values can be converted, change the \
+             type, which can rewrite the table: {alter}"
         ),
     };
     (problem, remedy)
@@ -374,10 +378,17 @@ fn steps(table: &TableName, found: &Existing, rows: Option<ExistingRows>) -> Res
     let origin = Origin::Adopted { payload_type: if is_bytes { "bytea" } else { "json" } };
     let mut steps = Vec::new();
     steps.extend(columns(table, found, rows));
+    let identity = replica_identity(found);
+    // As early as possible, because events that are inserted before it count as sent. Without an identity it would fail.
+    let (first, last) = match (existing_rows(table, found, rows), &identity) {
+        (update, None) => (update, None),
+        (update, Some(_)) => (None, update),
+    };
+    steps.extend(first);
     steps.extend(defaults(table, found));
     steps.extend(id_index(table, found));
-    steps.extend(replica_identity(found));
-    steps.extend(existing_rows(table, found, rows));
+    steps.extend(identity);
+    steps.extend(last);
     steps.extend(not_null(table, found));
     steps.extend(pending_index(table, found));
     let is_migrated = found.migrations.iter().all(|known| known.state.is_compatible());
@@ -424,7 +435,7 @@ fn existing_rows(table: &TableName, found: &Existing, rows: Option<ExistingRows>
     found.columns.get(table.columns().name(Column::SentAt))?;
     let (outbox, sent_at) = (table.quoted(), table.column(Column::SentAt));
     let sql = format!("UPDATE {outbox} SET {sent_at} = now() WHERE {sent_at} IS NULL;");
-    (rows == Some(ExistingRows::Sent)).then(|| step("record the existing rows as sent", sql, How::Alone))
+    (rows == Some(ExistingRows::Sent)).then(|| step("record the existing rows as sent", sql, How::Unhurried))
 }
 
 /// The defaults that `outbox_enqueue` and writers rely on. An `event_id` without NULLs always comes from the application.
@@ -449,7 +460,7 @@ fn id_index(table: &TableName, found: &Existing) -> Vec<Step> {
         if found.id_index.is_unfinished {
             steps.push(drop_index(table, &outbox::id_index_name(table)));
         }
-        steps.push(step("create an index on the IDs", outbox::create_id_index(table), How::Index));
+        steps.push(step("create an index on the IDs", outbox::create_id_index(table), How::Unhurried));
     }
     steps
 }
@@ -466,7 +477,7 @@ fn pending_index(table: &TableName, found: &Existing) -> Vec<Step> {
         steps.push(drop_index(table, name));
     }
     if !matches!(found.pending, Pending::Valid) {
-        steps.push(step("create the pending index", table.render(outbox::CREATE_PENDING), How::Index));
+        steps.push(step("create the pending index", table.render(outbox::CREATE_PENDING), How::Unhurried));
     }
     steps
 }
@@ -474,7 +485,7 @@ fn pending_index(table: &TableName, found: &Existing) -> Vec<Step> {
 fn drop_index(table: &TableName, name: &str) -> Step {
     let purpose = format!("drop the index {name}, whose build was interrupted");
     let sql = format!("DROP INDEX CONCURRENTLY IF EXISTS {};", table.sibling(name));
-    step(purpose, sql, How::Index)
+    step(purpose, sql, How::Unhurried)
 }
 
 /// NOT NULL for all columns that need it, without a long lock: the constraint is checked while rows are inserted.
@@ -557,7 +568,7 @@ async fn run(client: &mut Client, step: &Step) -> Result<(), tokio_postgres::Err
             transaction.commit().await
         }
         // Each in its own message, because several statements in one are a transaction.
-        How::Index => {
+        How::Unhurried => {
             client.batch_execute("SET lock_timeout = 0").await?;
             let done = client.batch_execute(&step.sql).await;
             client.batch_execute(&format!("SET lock_timeout = '{DDL_LOCK_TIMEOUT}'")).await?;
@@ -599,7 +610,7 @@ pub fn print(table: &TableName, steps: &[Step]) -> String {
         script.push_str(&match how {
             How::Transaction | How::Migrations => format!("\n-- To {purpose}:\nBEGIN;\n{sql}\nCOMMIT;\n"),
             How::Alone => format!("\n-- To {purpose}:\n{sql}\n"),
-            How::Index => format!(
+            How::Unhurried => format!(
                 "\n-- To {purpose}; no insert waits for its lock:\nSET lock_timeout = 0;\n{sql}\nSET lock_timeout = \
                  '{DDL_LOCK_TIMEOUT}';\n"
             ),

@@ -225,8 +225,8 @@ fn judge_owner(table: &TableName, row: &Row) -> Option<Finding> {
     }
     let uses = |code: &str| {
         format!(
-            "a trigger, default, constraint, index, statistics object, policy or column of this table of the role {owner} uses {code}, which another \
-             role can change"
+            "a trigger, default, constraint, index, statistics object, policy or column of this table of the role {owner} \
+             uses {code}, which another role can change"
         )
     };
     if relation == table.table() {
