@@ -287,8 +287,8 @@ impl<C: Connections> IdempotencyLayer<C> {
 
     /// Stores the body of a request until it is finished, for [`Idempotency::abandoned`]. Bodies can have up to
     /// [`REQUEST_BYTES_MAX`] bytes. After a transient response (408, 425, 429, 5xx), the body stays, and
-    /// [`Idempotency::abandoned`] returns the request later. A request that is refused with another 4xx that is not
-    /// stored is deleted with its body, unless a phase was committed.
+    /// [`Idempotency::abandoned`] returns the request later. A request with another response that is not stored is
+    /// deleted with its body, unless a phase was committed.
     pub fn keep_body(self) -> Self {
         IdempotencyLayer { keeps_body: true, ..self }
     }

@@ -229,7 +229,7 @@ impl<C: Connections> IdempotencyLayer<C> {
             }
             result => {
                 // A completer must not execute a request that the handler refused.
-                let is_refused = (400..500).contains(&status) && !is_transient(status);
+                let is_refused = result.is_ok() && !is_transient(status);
                 self.release(guard, is_refused).await;
                 Ok(result?.map(Either::Left))
             }
