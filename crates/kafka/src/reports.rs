@@ -41,8 +41,7 @@ pub(crate) struct Reports {
     list: Mutex<Vec<DeliveryReport>>,
     in_flight: AtomicUsize,
     failed: AtomicBool,
-    /// The producer has its producer ID.
-    identified: AtomicBool,
+    /// When the producer got its producer ID.
     identified_at: OnceLock<Instant>,
     /// The client had a fatal error and accepts no more records.
     fatal: AtomicBool,
@@ -77,7 +76,7 @@ impl Reports {
     }
 
     pub(crate) fn is_identified(&self) -> bool {
-        self.identified.load(Ordering::Acquire)
+        self.identified_at.get().is_some()
     }
 
     pub(crate) fn is_fatal(&self) -> bool {
@@ -186,8 +185,8 @@ impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         // librdkafka reports only in its log that the producer has its ID.
         if facility == "IDEMPSTATE" && message.ends_with("-> Assigned") {
-            _ = self.reports.identified_at.set(Instant::now()); // only the first time
-            self.reports.raise(&self.reports.identified);
+            self.reports.identified_at.get_or_init(Instant::now);
+            self.reports.wake.notify_one();
         }
         // librdkafka retries by itself and reports the cause of a missing producer ID only here.
         if facility == "GETPID" && message.contains("Failed to acquire") {
