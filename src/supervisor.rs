@@ -13,7 +13,7 @@ use postgres::cycle::measurements;
 use postgres::cycle::reap::{ModulesReaper, PostgresReaper, Reapers};
 use postgres::cycle::scout::PostgresScoutQueries;
 use postgres::cycle::statements::Statements;
-use postgres::schema::check::{self, Facts};
+use postgres::schema::check::{Facts, check};
 use postgres::schema::errors::{CheckError, STANDBY};
 use relay::cycle::worker;
 use relay::failure::{KafkaFailure, PostgresFault};
@@ -34,7 +34,6 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tokio_postgres::Client;
 
 /// How long the schema check may take. It only reads the catalogue and small tables.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -44,16 +43,13 @@ const KAFKA_WITHIN: Duration = Duration::from_secs(1);
 /// How soon it probes Kafka again.
 const KAFKA_AGAIN: Duration = Duration::from_secs(1);
 
-/// When a relay ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// On request.
     Requested,
     /// When nothing is left that can be published.
     Drained,
 }
 
-/// What a relay needs before it can start.
 pub struct Ready {
     pub database: Database,
     pub facts: Facts,
@@ -63,7 +59,6 @@ pub struct Ready {
     pub stats: Arc<Stats>,
 }
 
-/// How a relay ended.
 #[derive(Debug)]
 pub enum End {
     /// On request, with everything in flight settled.
@@ -80,7 +75,6 @@ pub enum End {
     Broken(&'static str),
 }
 
-/// Why a relay cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("{0}")]
@@ -98,42 +92,25 @@ pub fn connections(config: &Config) -> usize {
     config.relay.workers + 7
 }
 
-pub async fn check_schema(config: &Config, database: &Database) -> Result<Facts, StartError> {
-    let outbox = &config.outbox;
-    checking(database, async |client| check::check(client, &outbox.table, outbox.into()).await).await
-}
-
-/// Checks the schema for a command that needs these privileges instead of the relay's. Pending migrations do not stop it.
-pub(crate) async fn check_schema_for(
+/// Checks the schema for the relay, or for a command that needs these privileges instead. Pending migrations do not stop a command.
+pub async fn check_schema(
     config: &Config,
     database: &Database,
-    privileges: &[Privilege],
+    command: Option<&[Privilege]>,
 ) -> Result<Facts, StartError> {
     let outbox = &config.outbox;
-    checking(database, async |client| {
-        check::check_for(client, &outbox.table, outbox.into(), privileges).await
-    })
-    .await
-}
-
-async fn checking<T>(
-    database: &Database,
-    check: impl AsyncFnOnce(&Client) -> Result<T, CheckError>,
-) -> Result<T, StartError> {
     let connection = database.get().await.map_err(|fault| StartError::Unavailable(fault.to_string()))?;
-    let checked = timeout(CHECK_TIMEOUT, check(&connection)).await;
-    if !matches!(checked, Ok(Ok(_))) {
-        // A transaction may be open, or an answer outstanding.
-        drop(Object::take(connection));
+    let checked = check(&connection, &outbox.table, outbox.topic_allow.is_some(), command);
+    let checked = timeout(CHECK_TIMEOUT, checked).await;
+    if let Ok(Ok(facts)) = checked {
+        return Ok(facts);
     }
-    let error = match checked {
-        Ok(Ok(facts)) => return Ok(facts),
-        Ok(Err(error)) => error,
-        Err(_) => {
-            let fix = "Fix: check the server's load and locks";
-            let text = format!("the schema check timed out after {CHECK_TIMEOUT:?}. {fix}");
-            return Err(StartError::Unavailable(text));
-        }
+    // A transaction may be open, or an answer outstanding.
+    drop(Object::take(connection));
+    let Ok(Err(error)) = checked else {
+        let fix = "Fix: check the server's load and locks";
+        let text = format!("the schema check timed out after {CHECK_TIMEOUT:?}. {fix}");
+        return Err(StartError::Unavailable(text));
     };
     let text = error.to_string();
     // A standby may be promoted, or another host of the URL may be the primary.
@@ -156,7 +133,6 @@ pub(crate) fn longest_step(config: &Config) -> Duration {
     (password + connect_within(&config.postgres) + ANSWER_TIMEOUT).max(config.relay.takeover_timeout / 3)
 }
 
-/// The longest attempt to connect and to check the schema.
 pub(crate) fn longest_attempt(config: &Config) -> Duration {
     longest_step(config) + CHECK_TIMEOUT
 }
@@ -232,7 +208,7 @@ pub async fn run(
             0 => End::Requested,
             rows => End::Unrecorded(rows),
         },
-        (Ok(()), Until::Drained) => drained_end(relay, &drained, start.holds()).await,
+        (Ok(()), Until::Drained) => start.drained(drained.take()).await,
     }
 }
 
@@ -260,7 +236,7 @@ impl<'a> Start<'a> {
             &config.outbox.table,
             facts.payload,
             config.outbox.on_sent,
-            &relay.kafka.topics,
+            relay.kafka.topics.clone(),
             record_bytes_max,
         ));
         Start { config, database, statements, relay, stats }
@@ -354,6 +330,20 @@ impl<'a> Start<'a> {
         }
     }
 
+    /// The end of a draining relay. `fault` is what ended its scout, if anything did.
+    async fn drained(&self, fault: Option<PostgresFault>) -> End {
+        if let Some(fault) = fault {
+            return End::Unavailable(fault.to_string());
+        }
+        if let Some(failure) = self.relay.kafka.gate.reason() {
+            return End::Unavailable(no_kafka(&failure));
+        }
+        match self.holds().count().await {
+            Ok(waiting) => End::Drained(waiting),
+            Err(fault) => End::Unavailable(fault.to_string()),
+        }
+    }
+
     fn outbox(&self) -> PostgresOutbox {
         let statements = Rc::clone(&self.statements);
         PostgresOutbox::new(self.database.clone(), statements, self.config.relay.takeover_timeout)
@@ -378,23 +368,6 @@ fn limits(config: &Config, until: Until) -> Limits {
 
 fn no_kafka(failure: &KafkaFailure) -> String {
     format!("Kafka cannot be reached: {failure}. {}", fix(remedy(failure.reason)))
-}
-
-async fn drained_end(
-    relay: &Relay<KafkaCluster>,
-    fault: &RefCell<Option<PostgresFault>>,
-    mut holds: PostgresHolds,
-) -> End {
-    if let Some(fault) = fault.take() {
-        return End::Unavailable(fault.to_string());
-    }
-    if let Some(failure) = relay.kafka.gate.reason() {
-        return End::Unavailable(no_kafka(&failure));
-    }
-    match holds.count().await {
-        Ok(waiting) => End::Drained(waiting),
-        Err(fault) => End::Unavailable(fault.to_string()),
-    }
 }
 
 #[cfg(test)]

@@ -53,12 +53,17 @@ pub async fn claim_and_settle(route: &Route<'_>, on_sent: OnSent) -> Result<Limi
     let (config, shape) = (configured(route)?, &route.shape);
     let stats = Arc::new(Stats::new());
     let database = Database::new(&config.postgres, supervisor::connections(&config), Arc::clone(&stats))?;
-    let facts = supervisor::check_schema(&config, &database)
+    let facts = supervisor::check_schema(&config, &database, None)
         .await
         .map_err(|error| BenchError::Configuration(error.to_string()))?;
     let relay = Rc::new(relay(AtOnce { partitions: route.partitions as u32 }, &config, &stats));
-    let statements =
-        Statements::new(&config.outbox.table, facts.payload, on_sent, &config.outbox.topic, RECORD_BYTES_MAX);
+    let statements = Statements::new(
+        &config.outbox.table,
+        facts.payload,
+        on_sent,
+        config.outbox.topic.clone(),
+        RECORD_BYTES_MAX,
+    );
     let statements = Rc::new(statements);
     let worker = |_| {
         let (database, statements) = (database.clone(), Rc::clone(&statements));

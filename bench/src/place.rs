@@ -91,7 +91,7 @@ impl Place {
     pub(crate) fn statements(&self) -> Result<Statements, BenchError> {
         let outbox = &self.config.outbox;
         let template = scratch_template(&outbox.topic, &self.schema.name, 0)?;
-        Ok(Statements::new(&self.table(), PayloadType::Json, outbox.on_sent, &template, RECORD_BYTES_MAX))
+        Ok(Statements::new(&self.table(), PayloadType::Json, outbox.on_sent, template, RECORD_BYTES_MAX))
     }
 
     /// The subject, and the servers if their processes are visible.

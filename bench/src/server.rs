@@ -137,7 +137,7 @@ impl Counters {
     /// come first.
     pub fn costs(&self, earlier: &Counters, rows: u64, known: &Statements) -> Vec<StatementCost> {
         let names: HashMap<String, &str> =
-            known.named().map(|(name, text)| (normalized(&text), name)).collect();
+            known.named().into_iter().map(|(name, text)| (normalized(&text), name)).collect();
         let mut sums: HashMap<String, Sum> = HashMap::new();
         for (text, sum) in &self.statements {
             let before = earlier.statements.get(text).copied().unwrap_or_default();
@@ -275,7 +275,7 @@ mod tests {
         let table: TableName = "app.outbox".parse().unwrap();
         let statements =
             Statements::new(&table, PayloadType::Json, OnSent::Mark, TopicTemplate::default(), 1_000_000);
-        let (name, text) = statements.named().next().unwrap();
+        let (name, text) = statements.named().into_iter().next().unwrap();
         let counters =
             |statements| Counters { at: Instant::now(), wal_bytes: 0.0, transactions: 0.0, statements };
         let executed = |calls, ms| {

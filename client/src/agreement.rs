@@ -133,15 +133,15 @@ pub enum Difference {
 }
 
 /// The columns that this crate sets, with their supported types. The first one is that of the relay's schema.
-const COLUMNS: [(&str, &[&str]); 5] = [
+const COLUMNS: [(&str, &[&str]); 6] = [
     ("event_id", &["uuid"]),
     ("aggregate_type", &["text", "character varying"]),
     ("aggregate_id", &["text", "character varying"]),
     ("event_type", &["text", "character varying"]),
     ("headers", &["jsonb"]),
+    (PAYLOAD, &["json", "jsonb", "bytea"]),
 ];
 const PAYLOAD: &str = "payload";
-const PAYLOAD_TYPES: [&str; 3] = ["json", "jsonb", "bytea"];
 
 /// The function of the relay's schema that returns the recorded template.
 const TEMPLATE: &str = "_template";
@@ -222,22 +222,16 @@ pub async fn check(
 
 /// The differences of the columns, which have these types.
 fn of_columns(columns: &BTreeMap<String, String>) -> Vec<Difference> {
-    let type_of = |column| columns.get(column).map(String::as_str);
     let wrong = |(column, types): (&'static str, &'static [&'static str])| {
         let expected = types.first().copied().unwrap_or_default();
-        match type_of(column) {
+        match columns.get(column) {
             None => Some(Difference::NoColumn { column, expected }),
-            Some(found) if types.contains(&found) => None,
-            Some(found) => Some(Difference::ColumnType { column, found: found.to_owned(), expected }),
+            Some(found) if types.contains(&found.as_str()) => None,
+            Some(found) if column == PAYLOAD => Some(Difference::PayloadType { found: found.clone() }),
+            Some(found) => Some(Difference::ColumnType { column, found: found.clone(), expected }),
         }
     };
-    let mut differences: Vec<Difference> = COLUMNS.into_iter().filter_map(wrong).collect();
-    differences.extend(match type_of(PAYLOAD) {
-        None => Some(Difference::NoColumn { column: PAYLOAD, expected: "json" }),
-        Some(found) if PAYLOAD_TYPES.contains(&found) => None,
-        Some(found) => Some(Difference::PayloadType { found: found.to_owned() }),
-    });
-    differences
+    COLUMNS.into_iter().filter_map(wrong).collect()
 }
 
 impl fmt::Display for RelayTopics {

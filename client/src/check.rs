@@ -11,21 +11,17 @@ const RESERVED_HEADERS: [&str; 2] = ["event_id", "event_type"];
 pub fn check(events: &[Event], template: &TopicTemplate) -> Result<(), Error> {
     let mut topic = String::new();
     for (event, position) in events.iter().zip(1..) {
-        let checked = check_names(event)
-            .and_then(|()| check_headers(event))
-            .and_then(|()| check_destination(event, template, &mut topic));
-        checked.map_err(|reason| Error::InvalidEvent { position, reason })?;
+        check_event(event, template, &mut topic)
+            .map_err(|reason| Error::InvalidEvent { position, reason })?;
     }
     Ok(())
 }
 
-fn check_names(event: &Event) -> Result<(), InvalidEvent> {
+/// Renders the topic into the caller's string, to allocate it only once.
+fn check_event(event: &Event, template: &TopicTemplate, topic: &mut String) -> Result<(), InvalidEvent> {
     check_name("aggregate_type", &event.aggregate_type)?;
     check_name("aggregate_id", &event.aggregate_id)?;
-    check_name("event_type", &event.event_type)
-}
-
-fn check_headers(event: &Event) -> Result<(), InvalidEvent> {
+    check_name("event_type", &event.event_type)?;
     for (name, value) in &event.headers {
         check_name("a header name", name)?;
         if let HeaderValue::Text(value) = value {
@@ -35,7 +31,13 @@ fn check_headers(event: &Event) -> Result<(), InvalidEvent> {
             return Err(InvalidEvent::ReservedHeader { name: name.clone() });
         }
     }
-    Ok(())
+    template.render(&event.aggregate_type, &event.event_type, topic);
+    check_topic(topic).map_err(|reason| InvalidEvent::Topic {
+        aggregate_type: event.aggregate_type.clone(),
+        event_type: event.event_type.clone(),
+        topic: topic.clone(),
+        reason,
+    })
 }
 
 fn check_name(field: &'static str, text: &str) -> Result<(), InvalidEvent> {
@@ -47,21 +49,6 @@ fn check_name(field: &'static str, text: &str) -> Result<(), InvalidEvent> {
 
 fn check_storable(field: &'static str, text: &str) -> Result<(), InvalidEvent> {
     if text.contains('\0') { Err(InvalidEvent::Nul { field }) } else { Ok(()) }
-}
-
-/// Renders into the caller's string, to allocate it only once.
-fn check_destination(
-    event: &Event,
-    template: &TopicTemplate,
-    topic: &mut String,
-) -> Result<(), InvalidEvent> {
-    template.render(&event.aggregate_type, &event.event_type, topic);
-    check_topic(topic).map_err(|reason| InvalidEvent::Topic {
-        aggregate_type: event.aggregate_type.clone(),
-        event_type: event.event_type.clone(),
-        topic: topic.clone(),
-        reason,
-    })
 }
 
 #[cfg(test)]

@@ -71,10 +71,10 @@ pub trait OutboxTransaction: Driver {
     /// Fails if no transaction is open. Costs no round trip.
     #[doc(hidden)]
     fn in_transaction(&mut self) -> Result<(), PostgresError> {
-        if self.is_in_transaction()? {
-            return Ok(());
+        if self.is_in_transaction()? == Some(false) {
+            return Err(PostgresError::detected("25P01", "no transaction is open on this connection"));
         }
-        Err(PostgresError::detected("25P01", "no transaction is open on this connection"))
+        Ok(())
     }
 
     /// Runs a statement in the transaction, in one round trip, and returns its rows.
@@ -146,7 +146,7 @@ pub trait OutboxClient: Driver {
     /// Fails if a transaction is open. Costs no round trip.
     #[doc(hidden)]
     fn outside_transaction(&mut self) -> Result<(), PostgresError> {
-        if self.is_in_transaction()? {
+        if self.is_in_transaction()? == Some(true) {
             return Err(PostgresError::detected("25001", "a transaction is open on this connection"));
         }
         Ok(())
@@ -168,8 +168,11 @@ pub trait OutboxClient: Driver {
 
 /// The operations of a driver. It is not exported, which seals the traits above.
 pub trait Driver: Send {
-    /// Whether a transaction is open, as far as the driver tracks it. Costs no round trip.
-    fn is_in_transaction(&mut self) -> Result<bool, PostgresError>;
+    /// Whether a transaction is open, as far as the driver tracks it. `None` if the type alone determines it. Costs no round
+    /// trip. A driver whose type can be in either state must implement this.
+    fn is_in_transaction(&mut self) -> Result<Option<bool>, PostgresError> {
+        Ok(None)
+    }
 
     /// Runs a statement, and returns its rows.
     fn rows(

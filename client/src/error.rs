@@ -165,6 +165,7 @@ pub struct PostgresError(Box<(Details, Box<dyn StdError + Send + Sync>)>);
 
 /// What a driver's error reports.
 #[allow(missing_docs)] // hidden
+#[derive(Default)]
 pub struct Details {
     pub sqlstate: Option<String>,
     pub message: String,
@@ -173,9 +174,10 @@ pub struct Details {
 }
 
 /// What an error without a SQLSTATE means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum WithoutSqlstate {
     /// The driver rejected a value or could not read an answer.
+    #[default]
     Rejected,
     /// The pool had no connection, so nothing was sent.
     NoConnection,
@@ -233,8 +235,7 @@ impl PostgresError {
         let details = Details {
             sqlstate: Some(sqlstate.to_owned()),
             message: message.to_owned(),
-            constraint: None,
-            without_sqlstate: WithoutSqlstate::Rejected,
+            ..Details::default()
         };
         PostgresError(Box::new((details, message.into())))
     }

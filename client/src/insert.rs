@@ -50,8 +50,8 @@ impl Insert {
             _ => self.learn_payload(&mut transaction).await?,
         };
         let inserted = match events {
-            [event] => insert_one(&mut transaction, &self.one(payload), event).await,
-            _ => insert_many(&mut transaction, &self.many(payload), events).await,
+            [event] => self.insert_one(&mut transaction, payload, event).await,
+            _ => self.insert_many(&mut transaction, payload, events).await,
         };
         inserted.map_err(|error| {
             // The type of the column may have changed. A driver that does not expose the SQLSTATE may report that too.
@@ -87,18 +87,38 @@ impl Insert {
         Ok(payload)
     }
 
-    fn one(&self, payload: Payload) -> String {
-        format!(
+    async fn insert_one(
+        &self,
+        transaction: &mut impl OutboxTransaction,
+        payload: Payload,
+        event: &Event,
+    ) -> Result<u64, PostgresError> {
+        let sql = format!(
             "INSERT INTO {} (event_id, aggregate_type, aggregate_id, event_type, headers, payload)
              VALUES ($1::text::uuid, $2, $3, $4, nullif($5, '')::jsonb, {})",
             self.table,
             payload.converted(&self.table, "$6::bytea")
-        )
+        );
+        let (event_id, headers) = (event.id.to_string(), headers(event));
+        let arguments = [
+            Argument::Text(&event_id),
+            Argument::Text(&event.aggregate_type),
+            Argument::Text(&event.aggregate_id),
+            Argument::Text(&event.event_type),
+            Argument::Text(&headers),
+            Argument::Bytes(event.payload.0.as_deref()),
+        ];
+        transaction.execute(&sql, &arguments).await
     }
 
-    /// Sorted by position in the arrays. Identity values are assigned after the sort, so they have the order of the input.
-    fn many(&self, payload: Payload) -> String {
-        format!(
+    /// The statement sorts by position in the arrays. Identity values are assigned after the sort, so they have the order of the input.
+    async fn insert_many(
+        &self,
+        transaction: &mut impl OutboxTransaction,
+        payload: Payload,
+        events: &[Event],
+    ) -> Result<u64, PostgresError> {
+        let sql = format!(
             "INSERT INTO {} (event_id, aggregate_type, aggregate_id, event_type, headers, payload)
              SELECT e.event_id::uuid, e.aggregate_type, e.aggregate_id, e.event_type, nullif(e.headers, '')::jsonb,
                     CASE WHEN e.has_payload THEN {} END
@@ -108,7 +128,23 @@ impl Insert {
              ORDER BY e.position",
             self.table,
             payload.converted(&self.table, "e.payload")
-        )
+        );
+        let event_ids: Vec<String> = events.iter().map(|event| event.id.to_string()).collect();
+        let headers: Vec<String> = events.iter().map(headers).collect();
+        let texts = |of: fn(&Event) -> &str| -> Vec<&str> { events.iter().map(of).collect() };
+        let payloads = events.iter().map(|event| event.payload.0.as_deref());
+        let has_payload: Vec<bool> = payloads.clone().map(|payload| payload.is_some()).collect();
+        let payloads: Vec<&[u8]> = payloads.map(Option::unwrap_or_default).collect();
+        let arguments = [
+            Argument::Texts(&event_ids.iter().map(String::as_str).collect::<Vec<_>>()),
+            Argument::Texts(&texts(|event| &event.aggregate_type)),
+            Argument::Texts(&texts(|event| &event.aggregate_id)),
+            Argument::Texts(&texts(|event| &event.event_type)),
+            Argument::Texts(&headers.iter().map(String::as_str).collect::<Vec<_>>()),
+            Argument::Flags(&has_payload),
+            Argument::ByteStrings(&payloads),
+        ];
+        transaction.execute(&sql, &arguments).await
     }
 
     fn failure(&self, source: PostgresError) -> Error {
@@ -131,46 +167,6 @@ impl Payload {
             Payload::Bytea => format!("coalesce({bytes}, (NULL::{table}).payload)"),
         }
     }
-}
-
-async fn insert_one(
-    transaction: &mut impl OutboxTransaction,
-    sql: &str,
-    event: &Event,
-) -> Result<u64, PostgresError> {
-    let (event_id, headers) = (event.id.to_string(), headers(event));
-    let arguments = [
-        Argument::Text(&event_id),
-        Argument::Text(&event.aggregate_type),
-        Argument::Text(&event.aggregate_id),
-        Argument::Text(&event.event_type),
-        Argument::Text(&headers),
-        Argument::Bytes(event.payload.0.as_deref()),
-    ];
-    transaction.execute(sql, &arguments).await
-}
-
-async fn insert_many(
-    transaction: &mut impl OutboxTransaction,
-    sql: &str,
-    events: &[Event],
-) -> Result<u64, PostgresError> {
-    let event_ids: Vec<String> = events.iter().map(|event| event.id.to_string()).collect();
-    let headers: Vec<String> = events.iter().map(headers).collect();
-    let texts = |of: fn(&Event) -> &str| -> Vec<&str> { events.iter().map(of).collect() };
-    let payloads = events.iter().map(|event| event.payload.0.as_deref());
-    let has_payload: Vec<bool> = payloads.clone().map(|payload| payload.is_some()).collect();
-    let payloads: Vec<&[u8]> = payloads.map(Option::unwrap_or_default).collect();
-    let arguments = [
-        Argument::Texts(&event_ids.iter().map(String::as_str).collect::<Vec<_>>()),
-        Argument::Texts(&texts(|event| &event.aggregate_type)),
-        Argument::Texts(&texts(|event| &event.aggregate_id)),
-        Argument::Texts(&texts(|event| &event.event_type)),
-        Argument::Texts(&headers.iter().map(String::as_str).collect::<Vec<_>>()),
-        Argument::Flags(&has_payload),
-        Argument::ByteStrings(&payloads),
-    ];
-    transaction.execute(sql, &arguments).await
 }
 
 /// Without headers, the text is empty and the column is NULL, as in a row that was inserted manually.

@@ -43,7 +43,7 @@ use crate::typed::{Convert, IntoEvent};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Outbox {
-    insert: Arc<Insert>,
+    pub(crate) insert: Arc<Insert>,
     template: TopicTemplate,
     sets_template: bool,
 }
@@ -134,12 +134,6 @@ impl Outbox {
             self.insert(transaction, &mut events).await?;
         }
         Ok(events.iter().map(Event::id).collect())
-    }
-
-    /// The table as in SQL.
-    #[cfg(feature = "testing")]
-    pub(crate) fn table(&self) -> &TableName {
-        &self.insert.table
     }
 
     async fn insert(&self, transaction: impl OutboxTransaction, events: &mut [Event]) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 /// A statement with the kinds of its columns. Each parameter occurs once, in order.
 #[derive(Debug)]
 pub struct Statement {
-    sql: String,
+    pub(crate) sql: String,
     columns: &'static [Kind],
 }
 
@@ -48,10 +48,6 @@ pub struct Answer(std::vec::IntoIter<Column>);
 impl Statement {
     pub fn new(sql: impl Into<String>, columns: &'static [Kind]) -> Statement {
         Statement { sql: sql.into(), columns }
-    }
-
-    pub(crate) fn sql(&self) -> &str {
-        &self.sql
     }
 
     /// Reads a row of the driver.

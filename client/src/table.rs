@@ -63,7 +63,15 @@ impl TableName {
     /// Parses `outbox`, `app.outbox` or `"My App".outbox`. The default schema is `public`, regardless of the search_path, so
     /// that the application and the relay use the same table.
     pub fn parse(name: &str) -> Result<TableName, TableNameError> {
-        parts(name).map_err(|reason| TableNameError { name: name.to_owned(), reason })
+        let refused = |reason| TableNameError { name: name.to_owned(), reason };
+        let (first, rest) = part(name).map_err(refused)?;
+        let Some(rest) = rest else {
+            return Ok(TableName { schema: DEFAULT_SCHEMA.to_owned(), table: first });
+        };
+        match part(rest).map_err(refused)? {
+            (table, None) => Ok(TableName { schema: first, table }),
+            (_, Some(_)) => Err(refused(Reason::Parts)),
+        }
     }
 
     /// The schema, without quotes.
@@ -79,17 +87,6 @@ impl TableName {
     /// As SQL, a name of the same schema that begins with the table's name: `outbox_lane`.
     pub fn with_suffix(&self, suffix: &str) -> String {
         format!("{}.{}", quoted(&self.schema), quoted(&format!("{}{suffix}", self.table)))
-    }
-}
-
-fn parts(name: &str) -> Result<TableName, Reason> {
-    let (first, rest) = part(name)?;
-    let Some(rest) = rest else {
-        return Ok(TableName { schema: DEFAULT_SCHEMA.to_owned(), table: first });
-    };
-    match part(rest)? {
-        (table, None) => Ok(TableName { schema: first, table }),
-        (_, Some(_)) => Err(Reason::Parts),
     }
 }
 

@@ -43,10 +43,11 @@ impl Scene<'_> {
     /// Runs the demo and prints the result.
     pub(super) async fn play(mut self, schema: &mut OwnSchema) -> Result<(), Failed> {
         let database = database(self.config, supervisor::connections(self.config))?;
-        let facts = supervisor::check_schema(self.config, &database).await.map_err(|error| match error {
-            StartError::Unavailable(error) => Failed::Unavailable(anyhow!(error)),
-            StartError::Unfit(error) | StartError::Older(error) => Failed::Configuration(anyhow!(error)),
-        })?;
+        let facts =
+            supervisor::check_schema(self.config, &database, None).await.map_err(|error| match error {
+                StartError::Unavailable(error) => Failed::Unavailable(anyhow!(error)),
+                StartError::Unfit(error) | StartError::Older(error) => Failed::Configuration(anyhow!(error)),
+            })?;
         let stats = Arc::new(Stats::new());
         let kafka = self.config.cluster().map_err(|failure| anyhow!("{failure}"))?;
         let kafka = kafka.counting_into(Arc::clone(&stats));

@@ -73,29 +73,22 @@ pub struct Observed {
     pub config_file: Option<PathBuf>,
 }
 
-/// Why the endpoint cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "Cannot listen on [admin] listen = \"{listen}\": {cause}. Choose another address or port, or \"off\""
-)]
-pub struct AdminError {
-    listen: SocketAddr,
-    cause: io::Error,
-}
-
-/// The open port.
 pub struct Listening(TcpListener);
 
 impl Listening {
     /// Opens the port, so that a port in use is reported before anything starts.
-    pub fn open(listen: SocketAddr) -> Result<Listening, AdminError> {
+    pub fn open(listen: SocketAddr) -> io::Result<Listening> {
         let open = || {
             let socket = if listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
             socket.set_reuseaddr(true)?;
             socket.bind(listen)?;
             socket.listen(BACKLOG)
         };
-        open().map(Listening).map_err(|cause| AdminError { listen, cause })
+        open().map(Listening).map_err(|error| {
+            let fix = "Choose another address or port, or \"off\"";
+            let text = format!("Cannot listen on [admin] listen = \"{listen}\": {error}. {fix}");
+            io::Error::new(error.kind(), text)
+        })
     }
 
     /// The address, with the actual port if the configured one is 0.
@@ -204,11 +197,9 @@ async fn protect(listen: SocketAddr, request: Request, next: Next) -> Response {
     response
 }
 
-async fn show_metrics(State(shown): State<AdminState>) -> Response {
-    match shown.metrics.text() {
-        Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+async fn show_metrics(State(shown): State<AdminState>) -> Result<impl IntoResponse, StatusCode> {
+    let text = shown.metrics.text().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], text))
 }
 
 async fn live(State(shown): State<AdminState>) -> (StatusCode, String) {
@@ -224,7 +215,7 @@ async fn live(State(shown): State<AdminState>) -> (StatusCode, String) {
 async fn ready(State(shown): State<AdminState>) -> (StatusCode, String) {
     fail_point::reach("answering-health").await;
     match shown.stats.not_ready() {
-        None => (StatusCode::OK, format!("{}\n", shown.stats.ready())),
+        None => (StatusCode::OK, format!("{}\n", shown.stats.notes.ready())),
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
 }

@@ -10,7 +10,6 @@ use uuid::Uuid;
 /// The largest `--reason`, in bytes. It is stored in the history and logged.
 const REASON_BYTES_MAX: usize = 1_000;
 
-/// Parses a reason that an operator gives.
 pub(crate) fn reason(text: &str) -> Result<String, String> {
     if text.len() > REASON_BYTES_MAX {
         return Err(format!("it has {} bytes. Write at most {REASON_BYTES_MAX}", text.len()));

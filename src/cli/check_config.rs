@@ -46,7 +46,7 @@ pub(super) fn check(config: &Config, source: &str, connects: bool, topics: &[Str
     if !connects {
         return Ok(());
     }
-    match block_on(connect(config, &cluster, topics))?.worst {
+    match block_on(connect(config, &cluster, topics))? {
         None => Ok(()),
         Some(Cause::Unavailable) => Err(Failed::unavailable("Cannot connect to PostgreSQL or Kafka.")),
         Some(Cause::Invalid) => Err(Failed::configuration(
@@ -71,26 +71,18 @@ enum Cause {
     Invalid,
 }
 
-/// Prints each problem at once and remembers the worst.
-#[derive(Default)]
-struct Problems {
-    worst: Option<Cause>,
+fn report(what: &str, cause: Cause, text: &str) -> Option<Cause> {
+    print(what, text);
+    Some(cause)
 }
 
-impl Problems {
-    fn add(&mut self, what: &str, cause: Cause, text: &str) {
-        print(what, text);
-        self.worst = self.worst.max(Some(cause));
-    }
-
-    fn add_failed(&mut self, what: &str, failed: Failed) {
-        let (cause, text) = match failed {
-            Failed::Unavailable(error) => (Cause::Unavailable, format!("{error:#}")),
-            Failed::Failure(error) | Failed::Configuration(error) => (Cause::Invalid, format!("{error:#}")),
-            Failed::Usage(text) => (Cause::Invalid, text),
-        };
-        self.add(what, cause, &text);
-    }
+fn postgres_problem(failed: Failed) -> Option<Cause> {
+    let (cause, text) = match failed {
+        Failed::Unavailable(error) => (Cause::Unavailable, format!("{error:#}")),
+        Failed::Failure(error) | Failed::Configuration(error) => (Cause::Invalid, format!("{error:#}")),
+        Failed::Usage(text) => (Cause::Invalid, text),
+    };
+    report("postgres", cause, &text)
 }
 
 /// Reports a failed write on stderr and continues, because the exit code must reflect the check.
@@ -100,9 +92,9 @@ fn print(what: &str, text: &str) {
     }
 }
 
-async fn connect(config: &Config, cluster: &KafkaCluster, topics: &[String]) -> Problems {
-    let mut problems = Problems::default();
-    check_postgres(config, &mut problems).await;
+/// Prints each problem at once and returns the worst cause.
+async fn connect(config: &Config, cluster: &KafkaCluster, topics: &[String]) -> Option<Cause> {
+    let mut worst = check_postgres(config).await;
     match cluster.probe().await {
         Ok(()) => print("kafka", &format!("connected to {}", config.kafka.bootstrap_servers)),
         Err(failure) => {
@@ -111,40 +103,41 @@ async fn connect(config: &Config, cluster: &KafkaCluster, topics: &[String]) -> 
                 "configuration" | "authentication" | "token" | "tls" => Cause::Invalid,
                 _ => Cause::Unavailable,
             };
-            problems.add("kafka", cause, &text);
+            worst = worst.max(report("kafka", cause, &text));
         }
     }
     // After a problem, the doctor would only find it again.
-    if problems.worst.is_none() {
-        match doctor::examine(config, cluster, "check-config", topics).await {
-            Ok(examined) => print_findings(&examined, &mut problems),
-            Err(failed) => problems.add_failed("postgres", failed),
-        }
+    if worst.is_some() {
+        return worst;
     }
-    problems
+    match doctor::examine(config, cluster, "check-config", topics).await {
+        Ok(examined) => print_findings(&examined),
+        Err(failed) => postgres_problem(failed),
+    }
 }
 
-async fn check_postgres(config: &Config, problems: &mut Problems) {
+async fn check_postgres(config: &Config) -> Option<Cause> {
     let database = match database(config) {
         Ok(database) => database,
-        Err(failed) => return problems.add_failed("postgres", failed),
+        Err(failed) => return postgres_problem(failed),
     };
-    let facts = match supervisor::check_schema(config, &database).await {
+    let facts = match supervisor::check_schema(config, &database, None).await {
         Ok(facts) => facts,
-        Err(StartError::Unavailable(text)) => return problems.add("postgres", Cause::Unavailable, &text),
-        Err(StartError::Unfit(text)) => return problems.add("schema", Cause::Invalid, &text),
+        Err(StartError::Unavailable(text)) => return report("postgres", Cause::Unavailable, &text),
+        Err(StartError::Unfit(text)) => return report("schema", Cause::Invalid, &text),
         Err(StartError::Older(text)) => {
             let text = text + "\n  Until then, the relay waits. It starts by itself after the migration";
-            return problems.add("schema", Cause::Invalid, &text);
+            return report("schema", Cause::Invalid, &text);
         }
     };
     let (major, minor) = (facts.server_version_num / 10_000, facts.server_version_num % 10_000);
     print("postgres", &format!("connected, version {major}.{minor}"));
     print("schema", &format!("{} is valid", config.outbox.table));
+    None
 }
 
-/// Prints the findings of the doctor except notes.
-fn print_findings(examined: &Examined, problems: &mut Problems) {
+/// Prints the findings of the doctor except notes. An error makes the configuration invalid.
+fn print_findings(examined: &Examined) -> Option<Cause> {
     match examined.topics.len() {
         0 => print("topics", "none checked: no event is waiting, and none was sent recently"),
         topics => print("topics", &format!("{topics} checked")),
@@ -157,11 +150,7 @@ fn print_findings(examined: &Examined, problems: &mut Problems) {
         match code.severity {
             Severity::Error if !one_event.contains(code) => {
                 errors += 1;
-                problems.add(
-                    "error",
-                    Cause::Invalid,
-                    &format!("{place}: {problem}. {}", fix(&in_line(remedy, usize::MAX))),
-                );
+                print("error", &format!("{place}: {problem}. {}", fix(&in_line(remedy, usize::MAX))));
             }
             Severity::Error | Severity::Warning => {
                 warnings += 1;
@@ -177,4 +166,5 @@ fn print_findings(examined: &Examined, problems: &mut Problems) {
             print("doctor", &format!("errors: {errors}, warnings: {warnings}. {details}"));
         }
     }
+    (errors > 0).then_some(Cause::Invalid)
 }

@@ -131,11 +131,6 @@ pub fn all() -> impl Iterator<Item = &'static Code> {
     found.into_iter().chain([settings::doctor::CODES]).flatten().copied()
 }
 
-/// The code with this word.
-pub fn code(word: &str) -> Option<&'static Code> {
-    all().find(|code| code.word == word)
-}
-
 /// The object of `--json`.
 #[derive(Serialize)]
 struct Report {
@@ -201,7 +196,6 @@ mod tests {
             assert!(words.insert(code.word), "{} twice", code.word);
             assert!(code.word.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{}", code.word);
             assert!(!code.means.is_empty() && !code.means.ends_with('.'), "{}", code.word);
-            assert_eq!(super::code(code.word), Some(code));
         }
     }
 }

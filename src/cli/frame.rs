@@ -7,7 +7,7 @@ use super::output;
 use super::run::recorded::explained;
 use crate::config::{self, Config, DEFAULT_FILE, Findings, OnSent};
 use crate::supervisor;
-use anyhow::Error;
+use anyhow::{Context, Error};
 use clap::Args;
 use postgres::access::grants::Privilege;
 use postgres::connection::exec::ShortTransaction;
@@ -113,10 +113,8 @@ pub(super) fn loaded(file: Option<&Path>, loaded: Result<Config, Findings>) -> R
 
 /// Runs on a runtime with one thread, because the relay's state is shared without locks.
 pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failed> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failed::Failure(Error::new(error).context("starting the runtime")))?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
     let done = runtime.block_on(tokio::task::LocalSet::new().run_until(work));
     // Give threads that wait for librdkafka a moment to end.
     runtime.shutdown_timeout(Duration::from_secs(1));
@@ -159,7 +157,7 @@ pub(crate) fn on_outbox<T>(
 ) -> Result<T, Failed> {
     block_on(async {
         let database = database(config)?;
-        let facts = supervisor::check_schema_for(config, &database, privileges).await?;
+        let facts = supervisor::check_schema(config, &database, Some(privileges)).await?;
         warn_of(facts.difference.as_deref());
         work(Outbox { config, database, facts }).await
     })?
@@ -193,10 +191,7 @@ impl Outbox<'_> {
 
     /// Fails if the outbox belongs to other clusters, because no relay would publish it here.
     pub(crate) async fn check_clusters(&self, kafka: Option<String>) -> Result<(), Failed> {
-        match self.other_clusters(kafka).await? {
-            Some(problem) => Err(Failed::configuration(problem)),
-            None => Ok(()),
-        }
+        self.other_clusters(kafka).await?.map_or(Ok(()), |problem| Err(Failed::configuration(problem)))
     }
 }
 

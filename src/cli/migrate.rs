@@ -5,14 +5,14 @@ use super::frame::{ConfigFile, block_on, database};
 use super::output;
 use crate::config::Config;
 use clap::{ArgGroup, Args, ValueEnum};
-use postgres::access::roles::{self, RelayRole, Sessions};
+use postgres::access::roles::{self, RelayRole};
 use postgres::columns::PayloadType;
 use postgres::connection::pool::{Database, has_transaction_pooler};
 use postgres::cycle::statements::{self, Statements};
 use postgres::schema::adopt::{self, Adoption, ExistingRows};
-use postgres::schema::check::check_for;
+use postgres::schema::check::check;
 use postgres::schema::errors::{AdoptError, CheckError, MigrateError};
-use postgres::schema::migrate::{self, MigrationState, Series, State, debezium};
+use postgres::schema::migrate::{self, Series, State, debezium};
 use postgres::table::Module;
 use postgres::table::TableName;
 use relay::failure::PostgresFault;
@@ -109,8 +109,7 @@ impl Migrate {
             let parts = self.series().into_iter().map(|series| migrate::print(table, series));
             output::unchanged(parts.collect::<Vec<_>>().join("\n"))
         } else if self.instead.print_roles {
-            let sessions = if self.with_stats { Sessions::All } else { Sessions::Own };
-            output::unchanged(roles::print(table, &self.role, sessions))
+            output::unchanged(roles::print(table, &self.role, self.with_stats))
         } else if let Some(Adapter::Debezium) = self.instead.print_adapter {
             output::unchanged(debezium(&self.from, table, &self.role))
         } else if self.instead.print_queries {
@@ -138,7 +137,7 @@ impl Migrate {
         let mut connection = database.get().await.map_err(unavailable)?;
         let mut series = self.series();
         for module in Module::ALL {
-            let states = migrate::series_status(&mut connection, table, Series::Module(module)).await?;
+            let states = migrate::status(&mut connection, table, Series::Module(module)).await?;
             let is_installed = states.iter().any(|known| known.state != State::Pending);
             if is_installed && self.only.is_empty() && !series.contains(&Series::Module(module)) {
                 series.push(Series::Module(module));
@@ -197,20 +196,15 @@ async fn status(config: &Config) -> Result<(), Failed> {
     let table = &config.outbox.table;
     let database = database(config)?;
     let mut connection = database.get().await.map_err(unavailable)?;
-    for MigrationState { number, name, state, .. } in migrate::status(&mut connection, table).await? {
-        line(number, &name, None, &describe(&state))?;
-    }
-    for module in Module::ALL {
-        for MigrationState { number, name, state, .. } in
-            migrate::series_status(&mut connection, table, Series::Module(module)).await?
-        {
-            let state = match state {
-                State::Pending => {
+    for series in [Series::Outbox].into_iter().chain(Module::ALL.map(Series::Module)) {
+        for known in migrate::status(&mut connection, table, series).await? {
+            let state = match (known.state, series.module()) {
+                (State::Pending, Some(module)) => {
                     format!("not installed. To create it, run: outbox-relay migrate --with {module}")
                 }
-                other => describe(&other),
+                (state, _) => describe(&state),
             };
-            line(number, &name, Some(module), &state)?;
+            line(known.number, &known.name, series.module(), &state)?;
         }
     }
     Ok(())
@@ -246,7 +240,7 @@ async fn apply(client: &mut Client, config: &Config, adoption: &Adoption) -> Res
         adopt::apply(client, table, adoption, step).await?;
         output::line(&format!("{table}: done: {}", step.purpose))?;
     }
-    let checked = check_for(client, table, (&config.outbox).into(), &[]).await;
+    let checked = check(client, table, config.outbox.topic_allow.is_some(), Some(&[])).await;
     checked.map_err(AdoptError::from)?;
     output::text(format!(
         "{table}: adopted. Next, apply the output of `outbox-relay migrate --print-roles`\n"

@@ -71,7 +71,11 @@ enum Command {
     /// Confirm that the outbox has moved to another cluster.
     Confirm(confirm::Confirm),
     /// Print a shell completion script.
-    Completions(Completions),
+    #[command(after_help = include_str!("help/completions.txt").trim_ascii_end())]
+    Completions {
+        /// Shell to generate the script for.
+        shell: Shell,
+    },
 }
 
 /// Runs the command that the arguments name.
@@ -94,7 +98,7 @@ pub fn main() -> ExitCode {
         Command::Replay(replay) => replay.run(),
         Command::Verify(verify) => verify.run(),
         Command::Confirm(confirm) => confirm.run(),
-        Command::Completions(Completions { shell }) => {
+        Command::Completions { shell } => {
             output::unchanged(completions(shell, &mut command(), "outbox-relay"))
         }
     };
@@ -134,13 +138,6 @@ fn hide_memory() {
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         output::aside(format_args!("warning: cannot disable core dumps, which contain secrets: {error}"));
     }
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = include_str!("help/completions.txt").trim_ascii_end())]
-pub(crate) struct Completions {
-    /// Shell to generate the script for.
-    shell: Shell,
 }
 
 /// The completion script of a program with this command line and name.

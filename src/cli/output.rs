@@ -3,14 +3,13 @@
 use super::arguments::ListOptions;
 use super::failed::Failed;
 use crate::config::Secret;
-use anyhow::Error;
+use anyhow::{Context, Error};
 use indicatif::{ProgressBar, ProgressStyle};
-use kafka::operate::reader;
 use relay::failure::PostgresFault;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
-use settings::text::{commands, in_line, printable, printable_bytes};
+use settings::text::{commands, printable, printable_bytes};
 pub use settings::text::{counted, thousands};
 use std::fmt::Display;
 use std::io::{BufRead, ErrorKind, IsTerminal, Write};
@@ -67,16 +66,12 @@ pub(crate) fn aside(text: impl Display) {
 
 /// A JSON object on one line.
 pub fn json(object: &impl Serialize) -> Result<String, Failed> {
-    serde_json::to_string(object).map_err(not_written)
+    Ok(serde_json::to_string(object).context("writing JSON")?)
 }
 
 /// A JSON object on several lines, with the last line break.
 pub(crate) fn pretty_json(object: &impl Serialize) -> Result<String, Failed> {
-    serde_json::to_string_pretty(object).map(|json| json + "\n").map_err(not_written)
-}
-
-fn not_written(error: serde_json::Error) -> Failed {
-    Failed::Failure(Error::new(error).context("writing JSON"))
+    Ok(serde_json::to_string_pretty(object).context("writing JSON")? + "\n")
 }
 
 /// A JSON object whose fields stay in this order.
@@ -190,7 +185,7 @@ fn no_terminal(error: &std::io::Error) -> Failed {
 
 const BAR: &str = "{msg:32!} [{bar:30}] {percent:>3}%  {eta} left";
 
-/// The progress bar, which is only shown on a terminal.
+/// The progress bar, which is only shown on a terminal. The library clears it when it is dropped.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
@@ -210,21 +205,5 @@ impl Progress {
 
     pub(crate) fn advance_by(&self, done: u64) {
         self.0.inc(done);
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
-}
-
-impl reader::Progress for Progress {
-    fn begin(&self, topic: &str, records: u64) {
-        self.begin(&format!("reading {}", in_line(topic, 249)), records);
-    }
-
-    fn advance(&self, records: u64) {
-        self.advance_by(records);
     }
 }

@@ -6,7 +6,6 @@ use super::failed::Failed;
 use super::frame::{ConfigFile, Outbox, on_outbox};
 use super::output::{self, Entry, Object, counted, list};
 use crate::config::Config;
-use anyhow::Error;
 use clap::{Args, Subcommand};
 use kafka::cluster::record_bytes_max;
 use postgres::access::grants::{
@@ -34,7 +33,20 @@ const PREVIEW_ROWS: i64 = 100;
 pub(super) enum DeadLetters {
     /// List dead letters, newest first, without payloads.
     #[command(after_help = include_str!("help/dead-letters-list.txt").trim_ascii_end())]
-    List(ListLetters),
+    List {
+        #[command(flatten)]
+        config: ConfigFile,
+        #[command(flatten)]
+        filters: Filters,
+        /// Only dead letters that were requeued.
+        #[arg(long, help_heading = "Filters", conflicts_with = "not_requeued")]
+        requeued: bool,
+        /// Only dead letters that were not requeued.
+        #[arg(long, help_heading = "Filters")]
+        not_requeued: bool,
+        #[command(flatten)]
+        options: ListOptions,
+    },
     /// Show a dead letter with its headers and payload.
     #[command(after_help = include_str!("help/dead-letters-show.txt").trim_ascii_end())]
     Show(Show),
@@ -43,7 +55,17 @@ pub(super) enum DeadLetters {
     Requeue(Requeue),
     /// Delete dead letters.
     #[command(after_help = include_str!("help/dead-letters-discard.txt").trim_ascii_end())]
-    Discard(Discard),
+    Discard {
+        #[command(flatten)]
+        config: ConfigFile,
+        #[command(flatten)]
+        filters: Filters,
+        /// Only dead letters that were requeued.
+        #[arg(long, help_heading = "Filters")]
+        requeued: bool,
+        #[command(flatten)]
+        options: ChangeOptions,
+    },
     /// List operator actions, newest first.
     #[command(after_help = include_str!("help/dead-letters-history.txt").trim_ascii_end())]
     History(History),
@@ -53,7 +75,14 @@ pub(super) enum DeadLetters {
 pub(super) enum BlockedKeys {
     /// List blocked keys, newest first.
     #[command(after_help = include_str!("help/blocked-keys-list.txt").trim_ascii_end())]
-    List(ListKeys),
+    List {
+        #[command(flatten)]
+        config: ConfigFile,
+        #[command(flatten)]
+        filters: Filters,
+        #[command(flatten)]
+        options: ListOptions,
+    },
     /// Retry rejected events, in order.
     #[command(after_help = include_str!("help/blocked-keys-retry.txt").trim_ascii_end())]
     Retry(Change),
@@ -65,16 +94,14 @@ pub(super) enum BlockedKeys {
 impl DeadLetters {
     pub(super) fn run(self) -> Result<(), Failed> {
         match self {
-            DeadLetters::List(ListLetters { config, filters, requeued, not_requeued, options }) => {
+            DeadLetters::List { config, filters, requeued, not_requeued, options } => {
                 let requeued = (requeued || not_requeued).then_some(requeued);
-                let selection = Selection { requeued, ..filters.selection(Form::DeadLetter) };
-                list_events(&config, selection, &options)
+                list_events(&config, filters.selection(Form::DeadLetter, requeued), &options)
             }
             DeadLetters::Show(show) => show.run(),
             DeadLetters::Requeue(requeue) => requeue.run(),
-            DeadLetters::Discard(Discard { config, filters, requeued, options }) => {
-                let requeued = requeued.then_some(true);
-                let selection = Selection { requeued, ..filters.selection(Form::DeadLetter) };
+            DeadLetters::Discard { config, filters, requeued, options } => {
+                let selection = filters.selection(Form::DeadLetter, requeued.then_some(true));
                 change(&config, selection, &options, &Action::Discard)
             }
             DeadLetters::History(history) => history.run(),
@@ -85,20 +112,20 @@ impl DeadLetters {
 impl BlockedKeys {
     pub(super) fn run(self) -> Result<(), Failed> {
         let (Change { config, filters, options }, action) = match self {
-            BlockedKeys::List(ListKeys { config, filters, options }) => {
-                return list_events(&config, filters.selection(Form::BlockedKey), &options);
+            BlockedKeys::List { config, filters, options } => {
+                return list_events(&config, filters.selection(Form::BlockedKey, None), &options);
             }
             BlockedKeys::Retry(change) => (change, Action::Retry),
             BlockedKeys::DeadLetter(change) => (change, Action::DeadLetter),
         };
-        change(&config, filters.selection(Form::BlockedKey), &options, &action)
+        change(&config, filters.selection(Form::BlockedKey, None), &options, &action)
     }
 }
 
 /// Filters, which all have to match.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Filters")]
-struct Filters {
+pub(super) struct Filters {
     /// Only events for this topic.
     #[arg(long)]
     topic: Option<String>,
@@ -123,7 +150,7 @@ struct Filters {
 }
 
 impl Filters {
-    fn selection(self, form: Form) -> Selection {
+    fn selection(self, form: Form, requeued: Option<bool>) -> Selection {
         Selection {
             form,
             topic: self.topic,
@@ -133,35 +160,9 @@ impl Filters {
             newer_than: self.newer_than.map(|duration| duration.as_secs_f64()),
             ids: Some(self.id).filter(|ids| !ids.is_empty()),
             event_ids: Some(self.event_id).filter(|ids| !ids.is_empty()),
-            requeued: None,
+            requeued,
         }
     }
-}
-
-#[derive(Debug, Args)]
-pub(super) struct ListLetters {
-    #[command(flatten)]
-    config: ConfigFile,
-    #[command(flatten)]
-    filters: Filters,
-    /// Only dead letters that were requeued.
-    #[arg(long, help_heading = "Filters", conflicts_with = "not_requeued")]
-    requeued: bool,
-    /// Only dead letters that were not requeued.
-    #[arg(long, help_heading = "Filters")]
-    not_requeued: bool,
-    #[command(flatten)]
-    options: ListOptions,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct ListKeys {
-    #[command(flatten)]
-    config: ConfigFile,
-    #[command(flatten)]
-    filters: Filters,
-    #[command(flatten)]
-    options: ListOptions,
 }
 
 fn list_events(config: &ConfigFile, selection: Selection, options: &ListOptions) -> Result<(), Failed> {
@@ -309,8 +310,7 @@ fn header(text: &str) -> Result<(String, String), String> {
 impl Requeue {
     fn run(self) -> Result<(), Failed> {
         let Change { config, filters, options } = self.change;
-        let requeued = if self.again { None } else { Some(false) };
-        let selection = Selection { requeued, ..filters.selection(Form::DeadLetter) };
+        let selection = filters.selection(Form::DeadLetter, (!self.again).then_some(false));
         let changes = HeaderChanges::new(self.stringify_headers, &self.drop_header, &self.set_header);
         change(&config, selection, &options, &Action::Requeue(changes))
     }
@@ -354,19 +354,6 @@ async fn check_requeue(
     Ok(())
 }
 
-#[derive(Debug, Args)]
-pub(super) struct Discard {
-    #[command(flatten)]
-    config: ConfigFile,
-    #[command(flatten)]
-    filters: Filters,
-    /// Only dead letters that were requeued.
-    #[arg(long, help_heading = "Filters")]
-    requeued: bool,
-    #[command(flatten)]
-    options: ChangeOptions,
-}
-
 /// Performs the action, or previews it for a dry run, and prints the counts. It does not process events that are rejected meanwhile.
 fn change(
     config: &ConfigFile,
@@ -394,7 +381,12 @@ fn change(
             check_requeue(&rejected, &config, changes, first).await?;
         }
         if options.dry_run {
-            return preview(&rejected, up_to, options).await;
+            if !options.json {
+                for event in &rejected.oldest(up_to, options.most().min(PREVIEW_ROWS)).await? {
+                    output::line(&event.text())?;
+                }
+            }
+            return Ok(rejected.count(up_to, options.most()).await?);
         }
         let batch = async |batch| rejected.act(action, batch).await;
         in_batches(options.most().unsigned_abs(), up_to, repeats, batch).await
@@ -453,20 +445,6 @@ fn no_match(selection: &Selection) -> String {
     format!("No {what} matches.{skipped} To list all, run: outbox-relay {command} list")
 }
 
-/// Prints the first events that the action would process, and returns their number.
-async fn preview(
-    rejected: &PostgresRejected,
-    up_to: i64,
-    options: &ChangeOptions,
-) -> Result<Changed, Failed> {
-    if !options.json {
-        for event in &rejected.oldest(up_to, options.most().min(PREVIEW_ROWS)).await? {
-            output::line(&event.text())?;
-        }
-    }
-    Ok(rejected.count(up_to, options.most()).await?)
-}
-
 /// Repeats `batch`, each in its own transaction, until no ID up to `up_to` is left or `most` are done. If a batch fails, earlier
 /// ones stay committed, and the error contains the number of their events. `repeats` means that the command would process these
 /// again.
@@ -488,22 +466,20 @@ async fn in_batches(
             }
             Err(fault) if total.all() == 0 => return Err(fault.into()),
             Err(fault) => {
-                return Err(Failed::from(fault).map(|error| after_some(error, total.all(), repeats)));
+                let rest = match repeats {
+                    false => "Fix the cause, then run the command again for the rest",
+                    true => {
+                        "Fix the cause. The same command would requeue these again, because of --again: pass the IDs of the \
+                         others with --id. `outbox-relay dead-letters list` shows when each was requeued"
+                    }
+                };
+                let done = counted(total.all(), "event");
+                let context = format!("stopped after {done} had been processed and recorded. {rest}");
+                return Err(Failed::from(fault).map(|error| error.context(context)));
             }
         }
     }
     Ok(total)
-}
-
-fn after_some(error: Error, done: u64, repeats: bool) -> Error {
-    let rest = match repeats {
-        false => "Fix the cause, then run the command again for the rest",
-        true => {
-            "Fix the cause. The same command would requeue these again, because of --again: pass the IDs of the others with \
-             --id. `outbox-relay dead-letters list` shows when each was requeued"
-        }
-    };
-    error.context(format!("stopped after {} had been processed and recorded. {rest}", counted(done, "event")))
 }
 
 impl Entry for RejectedEvent {

@@ -125,7 +125,7 @@ impl Replay {
             highest: bounds.highest,
             most: self.options.most().unsigned_abs(),
             reason: &self.reason,
-            pace: Pace(self.rate),
+            rate: self.rate,
             is_stopped: Cell::new(false),
             progress: Progress::new(),
         };
@@ -288,7 +288,7 @@ struct Plan<'a> {
     highest: i64,
     most: u64,
     reason: &'a str,
-    pace: Pace,
+    rate: Option<u32>,
     /// Set by a signal: no further batch begins.
     is_stopped: Cell<bool>,
     progress: Progress,
@@ -320,12 +320,12 @@ impl Plan<'_> {
         let mut after = self.begin();
         while counts.events < self.most && after < self.highest {
             self.check_stopped()?;
-            let batch = self.batch(after, self.pace.batch_rows(BATCH_ROWS), counts);
+            let batch = self.batch(after, self.batch_rows(BATCH_ROWS), counts);
             let picked = self.history.pick(&self.selection, batch).await?;
             if !picked.rows.is_empty() {
                 let before = counts.events;
                 counts.add_all(self.history.replay(&self.selection, &picked.rows, self.reason).await?);
-                self.pace.after(counts.events - before).await;
+                self.pause_after(counts.events - before).await;
             }
             let Some(reached) = picked.reached else { break };
             self.advance(&mut after, reached);
@@ -358,10 +358,10 @@ impl Plan<'_> {
             let Some(last) = rows.last().map(HistoryRow::id) else { break };
             let left = usize::try_from(self.most - counts.events).unwrap_or(usize::MAX);
             let selected: Vec<&HistoryRow> = rows.iter().filter(|row| row.is_read).take(left).collect();
-            for batch in selected.chunks(self.pace.batch_rows(COPY_ROWS) as usize) {
+            for batch in selected.chunks(self.batch_rows(COPY_ROWS) as usize) {
                 self.check_stopped()?;
                 self.copy_batch(&mut target, batch, counts).await?;
-                self.pace.after(batch.len() as u64).await;
+                self.pause_after(batch.len() as u64).await;
             }
             self.advance(&mut after, last);
         }
@@ -408,6 +408,17 @@ impl Plan<'_> {
         *after = reached;
     }
 
+    /// The size of a batch: at most this, and what one second allows.
+    fn batch_rows(&self, most: u64) -> u64 {
+        self.rate.map_or(most, |rate| u64::from(rate).min(most))
+    }
+
+    async fn pause_after(&self, events: u64) {
+        if let Some(rate) = self.rate {
+            sleep(Duration::from_secs_f64(events as f64 / f64::from(rate))).await;
+        }
+    }
+
     fn batch(&self, after: i64, rows: u64, counts: &Counts) -> Batch {
         let rows = rows.min(self.most - counts.events) as i64;
         Batch { after, up_to: self.highest, rows }
@@ -447,22 +458,6 @@ impl Counts {
 
     fn add_all(&mut self, topics: Vec<(String, u64)>) {
         topics.into_iter().for_each(|(topic, events)| self.add(topic, events));
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Pace(Option<u32>);
-
-impl Pace {
-    /// The size of a batch: at most this, and what one second allows.
-    fn batch_rows(self, most: u64) -> u64 {
-        self.0.map_or(most, |rate| u64::from(rate).min(most))
-    }
-
-    async fn after(self, events: u64) {
-        if let Some(rate) = self.0 {
-            sleep(Duration::from_secs_f64(events as f64 / f64::from(rate))).await;
-        }
     }
 }
 

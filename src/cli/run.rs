@@ -11,6 +11,7 @@ use super::output::{self, counted};
 use crate::admin::{Listening, Observed};
 use crate::config::{self, Change, Config, Effect};
 use crate::supervisor::{self, End, Ready, StartError, Until};
+use anyhow::Context;
 use clap::Args;
 use postgres::connection::pool::Database;
 use postgres::schema::check::Facts;
@@ -68,7 +69,6 @@ impl Run {
     }
 }
 
-/// The process of one relay.
 struct Daemon {
     /// Whether it ends when everything is published.
     once: bool,
@@ -94,10 +94,9 @@ impl Daemon {
     /// Opens the admin port before anything is claimed and serves it from the start, because a relay that waits for Postgres is
     /// alive.
     fn open_admin(&self, config: &Config) -> Result<impl Future<Output = Infallible> + use<>, Failed> {
-        let listening = match config.admin.listen.filter(|_| !self.once) {
-            Some(listen) => Some(Listening::open(listen).map_err(|error| Failed::Failure(error.into()))?),
-            None => None,
-        };
+        let listen = config.admin.listen.filter(|_| !self.once);
+        let listening = listen.map(Listening::open).transpose();
+        let listening = listening.map_err(|error| Failed::Failure(error.into()))?;
         if let Some(Ok(address)) = listening.as_ref().map(Listening::address) {
             tracing::info!(
                 "serving metrics and health checks at http://{address}/metrics, /livez and /readyz, and the status page at \
@@ -203,20 +202,15 @@ impl Daemon {
         self.stats.stop();
         systemd::stopping(&self.stats, self.reloading.config().relay.shutdown_timeout);
         _ = stop.send(());
-        let end = self.drained(relaying).await;
-        recorded.result()?;
-        ended(end, requested_at)
-    }
-
-    /// Waits until the relay has drained. Another signal ends the process at once.
-    async fn drained(&mut self, relaying: impl Future<Output = End>) -> End {
-        tokio::select! {
+        let end = tokio::select! {
             end = relaying => end,
             () = self.signals.next() => {
                 tracing::warn!("signal received while draining, exiting now; events in flight may be redelivered");
                 std::process::exit(1);
             }
-        }
+        };
+        recorded.result()?;
+        ended(end, requested_at)
     }
 }
 
@@ -234,7 +228,7 @@ async fn wait_for_schema(
     loop {
         systemd::waiting(supervisor::longest_attempt(config));
         stats.beat();
-        match supervisor::check_schema(config, database).await {
+        match supervisor::check_schema(config, database, None).await {
             Ok(facts) => {
                 outage.worked(0);
                 return Ok(facts);
@@ -368,8 +362,19 @@ impl Reloading {
             tracing::error!("[log] level was not applied: {error}");
         }
         let changes = config::changes(&old, new);
-        for change in &changes {
-            log_change(change);
+        for Change { section, key, effect } in &changes {
+            match effect {
+                Effect::Now => tracing::info!("[{section}] {key} changed, applied now"),
+                Effect::NextConnection => {
+                    tracing::info!("[{section}] {key} changed, applies to the next connection");
+                }
+                Effect::Restart => {
+                    tracing::warn!(
+                        code = "restart_needed",
+                        "[{section}] {key} changed, applies after a restart"
+                    );
+                }
+            }
         }
         let changes = changes.len();
         let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
@@ -403,18 +408,6 @@ fn log_rejected(why: &str) {
         "reload rejected, keeping the current configuration: {why}\nFix the configuration, validate it with \
          `outbox-relay check-config`, and reload again"
     );
-}
-
-fn log_change(Change { section, key, effect }: &Change) {
-    match effect {
-        Effect::Now => tracing::info!("[{section}] {key} changed, applied now"),
-        Effect::NextConnection => {
-            tracing::info!("[{section}] {key} changed, applies to the next connection");
-        }
-        Effect::Restart => {
-            tracing::warn!(code = "restart_needed", "[{section}] {key} changed, applies after a restart");
-        }
-    }
 }
 
 /// SIGTERM and SIGINT. One listener lives as long as the process, so that no signal is missed between two waits.
@@ -458,5 +451,5 @@ impl Signals {
 }
 
 fn listen(kind: SignalKind) -> Result<Signal, Failed> {
-    Ok(signal(kind).map_err(|error| anyhow::Error::new(error).context("cannot listen for signals"))?)
+    Ok(signal(kind).context("cannot listen for signals")?)
 }

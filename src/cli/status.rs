@@ -75,9 +75,9 @@ impl Status {
 
 /// A report with the relay on this host.
 async fn report(monitor: &mut Monitor, sample: Option<Duration>) -> Result<Report, Failed> {
-    let here = local_relay(monitor.config().admin.listen);
+    let here = local_relay(monitor.config.admin.listen);
     let report = monitor.report(sample, here).await?;
-    frame::warn_of(monitor.take_difference().as_deref());
+    frame::warn_of(monitor.difference.take().as_deref());
     Ok(report)
 }
 
@@ -98,7 +98,8 @@ pub(crate) fn text(report: &Report) -> String {
 /// Prints a report every `interval`. If Postgres is unavailable, it reports that and keeps trying.
 async fn watch(monitor: &mut Monitor, interval: Duration, json: bool) -> Result<(), Failed> {
     let mut signals = Signals::new()?;
-    let mut screen = Screen::new(json);
+    let is_terminal = !json && std::io::stdout().is_terminal();
+    let mut screen = Screen { json, is_terminal, drawn: false, last: None, unreachable_since: None };
     loop {
         let report = tokio::select! {
             report = report(monitor, None) => report,
@@ -130,11 +131,6 @@ struct Screen {
 }
 
 impl Screen {
-    fn new(json: bool) -> Screen {
-        let is_terminal = !json && std::io::stdout().is_terminal();
-        Screen { json, is_terminal, drawn: false, last: None, unreachable_since: None }
-    }
-
     fn show(&mut self, report: &Report) -> Result<Reader, Failed> {
         self.unreachable_since = None;
         if self.json {
@@ -170,17 +166,14 @@ impl Screen {
     fn draw(&mut self, text: &str) -> Result<Reader, Failed> {
         let text = &*settings::text::printable(text);
         let first = !std::mem::replace(&mut self.drawn, true);
+        let rows = terminal_size::terminal_size().map(|(_, height)| usize::from(height.0));
         let drawn = match self.is_terminal {
-            true => over(text, first, rows()),
+            true => over(text, first, rows),
             false if first => text.to_owned(),
             false => format!("\n{text}"),
         };
         output::raw(drawn.as_bytes())
     }
-}
-
-fn rows() -> Option<usize> {
-    terminal_size::terminal_size().map(|(_, height)| usize::from(height.0))
 }
 
 /// Draws over the terminal from its first line on: clears the rest of each line and everything below. Lines are not wrapped,
@@ -245,10 +238,9 @@ pub(in crate::cli) async fn local_relay(listen: Option<SocketAddr>) -> Option<Lo
 
 /// Replaces the address for "all interfaces" with the loopback address.
 fn reachable(mut listen: SocketAddr) -> SocketAddr {
-    match listen {
-        SocketAddr::V4(address) if address.ip().is_unspecified() => listen.set_ip(Ipv4Addr::LOCALHOST.into()),
-        SocketAddr::V6(address) if address.ip().is_unspecified() => listen.set_ip(Ipv6Addr::LOCALHOST.into()),
-        _ => {}
+    if listen.ip().is_unspecified() {
+        let is_ipv4 = listen.is_ipv4();
+        listen.set_ip(if is_ipv4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
     }
     listen
 }

@@ -26,7 +26,6 @@ pub use postgres::columns::{Column, Columns};
 pub use postgres::options::{
     Connection, ConnectionError, OnSent, PasswordCommand, Postgres, TlsMode, TlsVersion,
 };
-use postgres::schema::outbox::TopicColumn;
 pub use postgres::table::{TableName, TableNameError};
 use relay::Limits;
 use relay::failure::KafkaFailure;
@@ -67,7 +66,6 @@ const FLOW_GAP: Duration = Duration::from_millis(30);
 /// Recording this many rows takes about as long as one read of a flow.
 const FLOW_RECORDS: usize = 64;
 
-/// All settings, valid and complete.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub postgres: Postgres,
@@ -132,25 +130,26 @@ impl Config {
 
     /// The settings in force, in the order of the file. Settings without a value are left out, and secrets are hidden.
     pub(crate) fn shown(&self) -> Vec<SettingInForce> {
-        let in_force =
-            |section, key: &str, value: String| SettingInForce { section, key: key.to_owned(), value };
-        let set = compared(self, self).into_iter();
-        let set = set.filter_map(|one| Some(in_force(one.setting.section, one.setting.key, one.shown?)));
-        let properties =
-            self.kafka.properties.iter().map(|(name, property)| {
-                in_force("kafka.properties", name, property.shown().unwrap_or_default())
-            });
-        let headers = self.outbox.headers.iter();
-        let headers = headers.map(|header| in_force("outbox.headers", &header.name, header.template()));
-        let columns = self.outbox.table.columns().renamed();
-        let columns =
-            columns.map(|(column, name)| in_force("outbox.columns", column.name(), name.to_owned()));
-        let mut shown: Vec<_> = set.chain(properties).chain(headers).chain(columns).collect();
-        // A table follows its section.
-        let section = |one: &SettingInForce| {
-            CATALOGUE.sections.iter().rposition(|group| one.section.starts_with(group.name))
+        let mut shown: Vec<SettingInForce> = Vec::new();
+        let mut show = |section, key: &str, value: Option<String>| {
+            shown.extend(value.map(|value| SettingInForce { section, key: key.to_owned(), value }));
         };
-        shown.sort_by_key(section);
+        for one in compared(self, self) {
+            show(one.setting.section, one.setting.key, one.shown);
+        }
+        for (name, property) in &self.kafka.properties {
+            show("kafka.properties", name, property.shown());
+        }
+        for header in &self.outbox.headers {
+            show("outbox.headers", &header.name, Some(header.template()));
+        }
+        for (column, name) in self.outbox.table.columns().renamed() {
+            show("outbox.columns", column.name(), Some(name.to_owned()));
+        }
+        // A table follows its section.
+        shown.sort_by_key(|one| {
+            CATALOGUE.sections.iter().rposition(|group| one.section.starts_with(group.name))
+        });
         shown
     }
 
@@ -342,17 +341,8 @@ fn load_for(
     };
     let given = file::from_environment(&CATALOGUE, variables, &mut findings);
     entries.override_with(given, &CATALOGUE, postgres::options::is_replaced);
-    let file = path.map(Path::to_path_buf);
-    let mut reader = Reader {
-        entries,
-        findings,
-        lookup,
-        file,
-        whole,
-        catalogue: &CATALOGUE,
-        opens_files_of,
-        help_with_denied,
-    };
+    let mut reader =
+        Reader { entries, findings, lookup, whole, catalogue: &CATALOGUE, opens_files_of, help_with_denied };
     reader.report_missing();
     let config = read(&mut reader);
     let mut findings = reader.findings;
@@ -417,12 +407,6 @@ impl From<&Outbox> for TopicRules {
     }
 }
 
-impl From<&Outbox> for TopicColumn {
-    fn from(outbox: &Outbox) -> TopicColumn {
-        (&TopicRules::from(outbox)).into()
-    }
-}
-
 impl Relay {
     fn check(&self, reader: &mut Reader) {
         if self.shutdown_timeout < self.publish_timeout {
@@ -444,7 +428,9 @@ impl Relay {
             if let Some(problem) = self.property_problem(&name, &text) {
                 reader.findings.error(&entry.place, problem);
             }
-            if &*name == "statistics.interval.ms" && hides_quotas(&text) {
+            // The relay learns of quotas only from the client's statistics.
+            let hides_quotas = |interval: f64| !(1.0..=10_000.0).contains(&interval);
+            if &*name == "statistics.interval.ms" && text.trim().parse().is_ok_and(hides_quotas) {
                 let message =
                     format!("{name} is {text}, so the relay does not notice quotas of Kafka in time");
                 let help = "set it to a number from 1 to 10000, or remove it: the default is suitable";
@@ -477,11 +463,6 @@ impl Relay {
         let message = format!("Kafka property `{name}` is {value} (milliseconds), but must be {limit}");
         Some(Problem::new(message, "remove it: the default is suitable"))
     }
-}
-
-/// The relay learns of quotas only from the client's statistics.
-fn hides_quotas(interval_ms: &str) -> bool {
-    interval_ms.trim().parse::<f64>().is_ok_and(|interval| !(1.0..=10_000.0).contains(&interval))
 }
 
 impl Admin {

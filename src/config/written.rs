@@ -28,22 +28,16 @@ pub fn example() -> String {
     text
 }
 
+/// The setting as it is written in TOML. The catalogue has its value as the environment would give it.
 fn assignment(setting: &Setting) -> String {
-    if let Kind::Table(table) = setting.kind {
-        return format!("[{}]\n{}", table.section, table.lines);
-    }
     let (mark, value) = match setting.fallback {
         Fallback::Required(value) => ("", value),
         Fallback::Default(value) | Fallback::Unset(value) => ("#", value),
     };
-    format!("{mark}{} = {}\n", setting.key, toml(setting.kind, value))
-}
-
-/// A value as it is written in TOML; the catalogue has it as the environment would give it.
-fn toml(kind: Kind, value: &str) -> String {
-    match kind {
-        Kind::Flag | Kind::Count(..) | Kind::Command => value.to_owned(),
-        _ => format!("{value:?}"),
+    match setting.kind {
+        Kind::Table(table) => format!("[{}]\n{}", table.section, table.lines),
+        Kind::Flag | Kind::Count(..) | Kind::Command => format!("{mark}{} = {value}\n", setting.key),
+        _ => format!("{mark}{} = {value:?}\n", setting.key),
     }
 }
 
@@ -51,7 +45,6 @@ fn toml(kind: Kind, value: &str) -> String {
 pub(crate) struct Draft<'a> {
     /// The URL of the database, without a password.
     pub(crate) url: &'a str,
-    /// The password of the role in the URL.
     pub(crate) password: DraftPassword<'a>,
     /// Bootstrap brokers as host:port, separated by commas.
     pub(crate) brokers: &'a str,
@@ -61,7 +54,6 @@ pub(crate) struct Draft<'a> {
     pub(crate) topic: &'a str,
 }
 
-/// How a new configuration file names the password.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DraftPassword<'a> {
     None,

@@ -9,7 +9,7 @@ use postgres::access::grants::STATUS_PRIVILEGES;
 use postgres::connection::pool::{Database, has_transaction_pooler, monitoring_settings};
 use postgres::cycle::reap::PATROLS_PER_RETENTION;
 use postgres::diagnose::status::{
-    Backlog, BlockedKeys, Counters, DeadLetters, Doing, HeldTopic, LaneStatus, OutboxStatus, PostgresStatus,
+    Backlog, BlockedKeys, Counters, DeadLetters, Doing, HeldTopic, OutboxStatus, PostgresStatus,
     RelayConnection, Sent, Size, VacuumHolder, as_seconds,
 };
 use postgres::operate::pauses::PausedScope;
@@ -120,36 +120,29 @@ impl Reaper {
     }
 }
 
+/// The number of connections by activity, and the longest duration.
+type Activities = BTreeMap<Doing, (usize, Duration)>;
+
 /// The connections with the same name from the same address.
 pub(crate) struct Place<'a> {
     pub(crate) name: &'a str,
     pub(crate) address: &'a str,
-    connections: Vec<&'a RelayConnection>,
+    /// What its connections do, such as `2 publishing (for 45ms), 5 idle`.
+    pub(crate) activities: String,
 }
 
 impl Relays {
-    /// By name and address.
+    /// By name and address, with the longest duration of each activity.
     pub(crate) fn places(&self) -> Vec<Place<'_>> {
-        let mut places: BTreeMap<(&str, &str), Vec<&RelayConnection>> = BTreeMap::new();
+        let mut places: BTreeMap<(&str, &str), Activities> = BTreeMap::new();
         for connection in &self.at_work {
             let address = connection.address.as_deref().unwrap_or("socket");
-            places.entry((&connection.application, address)).or_default().push(connection);
-        }
-        let place = |((name, address), connections)| Place { name, address, connections };
-        places.into_iter().map(place).collect()
-    }
-}
-
-impl Place<'_> {
-    /// Counts the connections by activity with the longest duration: `2 publishing (for 45ms), 5 idle`.
-    pub(crate) fn activities(&self) -> String {
-        let mut doing: BTreeMap<Doing, (usize, Duration)> = BTreeMap::new();
-        for connection in &self.connections {
+            let doing = places.entry((&connection.application, address)).or_default();
             let (count, longest) = doing.entry(connection.doing).or_default();
             *count += 1;
             *longest = connection.doing_for.unwrap_or_default().max(*longest);
         }
-        let part = |(doing, (count, longest))| {
+        let activity = |(doing, (count, longest)): (Doing, (usize, Duration))| {
             let lasting = |what: &str| format!("{count} {what} (for {})", span(longest));
             match doing {
                 Doing::Hidden => format!("{count} unknown (requires pg_read_all_stats)"),
@@ -159,26 +152,29 @@ impl Place<'_> {
                 Doing::Idle => format!("{count} idle"),
             }
         };
-        doing.into_iter().map(part).collect::<Vec<_>>().join(", ")
+        let place = |((name, address), doing): (_, Activities)| {
+            let activities: Vec<_> = doing.into_iter().map(activity).collect();
+            Place { name, address, activities: activities.join(", ") }
+        };
+        places.into_iter().map(place).collect()
     }
 }
 
 /// Reports about one outbox, with what the next report needs from the last one.
 pub(crate) struct Monitor {
-    config: Config,
+    pub(crate) config: Config,
     /// ` --config FILE`, for the commands in the report.
     config_argument: String,
     relay_name: String,
     database: Database,
-    status: PostgresStatus,
+    pub(crate) status: PostgresStatus,
     /// Whether there is a pooler. `None` until the schema was checked.
     checked: Option<bool>,
     counted: Option<Counters>,
-    /// How the schema differs from that of this version.
-    difference: Option<String>,
+    /// How the schema differs from that of this version, until it is taken.
+    pub(crate) difference: Option<String>,
 }
 
-/// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MonitorError {
     #[error(transparent)]
@@ -204,7 +200,7 @@ impl Monitor {
         let status = PostgresStatus::new(
             database.clone(),
             &config.outbox.table,
-            &(&config.outbox).into(),
+            (&config.outbox).into(),
             config.outbox.on_sent,
             statement_timeout,
         );
@@ -222,15 +218,6 @@ impl Monitor {
         })
     }
 
-    /// How the schema differs from that of this version. Returns it once.
-    pub(crate) fn take_difference(&mut self) -> Option<String> {
-        self.difference.take()
-    }
-
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
-    }
-
     /// The current report. The rates are measured since the last report or, if there is none, over `sample`. `here` is the
     /// relay on this host, if it answers.
     pub(crate) async fn report(
@@ -244,10 +231,6 @@ impl Monitor {
             (self.checked, self.counted) = (None, None);
         }
         report
-    }
-
-    pub(crate) async fn lanes(&self) -> Result<Vec<LaneStatus>, MonitorError> {
-        Ok(self.status.lanes().await?)
     }
 
     async fn try_report(
@@ -292,8 +275,8 @@ impl Monitor {
             verdict: Verdict::default(),
             table: config.outbox.table.to_string(),
             relay_version: env!("CARGO_PKG_VERSION"),
-            postgres_version: status.versions.server,
-            schema_migration: status.versions.migration,
+            postgres_version: status.server_version,
+            schema_migration: status.migration,
             backlog: status.backlog,
             rates,
             latency: status.sent,
@@ -321,9 +304,9 @@ impl Monitor {
 
     /// Checks the schema, and returns whether there is a pooler. Called once per server.
     async fn check(&mut self) -> Result<bool, MonitorError> {
-        let facts = supervisor::check_schema_for(&self.config, &self.database, STATUS_PRIVILEGES).await?;
+        let facts = supervisor::check_schema(&self.config, &self.database, Some(STATUS_PRIVILEGES)).await?;
         self.difference.clone_from(&facts.difference);
-        self.status.set_topics(&facts.topics(&self.config.outbox));
+        self.status.topics = facts.topics(&self.config.outbox);
         // This needs a second connection, which may not be available. That must not prevent the report.
         let pooled = has_transaction_pooler(&self.database).await.unwrap_or(false);
         self.checked = Some(pooled);

@@ -14,7 +14,6 @@ const WAVE: i64 = 10;
 /// A relay without problems sends every event within this time.
 const PROMPT: Duration = Duration::from_secs(10);
 
-/// The state of the outbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum OutboxState {
@@ -37,7 +36,6 @@ impl OutboxState {
     }
 }
 
-/// The state and the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) state: OutboxState,
@@ -113,7 +111,7 @@ pub(super) fn verdict(report: &Report, config: &str) -> Verdict {
 
 /// The command that starts a relay, or shows why the service does not run. The service has the default configuration.
 fn start(config: &str) -> String {
-    if config.is_empty() || config.contains(DEFAULT_FILE) {
+    if config.is_empty() || config.strip_prefix(" --config ") == Some(DEFAULT_FILE) {
         "systemctl status outbox-relay".to_owned()
     } else {
         format!("outbox-relay run{config}")

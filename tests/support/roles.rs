@@ -1,7 +1,7 @@
 //! The roles of a test's outbox, created by the output of `outbox-relay migrate --print-roles`, so that tests run with
 //! the privileges that users grant.
 
-use outbox_relay::postgres::access::roles::{self, RelayRole, Sessions};
+use outbox_relay::postgres::access::roles::{self, RelayRole};
 use outbox_relay::postgres::table::Module;
 use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
@@ -23,7 +23,7 @@ impl Roles {
     /// Creates them for the outbox of this name in the client's database.
     pub async fn create(client: &Client, table: &TableName) -> Self {
         let roles = Self(unique("relay").parse().unwrap());
-        run(client, &roles::print(table, &roles.0, Sessions::All)).await;
+        run(client, &roles::print(table, &roles.0, true)).await;
         let (person, group) = (roles.on_call(), roles.0.operator());
         run(client, &format!("CREATE ROLE {person} LOGIN IN ROLE {group}")).await;
         roles
@@ -31,7 +31,7 @@ impl Roles {
 
     /// Grants the privileges on the optional column `topic`.
     pub async fn grant_topic_column(&self, client: &Client, table: &TableName) {
-        run(client, &roles::print(table, &self.0, Sessions::All)).await;
+        run(client, &roles::print(table, &self.0, true)).await;
     }
 
     /// The role of the relay.

@@ -18,6 +18,7 @@ use outbox_relay::kafka::producer::KafkaProducer;
 use outbox_relay::kafka::record;
 use outbox_relay::postgres::connection::sqlstates;
 use outbox_relay::postgres::cycle::row::OutboxRow;
+use outbox_relay::relay::OnRejected;
 use outbox_relay::relay::batch::{Batch, Coverage};
 use outbox_relay::relay::cycle::session::Session;
 use outbox_relay::relay::lanes::marks::Marks;
@@ -199,12 +200,12 @@ struct SendBatch {
 impl SendBatch {
     fn new() -> SendBatch {
         let topics = "events.{aggregate_type}".parse();
-        let mut batch = Batch::default();
+        let mut batch = Batch::new(OnRejected::default());
         *batch.rows_mut() = rows(1, ROWS, Headers::None);
         let mut part = SendBatch {
             runtime: runtime(),
             topics: topics.unwrap_or_else(|error| panic!("{error}")),
-            refusals: Streaks::new(),
+            refusals: Streaks::default(),
             session: Session::new(AtOnce { partitions: PARTITIONS }.producer(), std::rc::Rc::default()),
             batch,
         };
@@ -216,7 +217,7 @@ impl SendBatch {
 impl Part for SendBatch {
     fn prepare(&mut self) {
         let rows = std::mem::take(self.batch.rows_mut());
-        self.batch = Batch::default();
+        self.batch = Batch::new(OnRejected::default());
         *self.batch.rows_mut() = rows;
     }
 
@@ -274,7 +275,7 @@ impl World {
     /// A batch, and this number of other rows that the set already contains.
     fn new(others: usize) -> World {
         let batch = rows(1, ROWS, Headers::None);
-        let mut acknowledged = Acknowledged::new();
+        let mut acknowledged = Acknowledged::default();
         acknowledged.keep(rows(1 + ROWS as i64, others, Headers::None).iter(), HOLD_VERSION);
         let coverage = |lane| Coverage {
             lane,

@@ -13,21 +13,25 @@ pub struct Options {
     pub krate: Option<Path>,
 }
 
-/// The options that were found so far.
-#[derive(Default)]
-struct Found {
-    aggregate: Option<LitStr>,
-    key: Option<LitStr>,
-    event: Option<LitStr>,
-    krate: Option<Path>,
-}
-
 impl Options {
     pub fn parse(input: &DeriveInput) -> Result<Options> {
-        let mut found = Found::default();
+        let (mut aggregate, mut key, mut event, mut krate) = (None, None, None, None);
         let mut last = None;
         for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("outbox")) {
-            attribute.parse_nested_meta(|option| found.add(&option))?;
+            attribute.parse_nested_meta(|option| {
+                if option.path.is_ident("aggregate") {
+                    set(&mut aggregate, &option, text)
+                } else if option.path.is_ident("key") {
+                    set(&mut key, &option, text)
+                } else if option.path.is_ident("event") {
+                    set(&mut event, &option, text)
+                } else if option.path.is_ident("crate") {
+                    set(&mut krate, &option, |option| option.value()?.parse::<LitStr>()?.parse::<Path>())
+                } else {
+                    Err(option
+                        .error("unknown option. The options are `aggregate`, `key`, `event` and `crate`"))
+                }
+            })?;
             last = Some(attribute);
         }
         let Some(last) = last else {
@@ -38,12 +42,11 @@ impl Options {
         };
         let span = last.path().get_ident().map_or_else(Span::call_site, syn::Ident::span);
         Ok(Options {
-            aggregate: found
-                .aggregate
+            aggregate: aggregate
                 .ok_or_else(|| missing(span, "the option `aggregate = \"...\"` is missing"))?,
-            key: found.key.ok_or_else(|| missing(span, "the option `key = \"...\"` is missing"))?,
-            event: found.event,
-            krate: found.krate,
+            key: key.ok_or_else(|| missing(span, "the option `key = \"...\"` is missing"))?,
+            event,
+            krate,
         })
     }
 }
@@ -56,22 +59,6 @@ fn missing(span: Span, what: &str) -> Error {
              the aggregate id, which becomes the record's key"
         ),
     )
-}
-
-impl Found {
-    fn add(&mut self, option: &ParseNestedMeta<'_>) -> Result<()> {
-        if option.path.is_ident("aggregate") {
-            set(&mut self.aggregate, option, text)
-        } else if option.path.is_ident("key") {
-            set(&mut self.key, option, text)
-        } else if option.path.is_ident("event") {
-            set(&mut self.event, option, text)
-        } else if option.path.is_ident("crate") {
-            set(&mut self.krate, option, |option| option.value()?.parse::<LitStr>()?.parse())
-        } else {
-            Err(option.error("unknown option. The options are `aggregate`, `key`, `event` and `crate`"))
-        }
-    }
 }
 
 fn set<T>(

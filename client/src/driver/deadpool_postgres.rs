@@ -3,19 +3,14 @@ use tokio_postgres::types::ToSql;
 
 use super::tokio_postgres::{answers, typed};
 use super::{Answers, Changes, Driver, OutboxClient, OutboxTransaction};
-use crate::error::PostgresError;
 use crate::statement::{Argument, Statement};
 
 /// deadpool-postgres caches prepared statements per connection. PostgreSQL stops planning a statement after a few uses.
 macro_rules! cached {
-    ($connection:ty, $is_in_transaction:literal) => {
+    ($connection:ty) => {
         impl Driver for &$connection {
-            fn is_in_transaction(&mut self) -> Result<bool, PostgresError> {
-                Ok($is_in_transaction)
-            }
-
             async fn rows(&mut self, statement: &Statement, arguments: &[Argument<'_>]) -> Answers {
-                let prepared = self.prepare_cached(statement.sql()).await?;
+                let prepared = self.prepare_cached(&statement.sql).await?;
                 answers(statement, &self.query(&prepared, &values(arguments)).await?)
             }
 
@@ -27,8 +22,8 @@ macro_rules! cached {
     };
 }
 
-cached!(Transaction<'_>, true);
-cached!(Client, false);
+cached!(Transaction<'_>);
+cached!(Client);
 
 impl OutboxTransaction for &Transaction<'_> {}
 impl OutboxClient for &Client {}

@@ -32,13 +32,13 @@ mod blocking {
     /// diesel has no type for a transaction: its closure receives the connection.
     impl Driver for &mut PgConnection {
         /// diesel does not track a BEGIN that was sent as SQL.
-        fn is_in_transaction(&mut self) -> Result<bool, PostgresError> {
+        fn is_in_transaction(&mut self) -> Result<Option<bool>, PostgresError> {
             let status = AnsiTransactionManager::transaction_manager_status_mut(*self);
-            Ok(status.transaction_depth()?.is_some())
+            Ok(Some(status.transaction_depth()?.is_some()))
         }
 
         async fn rows(&mut self, statement: &Statement, arguments: &[Argument<'_>]) -> Answers {
-            let query = Query::new(statement.sql(), arguments);
+            let query = Query::new(&statement.sql, arguments);
             let rows = LoadConnection::<DefaultLoadingMode>::load(*self, query)?;
             Ok(rows.map(|row| answer(statement, &row?)).collect::<QueryResult<_>>()?)
         }
@@ -166,12 +166,7 @@ impl DriverError for Error {
                 },
             },
             Error::RollbackErrorOnCommit { commit_error, .. } => commit_error.details(),
-            other => Details {
-                sqlstate: None,
-                message: other.to_string(),
-                constraint: None,
-                without_sqlstate: WithoutSqlstate::Rejected,
-            },
+            other => Details { message: other.to_string(), ..Details::default() },
         }
     }
 }

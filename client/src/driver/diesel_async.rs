@@ -23,13 +23,13 @@ macro_rules! version {
             /// connection.
             impl Driver for &mut AsyncPgConnection {
                 /// diesel does not track a BEGIN that was sent as SQL.
-                fn is_in_transaction(&mut self) -> Result<bool, PostgresError> {
+                fn is_in_transaction(&mut self) -> Result<Option<bool>, PostgresError> {
                     let status = AnsiTransactionManager::transaction_manager_status_mut(*self);
-                    Ok(status.transaction_depth()?.is_some())
+                    Ok(Some(status.transaction_depth()?.is_some()))
                 }
 
                 async fn rows(&mut self, statement: &Statement, arguments: &[Argument<'_>]) -> Answers {
-                    let loading = AsyncConnectionCore::load(*self, Query::new(statement.sql(), arguments));
+                    let loading = AsyncConnectionCore::load(*self, Query::new(&statement.sql, arguments));
                     let rows: Vec<_> = loading.await?.try_collect().await?;
                     Ok(rows.iter().map(|row| answer(statement, row)).collect::<QueryResult<_>>()?)
                 }

@@ -6,18 +6,23 @@ use crate::statement::{Argument, Statement};
 
 /// sqlx caches prepared statements per connection.
 macro_rules! driver {
-    ($connection:ty, $is_in_transaction:literal) => {
+    ($connection:ty, $query_all:ident, $execute:ident) => {
         impl Driver for &$connection {
-            fn is_in_transaction(&mut self) -> Result<bool, PostgresError> {
-                Ok($is_in_transaction)
-            }
-
             async fn rows(&mut self, statement: &Statement, arguments: &[Argument<'_>]) -> Answers {
-                rows(*self, statement, arguments).await
+                let query = bound(*self, &statement.sql, arguments)?;
+                let rows = ConnectionTrait::$query_all(*self, query).await?;
+                let rows = rows.iter().map(|row| {
+                    let row = row
+                        .try_as_pg_row()
+                        .ok_or_else(|| DbErr::Custom("the row is not a PostgreSQL row".to_owned()))?;
+                    Ok(answer(statement, row)?)
+                });
+                rows.collect()
             }
 
             async fn execute(&mut self, sql: &str, arguments: &[Argument<'_>]) -> Changes {
-                execute(*self, sql, arguments).await
+                let query = bound(*self, sql, arguments)?;
+                Ok(ConnectionTrait::$execute(*self, query).await?.rows_affected())
             }
         }
     };
@@ -35,31 +40,8 @@ macro_rules! version {
 
             impl OutboxTransaction for &DatabaseTransaction {}
             impl OutboxClient for &DatabaseConnection {}
-            driver!(DatabaseTransaction, true);
-            driver!(DatabaseConnection, false);
-
-            async fn rows(
-                connection: &impl ConnectionTrait,
-                statement: &Statement,
-                arguments: &[Argument<'_>],
-            ) -> Answers {
-                let rows = connection.$query_all(bound(connection, statement.sql(), arguments)?).await?;
-                let rows = rows.iter().map(|row| {
-                    let row = row
-                        .try_as_pg_row()
-                        .ok_or_else(|| DbErr::Custom("the row is not a PostgreSQL row".to_owned()))?;
-                    Ok(answer(statement, row)?)
-                });
-                rows.collect()
-            }
-
-            async fn execute(
-                connection: &impl ConnectionTrait,
-                sql: &str,
-                arguments: &[Argument<'_>],
-            ) -> Changes {
-                Ok(connection.$execute(bound(connection, sql, arguments)?).await?.rows_affected())
-            }
+            driver!(DatabaseTransaction, $query_all, $execute);
+            driver!(DatabaseConnection, $query_all, $execute);
 
             /// Checks the database, because the types of sea-orm do not distinguish databases.
             fn bound(
@@ -103,7 +85,7 @@ macro_rules! version {
                         DbErr::ConnectionAcquire(ConnAcquireErr::Timeout) => WithoutSqlstate::NoConnection,
                         _ => WithoutSqlstate::Rejected,
                     };
-                    Details { sqlstate: None, message: self.to_string(), constraint: None, without_sqlstate }
+                    Details { message: self.to_string(), without_sqlstate, ..Details::default() }
                 }
             }
         }

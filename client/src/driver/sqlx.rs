@@ -8,14 +8,14 @@ use crate::statement::{Answer, Argument, Column, Kind, Statement};
 
 /// sqlx caches prepared statements per connection.
 macro_rules! driver {
-    ($connection:ty, $self:ident => $executor:expr, $is_in_transaction:expr) => {
+    ($connection:ty, $self:ident => $executor:expr $(, $is_in_transaction:expr)?) => {
         impl Driver for $connection {
-            fn is_in_transaction(&mut $self) -> Result<bool, PostgresError> {
-                Ok($is_in_transaction)
-            }
+            $(fn is_in_transaction(&mut $self) -> Result<Option<bool>, PostgresError> {
+                Ok(Some($is_in_transaction))
+            })?
 
             async fn rows(&mut $self, statement: &Statement, arguments: &[Argument<'_>]) -> Answers {
-                let rows = query(statement.sql(), arguments)?.fetch_all($executor).await?;
+                let rows = query(&statement.sql, arguments)?.fetch_all($executor).await?;
                 Ok(rows.iter().map(|row| answer(statement, row)).collect::<Result<_, Error>>()?)
             }
 
@@ -47,7 +47,7 @@ macro_rules! version {
             driver!(&mut PgConnection, self => &mut **self, Connection::is_in_transaction(&**self));
             // Checked too: when a nested `begin` fails or is cancelled, sqlx rolls back the outer transaction, whose object remains.
             driver!(&mut PgTransaction<'_>, self => &mut ***self, Connection::is_in_transaction(&***self));
-            driver!(&PgPool, self => *self, false);
+            driver!(&PgPool, self => *self);
 
             fn query<'q>(
                 sql: &'q str,

@@ -6,20 +6,16 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Transaction};
 
 use super::{Answers, Changes, Driver, OutboxClient, OutboxTransaction};
-use crate::error::{Details, DriverError, PostgresError, WithoutSqlstate};
+use crate::error::{Details, DriverError, WithoutSqlstate};
 use crate::statement::{Argument, Column, Kind, Statement};
 
 /// tokio-postgres does not cache prepared statements, and preparing one per call would double the round trips. So statements
 /// are sent with the types of their parameters.
 macro_rules! typed {
-    ($connection:ty, $is_in_transaction:literal) => {
+    ($connection:ty) => {
         impl Driver for &$connection {
-            fn is_in_transaction(&mut self) -> Result<bool, PostgresError> {
-                Ok($is_in_transaction)
-            }
-
             async fn rows(&mut self, statement: &Statement, arguments: &[Argument<'_>]) -> Answers {
-                answers(statement, &self.query_typed(statement.sql(), &typed(arguments)).await?)
+                answers(statement, &self.query_typed(&statement.sql, &typed(arguments)).await?)
             }
 
             async fn execute(&mut self, sql: &str, arguments: &[Argument<'_>]) -> Changes {
@@ -29,8 +25,8 @@ macro_rules! typed {
     };
 }
 
-typed!(Transaction<'_>, true);
-typed!(Client, false);
+typed!(Transaction<'_>);
+typed!(Client);
 
 impl OutboxTransaction for &Transaction<'_> {}
 impl OutboxClient for &Client {}

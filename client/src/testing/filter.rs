@@ -94,7 +94,7 @@ impl Filter {
     pub(super) fn select<'a>(&'a self, keys: Option<&'a [&'a str]>) -> (Statement, Vec<Argument<'a>>) {
         let (condition, arguments) = self.condition(keys);
         let scope = if self.with_committed { "true" } else { IS_OWN };
-        let table = self.outbox.table();
+        let table = &self.outbox.insert.table;
         let events = format!(
             "SELECT {condition} AS is_selected, event.*
              FROM {table} AS event,
@@ -107,7 +107,7 @@ impl Filter {
     /// Deletes and reads the selected events.
     pub(super) fn drain<'a>(&'a self, keys: Option<&'a [&'a str]>) -> (Statement, Vec<Argument<'a>>) {
         let (condition, arguments) = self.condition(keys);
-        let table = self.outbox.table();
+        let table = &self.outbox.insert.table;
         let events = format!(
             "DELETE FROM {table} AS event WHERE sent_at IS NULL AND {condition}
              RETURNING true AS is_selected, event.*"

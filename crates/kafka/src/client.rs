@@ -23,13 +23,6 @@ use tokio::time::timeout;
 
 pub(crate) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After this time without a response, the client replaces a connection and sends its requests again, with the same
-/// sequence numbers, so the brokers store nothing twice. A share of `publish_timeout`, so that this happens before the relay
-/// concludes from the silence that a partition is stuck.
-const SILENT_MOST: Duration = Duration::from_secs(6);
-const SILENT_LEAST: Duration = Duration::from_secs(1);
-const SILENT_SHARE: u32 = 6;
-
 /// What every client of the cluster shares: the user's properties, with secrets read again.
 pub fn client_config(settings: &Kafka) -> Result<ClientConfig, KafkaFailure> {
     let unreadable = |error: std::io::Error| CONFIGURATION.failure(format!("[kafka.properties]: {error}"));
@@ -56,14 +49,6 @@ pub fn client_config(settings: &Kafka) -> Result<ClientConfig, KafkaFailure> {
         RDKafkaLogLevel::Critical
     });
     Ok(config)
-}
-
-/// Limits how long a producer waits for a response before it replaces the connection, unless the user has set a limit.
-pub(super) fn limit_silence(config: &mut ClientConfig, publish_timeout: Duration) {
-    if config.get("socket.timeout.ms").is_none() {
-        let silent_for = (publish_timeout / SILENT_SHARE).clamp(SILENT_LEAST, SILENT_MOST);
-        config.set("socket.timeout.ms", silent_for.as_millis().to_string());
-    }
 }
 
 pub(crate) fn number(config: &ClientConfig, name: &str) -> Option<usize> {

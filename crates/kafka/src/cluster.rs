@@ -1,6 +1,6 @@
 //! The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
 
-use crate::client::{self, Address, Comparison, METADATA_TIMEOUT, client_config, limit_silence, number};
+use crate::client::{self, Address, Comparison, METADATA_TIMEOUT, client_config, number};
 use crate::errors::blocking;
 use crate::headers::HeaderTemplate;
 use crate::limits::{BATCH_BYTES_LEAST, TopicLimits};
@@ -29,6 +29,12 @@ use tokio::time::{Instant, timeout};
 const RECORD_BYTES_MAX: usize = 1_000_000;
 /// The size of a producer batch in addition to its records.
 const BATCH_OVERHEAD: usize = 1_024;
+/// After this time without a response, the client replaces a connection and sends its requests again, with the same
+/// sequence numbers, so the brokers store nothing twice. A share of `publish_timeout`, so that this happens before the relay
+/// concludes from the silence that a partition is stuck.
+const SILENT_MOST: Duration = Duration::from_secs(6);
+const SILENT_LEAST: Duration = Duration::from_secs(1);
+const SILENT_SHARE: u32 = 6;
 /// How often a producer reports its statistics. Their size grows with the number of partitions; 1,000 take some
 /// milliseconds.
 const STATISTICS_INTERVAL: &str = "statistics.interval.ms";
@@ -76,7 +82,7 @@ impl KafkaCluster {
         headers: &[HeaderTemplate],
         limits: &Limits,
     ) -> Result<KafkaCluster, KafkaFailure> {
-        let tokens = Tokens::of(kafka)?;
+        let tokens = Tokens::of(kafka);
         let config = client_config(kafka)?;
         // The client library's admin client cannot authenticate with a token.
         let asks_with = tokens.is_none().then_some(config);
@@ -154,7 +160,10 @@ impl KafkaCluster {
         if self.statistics.is_some() && config.get(STATISTICS_INTERVAL).is_none() {
             config.set(STATISTICS_INTERVAL, STATISTICS_EVERY_MS);
         }
-        limit_silence(&mut config, batches.publish_timeout);
+        if config.get("socket.timeout.ms").is_none() {
+            let silent_for = (batches.publish_timeout / SILENT_SHARE).clamp(SILENT_LEAST, SILENT_MOST);
+            config.set("socket.timeout.ms", silent_for.as_millis().to_string());
+        }
         let wanted = number(&config, "batch.size").unwrap_or(RECORD_BYTES_MAX);
         let batch_bytes = wanted.min(limits.smallest().saturating_sub(BATCH_OVERHEAD)).max(BATCH_BYTES_LEAST);
         config.set("batch.size", batch_bytes.to_string());
@@ -175,29 +184,24 @@ impl KafkaCluster {
         Ok(config)
     }
 
-    /// Fetches a token first: without one, no broker answers and librdkafka does not report why.
-    async fn have_token(&self) -> Result<(), KafkaFailure> {
-        let Some(tokens) = self.tokens.clone() else { return Ok(()) };
-        match tokio::task::spawn_blocking(move || tokens.get().map(drop)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(TOKEN.failure(error)),
-            Err(error) => Err(KafkaFailure::unknown(error.to_string())),
-        }
-    }
-
     /// A producer that connects by itself, in the background, whether or not a broker answers.
     pub async fn connecting(&self) -> Result<KafkaProducer, KafkaFailure> {
         self.create(self.producer_config()?).await
     }
 
     async fn create(&self, config: ClientConfig) -> Result<KafkaProducer, KafkaFailure> {
-        self.have_token().await?;
-        let context = self.context(&config);
-        match tokio::task::spawn_blocking(move || start(&config, context)).await {
-            Ok(Ok(started)) => Ok(KafkaProducer::new(started, Rc::clone(&self.shared))),
-            Ok(Err(error)) => Err(unusable(&error)),
-            Err(error) => Err(KafkaFailure::unknown(error.to_string())),
+        let unfinished = |error: tokio::task::JoinError| KafkaFailure::unknown(error.to_string());
+        if let Some(tokens) = self.tokens.clone() {
+            // Without a token, no broker answers, and librdkafka does not report why.
+            let token =
+                tokio::task::spawn_blocking(move || tokens.get().map(drop)).await.map_err(unfinished)?;
+            token.map_err(|error| TOKEN.failure(error))?;
         }
+        let context = self.context(&config);
+        let started =
+            tokio::task::spawn_blocking(move || start(&config, context)).await.map_err(unfinished)?;
+        let started = started.map_err(|error| unusable(&error))?;
+        Ok(KafkaProducer::new(started, Rc::clone(&self.shared)))
     }
 
     fn context(&self, config: &ClientConfig) -> Context {

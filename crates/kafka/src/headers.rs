@@ -241,39 +241,30 @@ pub struct EnvelopeOptions<'a> {
 /// The headers that a record has without `[outbox.headers]`.
 fn envelope_headers(options: EnvelopeOptions<'_>, reader: &mut Reader) -> Vec<HeaderTemplate> {
     let EnvelopeOptions { envelope: (setting, envelope), source: (source, text) } = options;
-    match (envelope, text) {
-        (Envelope::None, None) => default_headers(),
-        (Envelope::None, Some(_)) => {
+    if envelope == Envelope::None {
+        if text.is_some() {
             let message = format!("{source} is set, but [outbox] envelope is not \"cloudevents\"");
             reader.warn(source, Problem::new(message, "set envelope = \"cloudevents\", or remove it"));
-            default_headers()
         }
-        (Envelope::CloudEvents, None) => {
-            if reader.whole {
-                let message = format!("{source} is missing, but CloudEvents require a source");
-                let help = "set it, for example cloudevents_source = \"/shop\"";
-                reader.error(setting, Problem::new(message, help));
-            }
-            attributes()
-        }
-        (Envelope::CloudEvents, Some(text)) => {
-            let value = value(text).unwrap_or_else(|Problem { message, help }| {
-                reader.error(source, Problem::new(format!("{source} {message}"), help));
-                Vec::new()
-            });
-            let mut headers = attributes();
-            headers.push(HeaderTemplate { name: SOURCE.to_owned(), value });
-            headers
-        }
+        return default_headers();
     }
-}
-
-fn attributes() -> Vec<HeaderTemplate> {
     let template = |(name, value): &(&str, &str)| {
         let value = parse(value).unwrap_or_default();
         HeaderTemplate { name: (*name).to_owned(), value }
     };
-    ATTRIBUTES.iter().map(template).collect()
+    let mut headers: Vec<_> = ATTRIBUTES.iter().map(template).collect();
+    if let Some(text) = text {
+        let value = value(text).unwrap_or_else(|Problem { message, help }| {
+            reader.error(source, Problem::new(format!("{source} {message}"), help));
+            Vec::new()
+        });
+        headers.push(HeaderTemplate { name: SOURCE.to_owned(), value });
+    } else if reader.whole {
+        let message = format!("{source} is missing, but CloudEvents require a source");
+        let help = "set it, for example cloudevents_source = \"/shop\"";
+        reader.error(setting, Problem::new(message, help));
+    }
+    headers
 }
 
 /// A source is a URI reference that is not empty (CloudEvents 1.0.2, "source").

@@ -94,7 +94,7 @@ impl TopicLimits {
         let generation = self.generation.get();
         let answer = self.read(topic, broker).await;
         if answer.is_some() {
-            self.learned.read(topic);
+            self.learned.set(topic, None); // the limit was read, so there is nothing to learn
         }
         // Limits may change, so read them again from time to time, and soon if there was no answer.
         let valid_for = if answer.is_some() { KNOWN_FOR } else { UNKNOWN_FOR };
@@ -173,11 +173,6 @@ impl LearnedLimits {
         limits.insert(topic.to_owned(), limit);
     }
 
-    /// Records that the limit of this topic was read.
-    fn read(&self, topic: &str) {
-        self.set(topic, None);
-    }
-
     /// What was learned about this topic.
     fn of(&self, topic: &str) -> Option<usize> {
         lock(&self.0).get(topic).copied().flatten()
@@ -249,7 +244,7 @@ mod tests {
         let limits = LearnedLimits::default();
         assert!(!limits.refused("a", 600_000, 1_000_000), "it may be larger than the limit");
         assert!(!limits.refused("a", 10, BATCH_BYTES_LEAST));
-        limits.read("a");
+        limits.set("a", None);
         assert!(!limits.refused("a", 10, 1_000_000));
         assert_eq!(limits.smallest(), None);
     }

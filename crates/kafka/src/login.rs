@@ -225,59 +225,35 @@ pub(super) fn missing() -> Problem {
     )
 }
 
-/// A section that provides tokens.
-pub(super) struct TokenSection {
-    name: &'static str,
-    place: Place,
-    is_aws: bool,
-}
-
-impl TokenSection {
-    /// The section that is used. Both together are a finding.
-    pub(super) fn used(reader: &mut Reader) -> Option<TokenSection> {
-        let oauth = place::<OAuth>(reader);
-        let oauth = oauth.map(|place| TokenSection { name: "[kafka.oauth]", place, is_aws: false });
-        let aws = place::<Aws>(reader);
-        let aws = aws.map(|place| TokenSection { name: "[kafka.aws]", place, is_aws: true });
-        if let (Some(_), Some(aws)) = (&oauth, &aws) {
-            let problem = Problem::new("both [kafka.oauth] and [kafka.aws] are set", "remove one of them");
-            reader.findings.error(&aws.place, problem);
-        }
-        oauth.or(aws)
-    }
-
-    /// Reports settings of the login that contradict the section. `mechanism` is the one in effect.
-    pub(super) fn check(
-        &self,
-        protocol: &str,
-        mechanism: &str,
-        properties: &BTreeMap<String, Property>,
-        entries: &BTreeMap<String, Entry>,
-        reader: &mut Reader,
-    ) {
-        let TokenSection { name, place, is_aws } = self;
-        let uses_sasl = protocol.starts_with("sasl");
-        let problem = if !uses_sasl {
-            let message = format!("{name} has no effect while security.protocol is {protocol}");
-            Problem::new(message, "set \"security.protocol\" = \"sasl_ssl\" in [kafka.properties]")
-        } else if !mechanism.eq_ignore_ascii_case(OAUTHBEARER) {
-            let message = format!("{name} has no effect while `sasl.mechanism` is {mechanism}");
-            Problem::new(message, format!("set \"sasl.mechanism\" = \"OAUTHBEARER\", or remove {name}"))
-        } else if *is_aws && protocol != "sasl_ssl" {
-            let message = format!("{name} requires TLS, but security.protocol is {protocol}");
-            Problem::new(message, "set \"security.protocol\" = \"sasl_ssl\" in [kafka.properties]")
-        } else {
-            if *is_aws {
-                check_passwords(properties, entries, reader);
-            }
-            return;
-        };
+/// The section that provides tokens, and its place. Both together are a finding.
+pub(super) fn token_section(reader: &mut Reader) -> Option<(&'static str, Place)> {
+    let oauth = place::<OAuth>(reader).map(|place| (OAuth::NAME, place));
+    let aws = place::<Aws>(reader).map(|place| (Aws::NAME, place));
+    if let (Some(_), Some((_, place))) = (&oauth, &aws) {
+        let problem = Problem::new("both [kafka.oauth] and [kafka.aws] are set", "remove one of them");
         reader.findings.error(place, problem);
     }
+    oauth.or(aws)
+}
+
+/// Why the section cannot be used with these settings of the login. `mechanism` is the one in effect.
+pub(super) fn contradiction(section: &str, protocol: &str, mechanism: &str) -> Option<Problem> {
+    let message = if !protocol.starts_with("sasl") {
+        format!("[{section}] has no effect while security.protocol is {protocol}")
+    } else if !mechanism.eq_ignore_ascii_case(OAUTHBEARER) {
+        let message = format!("[{section}] has no effect while `sasl.mechanism` is {mechanism}");
+        let help = format!("set \"sasl.mechanism\" = \"OAUTHBEARER\", or remove [{section}]");
+        return Some(Problem::new(message, help));
+    } else if section == Aws::NAME && protocol != "sasl_ssl" {
+        format!("[{section}] requires TLS, but security.protocol is {protocol}")
+    } else {
+        return None;
+    };
+    Some(Problem::new(message, "set \"security.protocol\" = \"sasl_ssl\" in [kafka.properties]"))
 }
 
 /// A password next to `[kafka.aws]` is left from another login.
-fn check_passwords(
+pub(super) fn check_passwords(
     properties: &BTreeMap<String, Property>,
     entries: &BTreeMap<String, Entry>,
     reader: &mut Reader,

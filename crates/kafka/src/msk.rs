@@ -25,11 +25,10 @@ use aws_sigv4::http_request::{
 };
 use aws_sigv4::sign::v4;
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
+    HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::error::ErrorMetadata;
 use base64::Engine as _;
@@ -79,7 +78,12 @@ async fn credentials(settings: &Aws) -> Result<Credentials, Problem> {
     let region = Region::new(settings.region.clone());
     let loader = aws_config::defaults(BehaviorVersion::latest())
         .region(region)
-        .http_client(AwsClient)
+        .http_client(http_client_fn(|settings, _| {
+            SharedHttpConnector::new(Connector {
+                connect_timeout: settings.connect_timeout().unwrap_or(CONNECT_TIMEOUT),
+                read_timeout: settings.read_timeout().unwrap_or(READ_TIMEOUT),
+            })
+        }))
         .retry_config(RetryConfig::standard().with_max_attempts(STS_ATTEMPTS));
     let config = Box::pin(loader.load()).await;
     let provider =
@@ -92,7 +96,10 @@ async fn credentials(settings: &Aws) -> Result<Credentials, Problem> {
         assumed = assumed.external_id(id);
     }
     let assumed = Box::pin(assumed.configure(&config).build_from_provider(own)).await;
-    assumed.provide_credentials().await.map_err(|error| without_role(role, &error))
+    assumed.provide_credentials().await.map_err(|error| {
+        let why = refusal(&error).unwrap_or_else(|| cause(&error, "STS"));
+        format!("the role {role} cannot be assumed: {why}")
+    })
 }
 
 /// How long brokers accept a token that is signed now with these credentials.
@@ -120,18 +127,6 @@ const ANSWER_BYTES_MAX: usize = 256 * 1_024;
 /// Limits for requests that have none.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-
-#[derive(Debug)]
-struct AwsClient;
-
-impl HttpClient for AwsClient {
-    fn http_connector(&self, settings: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
-        SharedHttpConnector::new(Connector {
-            connect_timeout: settings.connect_timeout().unwrap_or(CONNECT_TIMEOUT),
-            read_timeout: settings.read_timeout().unwrap_or(READ_TIMEOUT),
-        })
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Connector {
@@ -202,12 +197,6 @@ fn without_credentials(error: &CredentialsError) -> Problem {
         Some(refusal) => format!("STS did not issue the AWS credentials: {refusal}"),
         None => format!("the AWS credentials cannot be loaded: {}", cause(error, "their source")),
     }
-}
-
-/// The problem if STS does not let the relay assume the role.
-fn without_role(role: &str, error: &CredentialsError) -> Problem {
-    let why = refusal(error).unwrap_or_else(|| cause(error, "STS"));
-    format!("the role {role} cannot be assumed: {why}")
 }
 
 /// The error that STS has returned, among the causes of this error.

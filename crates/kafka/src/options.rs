@@ -1,7 +1,7 @@
 //! `[kafka]`: the cluster, and librdkafka properties: which exist, which are secret, which cannot be set, and whether a value is
 //! valid.
 
-use crate::login::{self, TokenSection};
+use crate::login;
 pub use crate::login::{Aws, ClientAuthentication, OAuth};
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
@@ -110,14 +110,8 @@ impl Kafka {
                     reader.findings.error(&entry.place, Problem::new(message, "remove one of them"));
                 }
                 Ok((base, property)) => {
-                    match &property {
-                        Property::Secret(SecretSource::Inline(_)) => {
-                            reader.warn_if_inline(name, &entry.place);
-                        }
-                        Property::Secret(SecretSource::File(path)) => {
-                            reader.warn_if_shared(name, &entry.place, path);
-                        }
-                        Property::Plain(_) => {}
+                    if let Property::Secret(source) = &property {
+                        reader.warn_if_exposed(name, &entry.place, source);
                     }
                     properties.insert(base, property);
                 }
@@ -169,12 +163,16 @@ fn check_together(
     }
     let uses_sasl = protocol.starts_with("sasl");
     let mechanism = first(["sasl.mechanism", "sasl.mechanisms"]);
-    let tokens = TokenSection::used(reader);
+    let tokens = login::token_section(reader);
     let implied = if tokens.is_some() { OAUTHBEARER } else { "GSSAPI" };
     let chosen = mechanism.and_then(plain).unwrap_or(implied);
     let login = place(mechanism.unwrap_or("security.protocol"));
     match &tokens {
-        Some(tokens) => tokens.check(&protocol, chosen, properties, entries, reader),
+        Some((section, place)) => match login::contradiction(section, &protocol, chosen) {
+            Some(problem) => reader.findings.error(place, problem),
+            None if *section == Aws::NAME => login::check_passwords(properties, entries, reader),
+            None => {}
+        },
         None if uses_sasl && chosen.eq_ignore_ascii_case(OAUTHBEARER) => {
             reader.findings.error(login, login::missing());
         }
@@ -208,8 +206,8 @@ fn check_together(
     }
 }
 
-/// Whether a broker is on another host.
-fn is_remote(brokers: &str) -> bool {
+/// Whether one of these brokers is on another host.
+pub(crate) fn is_remote(brokers: &str) -> bool {
     let host = |broker: &str| {
         let broker = broker.trim().rsplit_once("://").map_or(broker.trim(), |(_, broker)| broker);
         broker.rsplit_once(':').map_or(broker, |(host, _)| host).to_owned()

@@ -351,18 +351,13 @@ pub(crate) struct Watched {
 
 #[derive(Default)]
 struct Latest {
-    counted: [u64; COUNTED.len()],
-    queued: i64,
-    queued_bytes: i64,
-    in_flight: i64,
-    waiting: i64,
-    throttle_ms: u64,
+    report: Counts,
     /// By broker ID.
     p99_seconds: HashMap<i32, f64>,
 }
 
 /// The part of librdkafka's report that is used. STATISTICS.md of librdkafka describes all of it.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Counts {
     msg_cnt: i64,
     msg_size: i64,
@@ -388,18 +383,18 @@ struct Broker {
     throttle: Throttle,
 }
 
-/// The delays in milliseconds that the broker has imposed since the previous report.
-#[derive(Default, Deserialize)]
-struct Throttle {
-    max: u64,
-}
-
-/// Round-trip times of the requests answered since the previous report, in microseconds.
+/// The round-trip times in microseconds of the requests that were answered since the previous report.
 #[derive(Deserialize)]
 struct RoundTrips {
     sum: u64,
     cnt: u64,
     p99: u64,
+}
+
+/// The delays in milliseconds that the broker has imposed since the previous report.
+#[derive(Default, Deserialize)]
+struct Throttle {
+    max: u64,
 }
 
 type Field = fn(&Broker) -> u64;
@@ -430,13 +425,13 @@ impl Statistics {
 
     fn set_gauges(&self, live: &HashMap<u64, Latest>) {
         let client = &self.stats;
-        let sum = |read: fn(&Latest) -> i64| live.values().map(read).sum();
-        client.kafka_queued.set(sum(|latest| latest.queued));
-        client.kafka_queued_bytes.set(sum(|latest| latest.queued_bytes));
-        client.kafka_in_flight.set(sum(|latest| latest.in_flight));
-        client.kafka_waiting.set(sum(|latest| latest.waiting));
-        let throttle = live.values().map(|latest| latest.throttle_ms).max().unwrap_or_default();
-        client.kafka_throttle_seconds.set(throttle as f64 / 1e3);
+        let sum = |read: fn(&Counts) -> i64| live.values().map(|latest| read(&latest.report)).sum();
+        client.kafka_queued.set(sum(|report| report.msg_cnt));
+        client.kafka_queued_bytes.set(sum(|report| report.msg_size));
+        client.kafka_in_flight.set(sum(|report| report.brokers.values().map(|at| at.waitresp_cnt).sum()));
+        client.kafka_waiting.set(sum(|report| report.brokers.values().map(|at| at.outbuf_cnt).sum()));
+        let throttle_ms = live.values().map(|latest| latest.report.throttle_ms()).max().unwrap_or_default();
+        client.kafka_throttle_seconds.set(throttle_ms as f64 / 1e3);
         let mut slowest: HashMap<i32, f64> = HashMap::new();
         for (broker, seconds) in live.values().flat_map(|latest| &latest.p99_seconds) {
             let slower = slowest.entry(*broker).or_default();
@@ -460,30 +455,31 @@ impl Watched {
         };
         let mut live = lock(&self.statistics.live);
         let latest = live.entry(self.number).or_default();
-        latest.update(&report, &self.statistics.stats);
-        if latest.throttle_ms > 0 {
-            self.statistics.stats.notes.throttled(Duration::from_millis(latest.throttle_ms));
+        let throttle_ms = report.throttle_ms();
+        latest.update(report, &self.statistics.stats);
+        if throttle_ms > 0 {
+            self.statistics.stats.notes.throttled(Duration::from_millis(throttle_ms));
         }
         self.statistics.set_gauges(&live);
     }
 }
 
+impl Counts {
+    fn throttle_ms(&self) -> u64 {
+        self.brokers.values().map(|broker| broker.throttle.max).max().unwrap_or_default()
+    }
+}
+
 impl Latest {
-    fn update(&mut self, report: &Counts, client: &Stats) {
-        let brokers = || report.brokers.values();
-        for (before, (field, metric)) in self.counted.iter_mut().zip(COUNTED) {
+    fn update(&mut self, report: Counts, client: &Stats) {
+        for (field, metric) in COUNTED {
             // Compare sums over all brokers, because a broker gets another name when its ID becomes known. If a broker is
             // gone, the sum decreases, and counting continues from there.
-            let now: u64 = brokers().map(field).sum();
-            metric(client).inc_by(now - now.min(*before));
-            *before = now;
+            let sum = |report: &Counts| report.brokers.values().map(field).sum::<u64>();
+            let (before, now) = (sum(&self.report), sum(&report));
+            metric(client).inc_by(now - now.min(before));
         }
-        self.throttle_ms = brokers().map(|broker| broker.throttle.max).max().unwrap_or_default();
-        self.queued = report.msg_cnt;
-        self.queued_bytes = report.msg_size;
-        self.in_flight = brokers().map(|broker| broker.waitresp_cnt).sum();
-        self.waiting = brokers().map(|broker| broker.outbuf_cnt).sum();
-        for broker in brokers().filter(|broker| broker.rtt.cnt > 0) {
+        for broker in report.brokers.values().filter(|broker| broker.rtt.cnt > 0) {
             client.kafka_responses.inc_by(broker.rtt.cnt);
             client.kafka_round_trip_seconds.inc_by(broker.rtt.sum as f64 / 1e6);
             // Bootstrap brokers have negative IDs.
@@ -491,6 +487,7 @@ impl Latest {
                 self.p99_seconds.insert(broker.nodeid, broker.rtt.p99 as f64 / 1e6);
             }
         }
+        self.report = report;
     }
 }
 
@@ -686,7 +683,8 @@ mod tests {
         assert_eq!(client.kafka_requests.get(), 180);
         assert_eq!((client.kafka_responses.get(), client.kafka_round_trip_seconds.get()), (40, 20.0));
         let seconds = |broker| {
-            client.kafka_broker_seconds.find([client.brokers.value(broker)]).map(|gauge| gauge.get())
+            let labels = vec![("broker", client.brokers.value(broker).to_owned())];
+            client.kafka_broker_seconds.collected().get(&labels).map(|gauge| gauge.get())
         };
         assert_eq!(seconds("1"), Some(0.75));
         assert_eq!(seconds("-1"), None, "a broker without a number is not shown");

@@ -8,16 +8,13 @@
 //! credentials grant of OAuth 2.0. No error contains a token or a secret.
 
 use crate::lock;
-use crate::options::{Aws, ClientAuthentication, Kafka, OAuth};
+use crate::options::{ClientAuthentication, Kafka, OAuth};
 use crate::tls::Https;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Request, StatusCode};
 use rdkafka::client::OAuthToken;
-use relay::failure::KafkaFailure;
-#[cfg(not(feature = "aws"))]
-use relay::reason::CONFIGURATION;
 use settings::secret::Secret;
 use settings::text::percent_encode;
 use std::sync::{Arc, Condvar, Mutex};
@@ -64,14 +61,16 @@ struct Cached {
 
 impl Tokens {
     /// The tokens for this cluster; `None` if its clients log in without tokens.
-    pub(super) fn of(kafka: &Kafka) -> Result<Option<Arc<Tokens>>, KafkaFailure> {
+    pub(super) fn of(kafka: &Kafka) -> Option<Arc<Tokens>> {
         let source = match (&kafka.oauth, &kafka.aws) {
             (Some(oauth), _) => endpoint(oauth.clone()),
-            (None, Some(aws)) => signer(aws)?,
-            (None, None) => return Ok(None),
+            #[cfg(feature = "aws")]
+            (None, Some(aws)) => crate::msk::signer(aws.clone()),
+            // Without the feature, the configuration cannot have [kafka.aws].
+            (None, _) => return None,
         };
         let (state, requesting, renewed) = (Mutex::default(), Mutex::default(), Condvar::new());
-        Ok(Some(Arc::new(Tokens { source, state, requesting, renewed })))
+        Some(Arc::new(Tokens { source, state, requesting, renewed }))
     }
 
     /// A valid token. If there is none, blocks for as long as the source takes.
@@ -163,17 +162,6 @@ impl Tokens {
             lifetime_ms: i64::try_from(ends.as_millis()).unwrap_or(i64::MAX),
         }
     }
-}
-
-#[cfg(feature = "aws")]
-fn signer(aws: &Aws) -> Result<TokenSource, KafkaFailure> {
-    Ok(crate::msk::signer(aws.clone()))
-}
-
-/// The configuration has reported this before.
-#[cfg(not(feature = "aws"))]
-fn signer(_: &Aws) -> Result<TokenSource, KafkaFailure> {
-    Err(CONFIGURATION.failure("[kafka.aws]: this program was built without the aws feature"))
 }
 
 /// A token of these, for a callback of librdkafka.

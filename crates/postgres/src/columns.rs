@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use tokio_postgres::types::Type;
 
-/// `[outbox.columns]`.
 pub static COLUMNS: Table = Table {
     section: "outbox.columns",
     example: "{ aggregate_id = \"ref\" }",
@@ -35,13 +34,11 @@ choice! {
     Column {
         /// The order within a key.
         Id = "id",
-        /// Identifies the event.
         EventId = "event_id",
         /// Determines the topic.
         AggregateType = "aggregate_type",
         /// The Kafka key.
         AggregateId = "aggregate_id",
-        /// The type of the event.
         EventType = "event_type",
         /// The value of the record.
         Payload = "payload",
@@ -75,17 +72,14 @@ impl Columns {
         (!is_taken).then_some(name)
     }
 
-    /// Whether a column has another name than the standard one.
     pub(crate) fn is_renamed(&self, column: Column) -> bool {
         self.0.contains_key(&column)
     }
 
-    /// Whether every column has its standard name.
     pub fn are_standard(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The columns with another name.
     pub fn renamed(&self) -> impl Iterator<Item = (Column, &str)> {
         self.0.iter().map(|(column, name)| (*column, name.as_str()))
     }
@@ -105,9 +99,12 @@ impl Columns {
             let twin = Column::ALL.into_iter().find(|other| columns.has_same_name(*column, *other));
             let is_first = twin.is_none_or(|twin| names.contains_key(&twin) && twin > *column);
             if let (Some(twin), false, Some(entry)) = (twin, is_first, entries.get(column.name())) {
-                reader
-                    .findings
-                    .error(&entry.place, same_name(*column, twin, name, names.contains_key(&twin)));
+                let message = format!("[outbox.columns] {column} and {twin} both name the column {name:?}");
+                let help = match names.contains_key(&twin) {
+                    true => "each needs a column of its own".to_owned(),
+                    false => format!("also set {twin}, whose standard name is {twin}"),
+                };
+                reader.findings.error(&entry.place, Problem::new(message, help));
             }
         }
         columns
@@ -119,16 +116,6 @@ impl Columns {
             && self.name(column) == self.name(other)
             && (other != Column::Topic || self.is_renamed(Column::Topic))
     }
-}
-
-fn same_name(column: Column, twin: Column, name: &str, both_are_set: bool) -> Problem {
-    let message = format!("[outbox.columns] {column} and {twin} both name the column {name:?}");
-    let help = if both_are_set {
-        "each needs a column of its own".to_owned()
-    } else {
-        format!("also set {twin}, whose standard name is {twin}")
-    };
-    Problem::new(message, help)
 }
 
 fn read(key: &str, entry: &Entry) -> Result<(Column, String), Problem> {
@@ -191,7 +178,6 @@ impl PayloadType {
         }
     }
 
-    /// SQL for the length of a payload in bytes.
     pub(crate) fn length_sql(self, column: &str) -> String {
         format!("octet_length({column}{})", self.as_text())
     }

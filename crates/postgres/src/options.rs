@@ -114,10 +114,6 @@ pub enum ConnectionError {
 impl Postgres {
     /// Reads the secrets, and returns the settings of a connection. Call it for each connection, so that rotated passwords and
     /// certificates are used.
-    ///
-    /// # Errors
-    ///
-    /// If the file of a secret cannot be read or does not contain a valid URL.
     pub fn connection(&self) -> Result<Connection, ConnectionError> {
         let read_password = || self.password.as_ref().map(read).transpose();
         let (mut url, mut password) = (read(&self.url)?, read_password()?);
@@ -167,10 +163,10 @@ impl Postgres {
             ("sslkey", self.sslkey.as_deref()),
         ];
         let keys = keys.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        let in_url = conninfo.parameters.iter().map(|parameter| (&*parameter.key, &*parameter.value));
+        let in_url = conninfo.parameters.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         problems.extend(in_url.chain(keys).filter_map(|(key, value)| builder.set(key, value).err()));
         builder.mode = self.sslmode.or(builder.mode);
-        self.set_defaults(&mut builder.config);
+        self.set_defaults(&mut builder.connection.config);
         let (connection, faults) = builder.resolve();
         problems.extend(faults);
         if problems.is_empty() { Ok(connection) } else { Err(problems) }
@@ -198,9 +194,7 @@ impl Postgres {
             config.application_name(name);
         }
     }
-}
 
-impl Postgres {
     /// Reads the section. `None` if there is no URL.
     pub fn from(reader: &mut Reader) -> Option<Postgres> {
         let mut postgres = Postgres { lookup: reader.lookup.clone(), ..Postgres::read(reader)? };
@@ -209,7 +203,7 @@ impl Postgres {
         // Settings override the URL, and the URL overrides defaults.
         let in_url = |key: &str| {
             conninfo::split(url.expose())
-                .is_ok_and(|split| split.parameters.iter().any(|parameter| parameter.key == key))
+                .is_ok_and(|split| split.parameters.iter().any(|(known, _)| known == key))
         };
         if reader.place(&Postgres::connect_timeout).is_none() && in_url("connect_timeout") {
             postgres.connect_timeout = None;

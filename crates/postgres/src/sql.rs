@@ -51,7 +51,6 @@ pub(crate) struct Script<'a> {
 }
 
 impl<'a> Script<'a> {
-    /// A file, for this outbox.
     pub(crate) fn new(text: &'static str, table: &'a TableName) -> Script<'a> {
         Script { text, table, values: Vec::new() }
     }

@@ -8,6 +8,7 @@
 
 use crate::columns::{Column, Columns};
 use crate::is_in;
+use settings::choice;
 use std::fmt;
 use std::str::FromStr;
 
@@ -82,7 +83,6 @@ impl TableName {
         &self.table
     }
 
-    /// The same table, with these names of its columns.
     #[must_use]
     pub fn with_columns(self, columns: Columns) -> Self {
         Self { columns, ..self }
@@ -145,8 +145,10 @@ impl TableName {
             "schema_literal" => Some(quote_literal(self.schema())),
             "id_literal" => Some(quote_literal(self.columns().name(Column::Id))),
             "rows" => Some(self.rows(false)),
-            "named_rows" => Some(self.named_rows()),
-            "whole_event" => Some(self.whole_event("o")),
+            // For a FROM clause without an alias.
+            "named_rows" if self.columns.are_standard() => Some(self.rows(false)),
+            "named_rows" => Some(self.rows(false) + " AS events"),
+            "whole_event" => Some(self.whole_event()),
             name if is_in(MODULE_NAMES, name) => Some(self.sibling(name)),
             name if name.ends_with("_literal") => {
                 Some(quote_literal(&self.value_of(name.trim_end_matches("_literal"))?))
@@ -166,24 +168,24 @@ impl TableName {
         }
     }
 
-    /// The column of the row `alias` of the table itself.
-    pub(crate) fn column_of(&self, alias: &str, column: Column) -> String {
-        format!("{alias}.{}", self.column(column))
+    /// The column of a row `o` of the table itself.
+    pub(crate) fn column_of_row(&self, column: Column) -> String {
+        format!("o.{}", self.column(column))
     }
 
     /// The same as output columns with the standard names.
-    fn outputs_of(&self, alias: &str, columns: impl Iterator<Item = Column>) -> String {
+    fn outputs(&self, columns: impl Iterator<Item = Column>) -> String {
         let output = |column| {
-            let of_row = self.column_of(alias, column);
+            let of_row = self.column_of_row(column);
             if self.columns().is_renamed(column) { format!("{of_row} AS {column}") } else { of_row }
         };
         columns.map(output).collect::<Vec<_>>().join(", ")
     }
 
-    /// Every column of an event except `sent_at` and `topic`, with the standard names, of the row `alias` of the table itself.
-    pub(crate) fn whole_event(&self, alias: &str) -> String {
+    /// Every column of an event except `sent_at` and `topic`, with the standard names, of a row `o` of the table itself.
+    fn whole_event(&self) -> String {
         let of_event = |column: &Column| !matches!(column, Column::SentAt | Column::Topic);
-        self.outputs_of(alias, Column::ALL.into_iter().filter(of_event))
+        self.outputs(Column::ALL.into_iter().filter(of_event))
     }
 
     /// The rows of the outbox in a FROM clause, followed by an alias. Its columns have the standard names. The planner
@@ -193,13 +195,7 @@ impl TableName {
             return self.quoted();
         }
         let columns = Column::ALL.into_iter().filter(|column| with_topic || *column != Column::Topic);
-        format!("(SELECT {}, o.ctid FROM {} o)", self.outputs_of("o", columns), self.quoted())
-    }
-
-    /// [`TableName::rows`], without a topic, for a FROM clause without an alias.
-    pub(crate) fn named_rows(&self) -> String {
-        let alias = if self.columns().are_standard() { "" } else { " AS events" };
-        self.rows(false) + alias
+        format!("(SELECT {}, o.ctid FROM {} o)", self.outputs(columns), self.quoted())
     }
 }
 
@@ -226,47 +222,25 @@ impl FromStr for TableName {
 
 settings::value_from_str!(TableName);
 
-/// An optional part of the schema, for APIs and consumers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Module {
-    /// For consumers: the processed events of each subscriber.
-    Inbox,
-    /// For APIs: requests with idempotency keys, and their responses.
-    Idempotency,
-    /// Claims of keys for a limited time.
-    Once,
-}
-
-/// The text is not the name of a module.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown module {0:?}. The modules are inbox, idempotency and once")]
-pub struct UnknownModule(String);
-
-impl Module {
-    pub const ALL: [Module; 3] = [Module::Inbox, Module::Idempotency, Module::Once];
-
-    /// The name in commands, and of the folder in `sql/`.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Module::Inbox => "inbox",
-            Module::Idempotency => "idempotency",
-            Module::Once => "once",
-        }
-    }
-}
-
-impl fmt::Display for Module {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+choice! {
+    /// An optional part of the schema, for APIs and consumers. Its name in commands is that of its folder in `sql/`.
+    #[derive(PartialOrd, Ord)]
+    Module {
+        /// For consumers: the processed events of each subscriber.
+        Inbox = "inbox",
+        /// For APIs: requests with idempotency keys, and their responses.
+        Idempotency = "idempotency",
+        /// Claims of keys for a limited time.
+        Once = "once",
     }
 }
 
 impl FromStr for Module {
-    type Err = UnknownModule;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Module, UnknownModule> {
-        let named = Module::ALL.into_iter().find(|module| module.name() == text);
-        named.ok_or_else(|| UnknownModule(text.to_owned()))
+    fn from_str(text: &str) -> Result<Module, String> {
+        let unknown = || format!("unknown module {text:?}. The modules are inbox, idempotency and once");
+        Module::named(text).ok_or_else(unknown)
     }
 }
 
@@ -389,7 +363,8 @@ mod tests {
         for module in Module::ALL {
             assert_eq!(module.to_string().parse(), Ok(module));
         }
-        assert_eq!("outbox".parse::<Module>(), Err(UnknownModule("outbox".to_owned())));
+        let unknown = "unknown module \"outbox\". The modules are inbox, idempotency and once";
+        assert_eq!("outbox".parse::<Module>(), Err(unknown.to_owned()));
     }
 
     #[test]
@@ -448,9 +423,7 @@ mod tests {
                     o.payload, o.headers, o.created_at, o.\"sent\"\"at\" AS sent_at";
         assert_eq!(table.rows(false), format!("{rows}, o.ctid FROM \"app\".\"events\" o)"));
         assert_eq!(table.rows(true), format!("{rows}, o.\"t\" AS topic, o.ctid FROM \"app\".\"events\" o)"));
-        assert_eq!(table.named_rows(), format!("{} AS events", table.rows(false)));
-        assert!(
-            table.whole_event("o").starts_with("o.\"seq\" AS id, o.\"id\" AS event_id, o.aggregate_type,")
-        );
+        assert_eq!(table.render("{named_rows}"), format!("{} AS events", table.rows(false)));
+        assert!(table.whole_event().starts_with("o.\"seq\" AS id, o.\"id\" AS event_id, o.aggregate_type,"));
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! | Fate | Meaning | Next fate | When |
 //! |---|---|---|---|
-//! | `Open` | not sent | `InFlight` | the session sends it |
+//! | `Open` | not sent, or its outcome is unknown | `InFlight` | the session sends it |
 //! | | | `Acknowledged` | it is in the acknowledged set |
 //! | | | `Suspect` | its topic has refused a row of this size or a smaller one |
 //! | | | `Rejected`, `Blocked` | it can never become a record |
@@ -44,7 +44,7 @@ pub struct Batch<E> {
     /// Keys that wait behind a rejected row of this batch, with the index of the first such row.
     blocked_keys: HashMap<Vec<u8>, usize>,
     pub(crate) bytes: usize,
-    /// The number of rows that were acknowledged in an earlier batch.
+    /// The number of rows that were acknowledged in an earlier batch, whose settlement was lost.
     pub(crate) recovered: usize,
     /// The set of holds in the read's snapshot; [`UNKNOWN_HOLDS`] if no read has succeeded.
     pub(crate) hold_version: i64,
@@ -57,7 +57,7 @@ pub struct Batch<E> {
 }
 
 impl<E: Event> Batch<E> {
-    pub(crate) fn new(on_rejected: OnRejected) -> Batch<E> {
+    pub fn new(on_rejected: OnRejected) -> Batch<E> {
         Batch {
             rows: Vec::new(),
             fates: Vec::new(),
@@ -100,6 +100,12 @@ impl<E: Event> Batch<E> {
         from
     }
 
+    /// Appends rows of a flow, and returns the index of the first of them. The end remains that of the first read.
+    pub(crate) fn extend(&mut self, rows: Vec<E>) -> usize {
+        self.rows.extend(rows);
+        self.appended(self.end)
+    }
+
     /// Whether the read returned every publishable row of these lanes.
     pub(crate) fn is_complete(&self, lanes: &[Lane]) -> bool {
         self.end == ReadEnd::Complete && self.coverage(lanes).iter().all(|coverage| !coverage.cut)
@@ -108,17 +114,6 @@ impl<E: Event> Batch<E> {
     /// The rows from now on belong to a flow, whose reads have no shares and no order of lanes.
     pub(crate) fn flows(&mut self) {
         self.read = Some(self.rows.len());
-    }
-
-    /// Appends rows of a flow, and returns the index of the first of them.
-    pub(crate) fn extend(&mut self, rows: Vec<E>) -> usize {
-        self.rows.extend(rows);
-        self.appended(self.end)
-    }
-
-    pub(crate) fn read_under(&mut self, hold_version: i64, epoch: Epoch) {
-        self.hold_version = hold_version;
-        self.epoch = epoch;
     }
 
     /// Ends the read early. Later rows belong to another batch.
@@ -141,12 +136,6 @@ impl<E: Event> Batch<E> {
     /// Sets any fate but those of rejected rows.
     pub(crate) fn set(&mut self, index: usize, fate: Fate) {
         self.fates[index] = fate;
-    }
-
-    /// Records that a row was acknowledged in an earlier batch, whose settlement was lost.
-    pub(crate) fn recovered(&mut self, index: usize) {
-        self.set(index, Fate::Acknowledged);
-        self.recovered += 1;
     }
 
     pub(crate) fn rejected(&mut self, index: usize, topic: &str, rejection: Rejection) {
@@ -259,12 +248,6 @@ impl<E: Event> Batch<E> {
     }
 }
 
-impl<E: Event> Default for Batch<E> {
-    fn default() -> Self {
-        Batch::new(OnRejected::default())
-    }
-}
-
 /// How far a batch went in one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coverage {
@@ -293,19 +276,14 @@ impl Coverage {
     }
 }
 
+/// The table at the top of this file explains each of them. The numbers are indexes into `rejections`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// Not sent, or its outcome is unknown.
     Open,
-    /// Sent, without a report.
     InFlight,
-    /// Acknowledged in this batch, or in an earlier one whose settlement was lost.
     Acknowledged,
-    /// It becomes a dead letter. The number is the index of the reason.
     Rejected(u32),
-    /// It blocks its key. The number is the index of the reason.
     Blocked(u32),
-    /// Kafka refused it or another row of the same request, so it has to be judged alone.
     Suspect,
 }
 

@@ -93,7 +93,7 @@ impl<P> Relay<P> {
         let (counts, gate) = (Rc::new(Counts::new(Arc::clone(&stats))), Gate::new(Arc::clone(&stats)));
         Relay {
             kafka: Kafka { publisher, topics, counts, gate },
-            lanes: Lanes { board: Board::new(), marks, narrowing: Narrowing::new() },
+            lanes: Lanes { board: Board::default(), marks, narrowing: Narrowing::new() },
             memory: Memory::new(),
             settings: Settings::new(limits),
             health: Health::new(Arc::clone(&stats)),

@@ -18,7 +18,7 @@
 //! one for each failed settlement during which the set of holds changed, until nothing is held any more.
 
 use crate::holds::KnownHolds;
-use crate::{Batch, Coverage, Event, FaultKind, LANES, Lane, PostgresFault};
+use crate::{Batch, Coverage, Event, Fate, FaultKind, LANES, Lane, PostgresFault};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -60,7 +60,8 @@ impl Memory {
         }
         for index in from..batch.len() {
             if acknowledged.contains(&batch.rows()[index]) {
-                batch.recovered(index);
+                batch.set(index, Fate::Acknowledged);
+                batch.recovered += 1;
             }
         }
     }
@@ -160,10 +161,6 @@ pub struct HoldsSeen {
 }
 
 impl Acknowledged {
-    pub fn new() -> Acknowledged {
-        Acknowledged { lanes: vec![HashMap::new(); LANES] }
-    }
-
     /// Adds acknowledged rows whose settlement failed or may have failed.
     pub fn keep<'a, E: Event + 'a>(&mut self, rows: impl Iterator<Item = &'a E>, hold_version: i64) {
         for row in rows {
@@ -221,24 +218,15 @@ impl Acknowledged {
         self.lanes.iter().all(HashMap::is_empty)
     }
 
-    /// Whether any of these lanes has rows that are not hidden.
-    pub(crate) fn has_any_of(&self, lanes: &[Lane]) -> bool {
-        lanes.iter().any(|lane| self.shows(*lane))
-    }
-
     /// The lanes that have rows that are not hidden. They need a claim even if they have no new rows.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = Lane> {
-        Lane::all().filter(|lane| self.shows(*lane))
-    }
-
-    fn shows(&self, lane: Lane) -> bool {
-        self.lanes[lane.index()].values().any(|entry| !entry.hidden)
+        Lane::all().filter(|lane| self.lanes[lane.index()].values().any(|entry| !entry.hidden))
     }
 }
 
 impl Default for Acknowledged {
     fn default() -> Self {
-        Acknowledged::new()
+        Acknowledged { lanes: vec![HashMap::new(); LANES] }
     }
 }
 
@@ -267,10 +255,6 @@ struct Streak {
 }
 
 impl Streaks {
-    pub fn new() -> Streaks {
-        Streaks::default()
-    }
-
     /// Records a row that was refused alone. `too_large` is its size if that was the reason. Returns how many rows were
     /// refused since the last accepted row.
     pub(crate) fn refused(&self, topic: &str, row: Uuid, too_large: Option<usize>) -> usize {
@@ -306,9 +290,6 @@ impl Streaks {
     /// Records that a row was sent, so the rows before it that were refused unsent show nothing about the topic.
     pub(crate) fn sent(&self, topic: &str) {
         let mut topics = self.topics.borrow_mut();
-        if topics.is_empty() {
-            return;
-        }
         let Some(rows) = topics.get_mut(topic) else { return };
         rows.count -= std::mem::take(&mut rows.unsent);
         if rows.count == 0 {
@@ -338,8 +319,7 @@ impl Streaks {
 
     /// Whether the topic has refused a row of this size or a smaller one.
     pub(crate) fn refuse_size(&self, topic: &str, size: usize) -> bool {
-        let sizes = self.refused_sizes.borrow();
-        !sizes.is_empty() && sizes.get(topic).is_some_and(|smallest| size >= *smallest)
+        self.refused_sizes.borrow().get(topic).is_some_and(|smallest| size >= *smallest)
     }
 }
 
@@ -353,7 +333,7 @@ mod tests {
     }
 
     fn after_claim_of(kept_under: i64, read: &[Row], seen: HoldsSeen) -> Acknowledged {
-        let mut acknowledged = Acknowledged::new();
+        let mut acknowledged = Acknowledged::default();
         acknowledged.keep([Row(1), Row(2)].iter(), kept_under);
         let whole = Coverage {
             lane: Row(1).lane(),
@@ -378,7 +358,6 @@ mod tests {
         assert!(!acknowledged.contains(&Row(1)), "it was read, so it is settled now");
         assert!(acknowledged.contains(&Row(2)));
         assert_eq!(acknowledged.lanes().count(), 0);
-        assert!(!acknowledged.has_any_of(&[Row(2).lane()]));
     }
 
     #[test]
@@ -393,7 +372,7 @@ mod tests {
 
     #[test]
     fn rejections_in_a_row_are_counted_until_one_is_accepted() {
-        let streaks = Streaks::new();
+        let streaks = Streaks::default();
         assert_eq!(streaks.refused("a", row(1), None), 1);
         assert_eq!(streaks.refused("a", row(2), None), 2);
         assert_eq!(streaks.refused("b", row(3), None), 1);
@@ -403,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_row_that_is_judged_twice_is_counted_once() {
-        let streaks = Streaks::new();
+        let streaks = Streaks::default();
         assert_eq!(streaks.refused("a", row(1), None), 1);
         assert_eq!(streaks.refused("a", row(1), None), 1);
     }
@@ -411,7 +390,7 @@ mod tests {
     /// The limit can be a million.
     #[test]
     fn more_rows_are_counted_than_remembered() {
-        let streaks = Streaks::new();
+        let streaks = Streaks::default();
         for number in 1..=5_000 {
             let row = row(number as u128);
             assert_eq!(streaks.refused("a", row, None), number);
@@ -422,7 +401,7 @@ mod tests {
 
     #[test]
     fn rows_refused_unsent_are_counted_until_one_is_sent() {
-        let streaks = Streaks::new();
+        let streaks = Streaks::default();
         assert_eq!(streaks.refused("a", row(1), None), 1);
         assert_eq!(streaks.refused_unsent("a", row(2)), 2);
         assert_eq!(streaks.refused_unsent("a", row(3)), 3);
@@ -438,7 +417,7 @@ mod tests {
 
     #[test]
     fn any_number_of_invalid_names_takes_bounded_memory() {
-        let streaks = Streaks::new();
+        let streaks = Streaks::default();
         for number in 0..10 * TOPICS_MAX {
             streaks.refused_unsent(&format!("a b {number}"), row(1));
         }
@@ -447,7 +426,7 @@ mod tests {
 
     #[test]
     fn a_refused_size_is_kept_when_a_smaller_row_is_accepted() {
-        let streaks = Streaks::new();
+        let streaks = Streaks::default();
         streaks.refused("a", row(1), Some(500));
         streaks.accepted("a", 499);
         assert!(streaks.refuse_size("a", 500));
@@ -458,7 +437,7 @@ mod tests {
 
     #[test]
     fn the_smallest_refused_size_counts_until_a_larger_row_is_accepted() {
-        let streaks = Streaks::new();
+        let streaks = Streaks::default();
         streaks.refused("a", row(1), Some(500));
         streaks.refused("a", row(2), Some(900));
         streaks.accepted("a", 499);

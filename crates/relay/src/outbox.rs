@@ -251,12 +251,6 @@ pub struct Settlement<'a, E> {
     pub skip_locked: bool,
 }
 
-impl<E> Settlement<'_, E> {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.sent.is_empty() && self.rejected.is_empty() && self.blocked.is_empty() && self.held.is_empty()
-    }
-}
-
 pub struct RejectedRow<'a, E> {
     pub row: &'a E,
     pub topic: &'a str,
@@ -275,10 +269,8 @@ pub struct TopicHold<'a, E> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
     All,
-    /// Other sessions have locked, moved or deleted some rows. Of the sent rows, those with these ids are recorded.
+    /// Other sessions have locked, moved or deleted some rows. Of the sent rows, those with these ids are known to be recorded.
     Only(HashSet<i64>),
-    /// Like `Only`, but it is unknown which of the sent rows are recorded.
-    Fewer,
 }
 
 impl Settled {
@@ -287,7 +279,6 @@ impl Settled {
         match self {
             Settled::All => true,
             Settled::Only(recorded) => recorded.contains(&row.id()),
-            Settled::Fewer => false,
         }
     }
 }

@@ -10,7 +10,6 @@ use settings::setting::Setting;
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
-use thiserror::Error;
 
 #[derive(Clone, Debug)]
 pub struct TopicRules {
@@ -57,18 +56,6 @@ impl From<TopicTemplate> for TopicRules {
     }
 }
 
-impl From<&TopicTemplate> for TopicRules {
-    fn from(template: &TopicTemplate) -> TopicRules {
-        template.clone().into()
-    }
-}
-
-impl From<&TopicRules> for TopicRules {
-    fn from(rules: &TopicRules) -> TopicRules {
-        rules.clone()
-    }
-}
-
 impl FromStr for TopicRules {
     type Err = TemplateError;
 
@@ -80,11 +67,7 @@ impl FromStr for TopicRules {
 /// The topic of an event. If the event cannot be sent there, the error has the name and the reason.
 pub fn of<E: Event>(rules: &TopicRules, event: &E) -> Result<String, (String, Rejection)> {
     let name = name(rules, event);
-    let checked = match event.topic() {
-        Some(topic) => check_named(rules, topic, &name),
-        None => check_rendered(rules, event, &name),
-    };
-    match checked {
+    match check(rules, event, &name) {
         Ok(()) => Ok(name),
         Err(rejection) => Err((name, rejection)),
     }
@@ -132,24 +115,23 @@ pub(crate) fn dependency<'a, E: Event>(
     buffer
 }
 
-fn check_named(rules: &TopicRules, topic: &[u8], name: &str) -> Result<(), Rejection> {
-    check_utf8("topic", topic)?;
+fn check<E: Event>(rules: &TopicRules, event: &E, name: &str) -> Result<(), Rejection> {
+    if let Some(topic) = event.topic() {
+        check_utf8("topic", topic)?;
+    } else {
+        check_utf8("aggregate_type", event.aggregate_type())?;
+        if rules.template.has_event_type() {
+            check_utf8("event_type", event.event_type())?;
+        }
+    }
     check_topic(name).map_err(|error| INVALID_TOPIC_NAME.rejection(error.to_string()))?;
-    if rules.allows(name) {
+    if event.topic().is_none() || rules.allows(name) {
         return Ok(());
     }
     Err(TOPIC_NOT_ALLOWED.rejection(match &rules.allow {
         Some(allow) => format!("the event names the topic {name}, but [outbox] topic_allow is \"{allow}\""),
         None => format!("the event names the topic {name}, but [outbox] topic_allow is not set"),
     }))
-}
-
-fn check_rendered<E: Event>(rules: &TopicRules, event: &E, name: &str) -> Result<(), Rejection> {
-    check_utf8("aggregate_type", event.aggregate_type())?;
-    if rules.template.has_event_type() {
-        check_utf8("event_type", event.event_type())?;
-    }
-    check_topic(name).map_err(|error| INVALID_TOPIC_NAME.rejection(error.to_string()))
 }
 
 fn check_utf8(column: &str, text: &[u8]) -> Result<(), Rejection> {
@@ -160,16 +142,6 @@ fn check_utf8(column: &str, text: &[u8]) -> Result<(), Rejection> {
 /// Names of topics, and prefixes of names, which end with a `*`. It is never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicAllow(Vec<String>);
-
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum TopicAllowError {
-    #[error("a name is empty")]
-    Empty,
-    #[error("a prefix needs at least one character before the *")]
-    EmptyPrefix,
-    #[error("{name:?}: {error}")]
-    Invalid { name: String, error: TopicError },
-}
 
 impl TopicAllow {
     pub fn contains(&self, topic: &str) -> bool {
@@ -185,20 +157,20 @@ impl TopicAllow {
 }
 
 impl FromStr for TopicAllow {
-    type Err = TopicAllowError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<TopicAllow, TopicAllowError> {
+    fn from_str(text: &str) -> Result<TopicAllow, String> {
         let patterns: Vec<String> = text.split(',').map(|pattern| pattern.trim().to_owned()).collect();
         patterns.iter().try_for_each(|pattern| check_pattern(pattern))?;
         Ok(TopicAllow(patterns))
     }
 }
 
-fn check_pattern(text: &str) -> Result<(), TopicAllowError> {
+fn check_pattern(text: &str) -> Result<(), String> {
     let checked = match text.strip_suffix('*') {
-        None if text.is_empty() => return Err(TopicAllowError::Empty),
+        None if text.is_empty() => return Err("a name is empty".to_owned()),
         None => check_topic(text),
-        Some("") => return Err(TopicAllowError::EmptyPrefix),
+        Some("") => return Err("a prefix needs at least one character before the *".to_owned()),
         Some(prefix) => match check_topic(prefix) {
             // The prefixes of valid names.
             Ok(()) | Err(TopicError::Dots(_)) if prefix.len() < TOPIC_LENGTH_MAX => Ok(()),
@@ -206,13 +178,13 @@ fn check_pattern(text: &str) -> Result<(), TopicAllowError> {
             Err(error) => Err(error),
         },
     };
-    checked.map_err(|error| TopicAllowError::Invalid { name: text.to_owned(), error })
+    checked.map_err(|error| format!("{text:?}: {error}"))
 }
 
 impl Value for TopicAllow {
     fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<TopicAllow, Problem> {
         let help = "for example \"audit.*, billing\"";
-        text.parse().map_err(|error: TopicAllowError| Problem::new(format!("{setting}: {error}"), help))
+        text.parse().map_err(|error: String| Problem::new(format!("{setting}: {error}"), help))
     }
 
     fn shown(&self) -> Option<String> {

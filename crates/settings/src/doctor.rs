@@ -37,14 +37,14 @@ codes! {
 pub enum Severity {
     /// Good to know.
     Note,
-    /// A failure to expect under load or after a fault, or an unneeded privilege.
+    /// A failure to expect under load or after a fault, an unneeded privilege, or a setting to review.
     Warning,
-    /// Events are not published, or a guarantee is broken.
+    /// Events are not published, a guarantee is broken, or the configuration cannot be used.
     Error,
 }
 
 impl Severity {
-    /// The word that `doctor` prints.
+    /// The word that is printed.
     pub fn word(self) -> &'static str {
         match self {
             Severity::Note => "note",

@@ -1,16 +1,9 @@
 //! Errors and warnings about a configuration, each with its place and a remedy.
 
+pub use crate::doctor::Severity;
 use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// The configuration cannot be used.
-    Error,
-    /// The configuration can be used, but should be reviewed.
-    Warning,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
@@ -41,6 +34,7 @@ impl Place {
 /// A problem of the configuration. It never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
+    /// An error, or a warning if the configuration can be used.
     pub severity: Severity,
     pub place: Place,
     pub message: String,
@@ -101,10 +95,7 @@ impl Deref for Findings {
 
 impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self.severity {
-            Severity::Error => "error: ",
-            Severity::Warning => "warning: ",
-        })?;
+        write!(formatter, "{}: ", self.severity.word())?;
         match &self.place {
             Place::Line { path, line, text } => {
                 write!(formatter, "{}:{line}: {}\n  {line} | {text}", path.display(), self.message)?;

@@ -24,7 +24,6 @@ pub struct Reader {
     pub entries: Entries,
     pub findings: Findings,
     pub lookup: Lookup,
-    pub file: Option<PathBuf>,
     /// Whether all of the file could be parsed. If not, it may contain settings that seem to be missing.
     pub whole: bool,
     pub catalogue: &'static Catalogue,
@@ -67,7 +66,7 @@ impl Reader {
 
     /// The place of a finding about several settings.
     pub fn default_place(&self) -> Place {
-        self.file.clone().map_or(Place::Nowhere, Place::File)
+        self.lookup.config_file.clone().map_or(Place::Nowhere, Place::File)
     }
 
     pub fn warn(&mut self, setting: &Setting, problem: Problem) {
@@ -80,17 +79,18 @@ impl Reader {
         self.findings.error(&place, problem);
     }
 
-    /// Warns about a file that contains a secret and that others can read, such as a mounted Kubernetes secret.
-    pub fn warn_if_shared(&mut self, setting: &str, place: &Place, path: &Path) {
+    /// Warns about a secret in a file that others can read, such as a mounted Kubernetes secret.
+    pub fn warn_if_exposed(&mut self, name: &str, place: &Place, source: &SecretSource) {
+        let SecretSource::File(path) = source else { return self.warn_if_inline(name, place) };
         if let Some(mode) = shared_mode(path) {
-            let message = format!("{setting}: other users can read {} (mode {mode:04o})", path.display());
+            let message = format!("{name}: other users can read {} (mode {mode:04o})", path.display());
             self.findings.warn(place, Problem::new(message, SHARED_HELP));
         }
     }
 
     /// The same for a secret in the configuration file itself.
     pub fn warn_if_inline(&mut self, name: &str, place: &Place) {
-        let Some(mode) = self.file.as_deref().and_then(shared_mode) else { return };
+        let Some(mode) = self.lookup.config_file.as_deref().and_then(shared_mode) else { return };
         if matches!(place, Place::Line { .. }) {
             let message = format!("{name} is a secret, and other users can read this file (mode {mode:04o})");
             let help = format!("write the secret to a file of its own, or: {SHARED_HELP}");
@@ -120,17 +120,16 @@ impl Reader {
             let message = format!("both {} and {} are set in [{}]", setting.key, file.key, setting.section);
             self.findings.error(&place, Problem::new(message, "remove one of them"));
         }
+        let mut given = setting;
         let mut source: Option<SecretSource> = self.take(setting, Value::from_text)?;
-        if let (Some(_), Some(place), true) = (&source, self.place(setting), setting.key != URL) {
-            self.warn_if_inline(&setting.to_string(), &place);
-        }
         if source.is_none() {
+            given = file;
             source = self.take(file, |name, file, reader| {
                 reader.secret_file(file.section, &file.to_string(), name).map(|(source, _)| Some(source))
             })?;
-            if let (Some(SecretSource::File(path)), Some(place)) = (&source, self.place(file)) {
-                self.warn_if_shared(&file.to_string(), &place, path);
-            }
+        }
+        if let (Some(source), Some(place), true) = (&source, self.place(given), given.key != URL) {
+            self.warn_if_exposed(&given.to_string(), &place, source);
         }
         source.map_or_else(T::unset, |source| Some(source.into()))
     }

@@ -10,7 +10,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What the charts cover.
 pub(super) const COVERED: Duration = Duration::from_secs(15 * 60);
 pub(super) const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 /// One more than the number of intervals.
@@ -61,8 +60,8 @@ impl History {
             at: Instant::now(),
             ready: stats.kafka_up.get() == 1 && stats.postgres_up.get() == 1,
             sent: stats.published.get(),
-            latencies: stats.latencies.count.load(Ordering::Relaxed),
-            latency_us: stats.latencies.micros.load(Ordering::Relaxed),
+            latencies: stats.latency_count.load(Ordering::Relaxed),
+            latency_us: stats.latency_micros.load(Ordering::Relaxed),
             oldest_seconds: is_measured.then(|| stats.oldest_seconds.get()),
             backlog: is_measured.then(|| stats.backlog.get() as f64),
         };
@@ -98,10 +97,8 @@ fn interval(begin: &Sample, end: &Sample, now: Instant) -> Interval {
     }
 }
 
-#[derive(Debug)]
 pub(super) struct Chart {
-    pub(super) title: &'static str,
-    pub(super) about: &'static str,
+    pub(super) quantity: &'static Quantity,
     /// The latest value.
     pub(super) now: String,
     /// The value at the top of the scale.
@@ -110,20 +107,18 @@ pub(super) struct Chart {
     pub(super) summary: String,
     pub(super) line: String,
     pub(super) area: String,
-    /// The start and the width of each period in which the relay was not ready.
-    pub(super) not_ready: Vec<(String, String)>,
 }
 
-struct Quantity {
-    title: &'static str,
-    about: &'static str,
+pub(super) struct Quantity {
+    pub(super) title: &'static str,
+    pub(super) about: &'static str,
     value: fn(&Interval) -> Option<f64>,
     show: fn(f64) -> String,
     /// A scale below this would magnify noise.
     scale_min: f64,
 }
 
-const QUANTITIES: [Quantity; 4] = [
+static QUANTITIES: [Quantity; 4] = [
     Quantity {
         title: "Events sent",
         about: "per second, by this relay",
@@ -154,12 +149,11 @@ const QUANTITIES: [Quantity; 4] = [
     },
 ];
 
-/// The charts of these intervals, the oldest first.
 pub(super) fn charts(intervals: &[Interval]) -> Vec<Chart> {
     QUANTITIES.iter().map(|quantity| chart(quantity, intervals)).collect()
 }
 
-fn chart(quantity: &Quantity, intervals: &[Interval]) -> Chart {
+fn chart(quantity: &'static Quantity, intervals: &[Interval]) -> Chart {
     let values: Vec<(&Interval, Option<f64>)> = intervals
         .iter()
         .map(|interval| (interval, (quantity.value)(interval).filter(|value| value.is_finite())))
@@ -174,16 +168,8 @@ fn chart(quantity: &Quantity, intervals: &[Interval]) -> Chart {
         None => format!("no current value, maximum {} in the last 15 minutes", show(most)),
     };
     let (line, area) = paths(&values, top);
-    Chart {
-        title: quantity.title,
-        about: quantity.about,
-        now: latest.map_or_else(|| "–".to_owned(), show),
-        top: show(top),
-        summary,
-        line,
-        area,
-        not_ready: not_ready(intervals),
-    }
+    let now = latest.map_or_else(|| "–".to_owned(), show);
+    Chart { quantity, now, top: show(top), summary, line, area }
 }
 
 /// The line, and the area below it. Both are interrupted where the value is unknown.
@@ -207,7 +193,8 @@ fn paths(values: &[(&Interval, Option<f64>)], top: f64) -> (String, String) {
     (line, area)
 }
 
-fn not_ready(intervals: &[Interval]) -> Vec<(String, String)> {
+/// The start and the width of each period in which the relay was not ready.
+pub(super) fn not_ready(intervals: &[Interval]) -> Vec<(String, String)> {
     let runs = intervals.chunk_by(|before, after| before.ready == after.ready);
     let away = runs.filter(|run| !run[0].ready);
     away.map(|run| {
@@ -321,7 +308,7 @@ mod tests {
         assert_eq!(backlog.line, "M0.0 100.0L300.0 52.0M600.0 4.0L600.0 4.0");
         assert_eq!(backlog.area, "M0.0 100L0.0 100.0L300.0 52.0L300.0 100ZM600.0 100L600.0 4.0L600.0 100Z");
         assert_eq!((backlog.now.as_str(), backlog.top.as_str()), ("100", "100"));
-        assert_eq!(backlog.not_ready, [("396.7".to_owned(), "3.3".to_owned())]);
+        assert_eq!(not_ready(&intervals), [("396.7".to_owned(), "3.3".to_owned())]);
         assert_eq!((sent.now.as_str(), sent.top.as_str()), ("12/s", "20/s"));
         assert_eq!((latency.now.as_str(), latency.line.as_str()), ("–", ""));
         assert_eq!((lag.now.as_str(), lag.line.as_str()), ("–", ""), "an infinite age is unknown");

@@ -13,8 +13,8 @@ use crate::status::{LocalRelay, Monitor, MonitorError, Relays, Report};
 use askama::Template;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use chart::{History, Interval, SAMPLE_EVERY, charts, duration};
+use axum::response::IntoResponse;
+use chart::{History, Interval, SAMPLE_EVERY, charts, duration, not_ready};
 use openssl::base64::encode_block;
 use openssl::sha::sha256;
 use postgres::diagnose::status::{DeadLetters, FIRST_ROWS_A_LANE, LaneStatus};
@@ -58,7 +58,6 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a reading may take. A new connection may run a `password_command`. No page waits that long.
 const READ_WITHIN: Duration = Duration::from_secs(15);
 
-/// The status page of one relay.
 pub(super) struct Page {
     stats: Arc<Stats>,
     config: watch::Receiver<Config>,
@@ -111,7 +110,7 @@ impl Page {
                 }
             };
             let report = monitor.report(None, ready(Some(self.here()))).await?;
-            let lanes = monitor.lanes().await?;
+            let lanes = monitor.status.lanes().await?;
             Ok((monitor, Snapshot { report, lanes, read_at: SystemTime::now() }))
         });
         let describe = |error: MonitorError| in_line(&error.to_string(), FAULT);
@@ -127,33 +126,27 @@ impl Page {
         LocalRelay {
             address: self.address.to_string(),
             ready: not_ready.is_none(),
-            says: in_line(&not_ready.unwrap_or_else(|| self.stats.ready()), SAYS),
+            says: in_line(&not_ready.unwrap_or_else(|| self.stats.notes.ready()), SAYS),
         }
-    }
-
-    async fn html(&self, refreshes: bool) -> askama::Result<String> {
-        let view = View {
-            known: &self.facts.current().await,
-            here: self.here(),
-            stats: &self.stats,
-            intervals: &self.history.intervals(),
-            config: &self.config.borrow().clone(),
-            shows_keys: self.address.ip().is_loopback(),
-            refreshes,
-            now: SystemTime::now(),
-        };
-        view.render()
     }
 }
 
-pub(super) async fn show(State(shown): State<AdminState>, RawQuery(query): RawQuery) -> Response {
-    let refreshes = query.as_deref() != Some("refresh=off");
-    match shown.page.html(refreshes).await {
-        Ok(html) => {
-            (protection(), [(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
-        }
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+pub(super) async fn show(
+    State(AdminState { page, .. }): State<AdminState>,
+    RawQuery(query): RawQuery,
+) -> Result<impl IntoResponse, StatusCode> {
+    let view = View {
+        known: &page.facts.current().await,
+        here: page.here(),
+        stats: &page.stats,
+        intervals: &page.history.intervals(),
+        config: &page.config.borrow().clone(),
+        shows_keys: page.address.ip().is_loopback(),
+        refreshes: query.as_deref() != Some("refresh=off"),
+        now: SystemTime::now(),
+    };
+    let html = view.render().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok((protection(), [(header::CONTENT_TYPE, "text/html; charset=utf-8")], html))
 }
 
 /// Headers that forbid scripts, other resources, framing, caching and reading by other sites.
@@ -460,7 +453,6 @@ impl View<'_> {
         }
     }
 
-    /// The settings by section.
     fn settings(&self) -> Vec<Vec<SettingInForce>> {
         let shown = self.config.shown();
         shown.chunk_by(|one, next| one.section == next.section).map(<[SettingInForce]>::to_vec).collect()

@@ -5,7 +5,7 @@ use super::{Wanted, unusable};
 use crate::cli::failed::Failed;
 use crate::cli::frame::database;
 use crate::config::{self, Config, Draft, DraftPassword, Secret, environment};
-use anyhow::Error;
+use anyhow::{Context, Error};
 use deadpool_postgres::Object;
 use kafka::operate::topics::{Mode, Topics};
 use postgres::access::roles::{self, NewRoles};
@@ -42,7 +42,7 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
         ConfigFileState::Missing | ConfigFileState::Packaged => check_topics(&of_relay, &wanted.topics)?,
     }
     let of_owner = wanted.owner_password.as_ref().map_or(DraftPassword::None, DraftPassword::Inline);
-    let of_owner = settings(wanted, wanted.owner.text(), of_owner)?;
+    let of_owner = settings(wanted, &wanted.owner.text, of_owner)?;
 
     let mut connection = connect(wanted, &of_owner).await?;
     let transaction = open(&mut connection, true, &check_settings()).await;
@@ -55,7 +55,7 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
     let role_exists = existing_roles.iter().any(|name| name == role.relay());
     let password = decide(wanted, config, password, role_exists)?;
     let secret = password.secret().filter(|_| !role_exists);
-    let roles = NewRoles::new(table, role, secret, wanted.sessions);
+    let roles = NewRoles::new(table, role, secret, wanted.with_stats);
     let draft = draft(wanted, &relay_url, DraftPassword::File(PASSWORD_FILE));
     let mut plan = Plan {
         wanted,
@@ -111,23 +111,19 @@ fn compare(file: &Path, wanted: &Config) -> Result<Config, Failed> {
             file.display()
         ))
     })?;
-    let mut different = Vec::new();
-    match (existing.postgres.connection(), wanted.postgres.connection()) {
-        (Ok(one), Ok(other)) => {
-            let (one, other) = (one.config, other.config);
-            let same_server = one.get_hosts() == other.get_hosts() && one.get_ports() == other.get_ports();
-            if !same_server || one.get_dbname() != other.get_dbname() || one.get_user() != other.get_user() {
-                different.push("database or role");
-            }
-        }
-        _ => different.push("database or role"),
-    }
-    if existing.kafka.bootstrap_servers != wanted.kafka.bootstrap_servers {
-        different.push("brokers");
-    }
-    if existing.outbox.table != wanted.outbox.table {
-        different.push("table");
-    }
+    let server = |config: &Config| {
+        let config = config.postgres.connection().ok()?.config;
+        let (database, user) = (config.get_dbname().map(str::to_owned), config.get_user().map(str::to_owned));
+        Some((config.get_hosts().to_vec(), config.get_ports().to_vec(), database, user))
+    };
+    let (found, expected) = (server(&existing), server(wanted));
+    let comparisons = [
+        ("database or role", found.is_none() || found != expected),
+        ("brokers", existing.kafka.bootstrap_servers != wanted.kafka.bootstrap_servers),
+        ("table", existing.outbox.table != wanted.outbox.table),
+    ];
+    let different: Vec<_> =
+        comparisons.into_iter().filter_map(|(what, differs)| differs.then_some(what)).collect();
     if different.is_empty() {
         return Ok(existing);
     }
@@ -222,8 +218,7 @@ fn decide(
 
 fn generate() -> Result<Secret, Failed> {
     let mut bytes = [0; PASSWORD_BYTES];
-    openssl::rand::rand_bytes(&mut bytes)
-        .map_err(|error| Failed::Failure(Error::new(error).context("generating a password")))?;
+    openssl::rand::rand_bytes(&mut bytes).context("generating a password")?;
     Ok(Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
 }
 
@@ -265,10 +260,8 @@ pub(super) fn topic_failed(failure: KafkaFailure) -> Failed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OwnerUrl {
     /// As given.
-    text: String,
+    pub(super) text: String,
     scheme: &'static str,
-    /// The role, percent-encoded as given; `None` for the name of the system user.
-    user: Option<String>,
     /// Everything after the role.
     rest: String,
 }
@@ -301,11 +294,8 @@ impl OwnerUrl {
         )?;
         let after = &text[scheme.len()..];
         let (authority, path) = after.split_at(after.find(['/', '?', '#']).unwrap_or(after.len()));
-        let (user, host) = match authority.rsplit_once('@') {
-            Some((user, host)) => (Some(user), host),
-            None => (None, authority),
-        };
-        if user.is_some_and(|user| user.contains(':')) {
+        let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+        if user.contains(':') {
             return Err(format!("The database URL contains a password. Fix: {PASSWORD}"));
         }
         let (name, parameters) = path.split_once('?').unwrap_or((path, ""));
@@ -318,22 +308,12 @@ impl OwnerUrl {
                 return Err(format!("The database URL contains the parameter {key}. Fix: {fix}"));
             }
         }
-        let user = user.filter(|user| !user.is_empty()).map(str::to_owned);
-        Ok(OwnerUrl { text: text.to_owned(), scheme, user, rest: format!("{host}{path}") })
-    }
-
-    pub(super) fn text(&self) -> &str {
-        &self.text
+        Ok(OwnerUrl { text: text.to_owned(), scheme, rest: format!("{host}{path}") })
     }
 
     pub(super) fn of_role(&self, role: &str) -> String {
         let OwnerUrl { scheme, rest, .. } = self;
         format!("{scheme}{}@{rest}", percent_encode(role, "-._~"))
-    }
-
-    /// Whether this is the URL of that role.
-    pub(super) fn is_of(&self, role: &str) -> bool {
-        self.user.as_ref().is_some_and(|user| *user == percent_encode(role, "-._~"))
     }
 }
 
@@ -356,10 +336,11 @@ mod tests {
             ("postgres:///app?host=/run/postgresql", "postgres://the%20relay@/app?host=/run/postgresql"),
         ] {
             let url = OwnerUrl::parse(owner).unwrap();
-            assert_eq!((url.text(), url.of_role("the relay").as_str()), (owner, relay));
+            assert_eq!((url.text.as_str(), url.of_role("the relay").as_str()), (owner, relay));
         }
-        assert!(OwnerUrl::parse("postgres://a%20b@h/app").unwrap().is_of("a b"));
-        assert!(!OwnerUrl::parse("postgres://h/app").unwrap().is_of("h"));
+        let own = "postgres://a%20b@h/app";
+        assert_eq!(OwnerUrl::parse(own).unwrap().of_role("a b"), own);
+        assert_eq!(OwnerUrl::parse("postgres://h/app").unwrap().of_role("h"), "postgres://h@h/app");
     }
 
     #[test]

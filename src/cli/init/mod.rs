@@ -16,7 +16,7 @@ use inspect::OwnerUrl;
 use kafka::operate::topics::Shape;
 use kafka::options::is_secret;
 use pg_outbox::topic::{TopicTemplate, check_topic};
-use postgres::access::roles::{RelayRole, Sessions, example_insert};
+use postgres::access::roles::{RelayRole, example_insert};
 use settings::text::shell;
 use std::path::{Path, PathBuf};
 
@@ -80,7 +80,7 @@ struct Wanted {
     properties: Vec<(String, String)>,
     table: TableName,
     role: RelayRole,
-    sessions: Sessions,
+    with_stats: bool,
     topics: Vec<String>,
     /// The template in `[outbox] topic` of a new configuration.
     template: String,
@@ -118,7 +118,7 @@ impl Init {
         let question = "Database URL of a role that may create tables and roles";
         let url = or_ask(self.database, "--database", question, DATABASE)?;
         let owner = OwnerUrl::parse(&url).map_err(|problem| unusable(&problem))?;
-        if owner.is_of(self.role.relay()) {
+        if owner.text == owner.of_role(self.role.relay()) {
             return Err(unusable(&format!(
                 "{} is the relay's own role, which must not own the tables. Fix: use the URL of a role that may create tables \
                  and roles",
@@ -144,7 +144,7 @@ impl Init {
             properties,
             table: self.table,
             role: self.role,
-            sessions: if self.with_stats { Sessions::All } else { Sessions::Own },
+            with_stats: self.with_stats,
             template: template(&topics),
             topics,
             shape: Shape { partitions: self.partitions, replicas: self.replication_factor },
@@ -214,7 +214,7 @@ fn next_commands(wanted: &Wanted, config: &Config) -> String {
     } else {
         format!("outbox-relay run --config {}", shell(&file))
     };
-    let psql = |sql: &str| format!("psql {} -c {}", shell(wanted.owner.text()), shell(sql));
+    let psql = |sql: &str| format!("psql {} -c {}", shell(&wanted.owner.text), shell(sql));
     let grant = psql(&wanted.role.operator_grant("alice"));
     let insert = psql(&example_insert(&wanted.table, aggregate_type(&config.outbox.topic, &wanted.topics)));
     format!(

@@ -38,7 +38,6 @@ const TEMPLATE_ADVICE: &str = "Applications cannot compare theirs until it is re
 /// The only party of the outages.
 const RELAY: usize = 0;
 
-/// What one relay records.
 pub(crate) struct Recorded {
     database: Database,
     table: TableName,
@@ -149,10 +148,7 @@ impl Recorded {
 
     /// Fails if one of the clusters is another one.
     pub(crate) fn result(&self) -> Result<(), Failed> {
-        match self.problem.borrow().as_deref() {
-            Some(problem) => Err(Failed::configuration(problem)),
-            None => Ok(()),
-        }
+        self.problem.borrow().as_deref().map_or(Ok(()), |problem| Err(Failed::configuration(problem)))
     }
 
     /// Compares the connected database, and the Kafka cluster with this ID if there is one.
@@ -168,7 +164,8 @@ impl Recorded {
                 self.stops.notify_one();
                 Err(OTHER_CLUSTER.failure(problem))
             }
-            Err(fault) if is_lasting(&fault) => {
+            // A privilege or a table is missing. Until an operator acts, the relay works as before.
+            Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Data) => {
                 self.unrecorded.failed(RELAY, &fault, ADVICE);
                 self.kafka.replace(kafka);
                 Ok(())
@@ -193,11 +190,6 @@ impl Recorded {
         unrecorded.worked(RELAY);
         Ok(recorded.mismatches(&found))
     }
-}
-
-/// Whether the relay works as before until an operator acts: a privilege or a table is missing.
-fn is_lasting(fault: &PostgresFault) -> bool {
-    matches!(fault.kind, FaultKind::Refused | FaultKind::Data)
 }
 
 /// What differs, why, and what to do.

@@ -1,6 +1,6 @@
 //! Reads the rows of the outbox and the records of the topics, and compares them.
 
-use super::entries::{ENTRY_BYTES, Entry, Expected, Known, Row, Sorter};
+use super::entries::{ENTRY_WORDS, Entry, Expected, Known, Row, Sorter};
 use super::judge::{CLOCKS_DIFFER_US, Findings, Judge, Partition, Scope, Topic, Unjudged, unknown};
 use super::{Range, micros};
 use crate::cli::failed::Failed;
@@ -16,8 +16,9 @@ use postgres::operate::sent::{
 use relay::outbox::Event;
 use relay::partition;
 use relay::topic::{self, TopicRules};
+use settings::text::in_line;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::task::spawn_blocking;
@@ -79,7 +80,6 @@ impl Topics {
     }
 }
 
-/// What is compared.
 pub(super) struct Task<'a> {
     pub outbox: &'a Outbox<'a>,
     pub cluster: &'a KafkaCluster,
@@ -91,7 +91,6 @@ pub(super) struct Task<'a> {
     pub shown_max: usize,
 }
 
-/// The result of the comparison.
 pub(super) struct Compared {
     pub scope: Scope,
     pub findings: Findings,
@@ -124,11 +123,9 @@ pub(super) async fn compare(task: &Task<'_>, topics: Topics) -> Result<Compared,
         reaped_until_us,
         topics,
     };
-    let findings = Findings::new(task.shown_max, unjudged);
-    let folder = folder.clone();
-    let comparison = Comparison { scope, entries, findings, folder, records: 0, progress };
-    let comparing = spawn_blocking(move || comparison.run(&reader));
-    Ok(comparing.await.map_err(|error| Failed::Failure(error.into()))??)
+    let (findings, folder) = (Findings::new(task.shown_max, unjudged), folder.clone());
+    let judging = spawn_blocking(move || judge(&reader, (scope, findings), entries, &folder, &progress));
+    Ok(judging.await.map_err(|error| Failed::Failure(error.into()))??)
 }
 
 /// The entries of the outbox, and what cannot be judged.
@@ -136,7 +133,7 @@ struct Collector<'a> {
     task: &'a Task<'a>,
     rules: TopicRules,
     topics: Topics,
-    entries: Sorter<ENTRY_BYTES>,
+    entries: Sorter<ENTRY_WORDS>,
     unjudged: Unjudged,
     oldest_sent: Option<SystemTime>,
 }
@@ -238,49 +235,44 @@ impl Collector<'_> {
     }
 }
 
-struct Comparison {
-    scope: Scope,
-    entries: Sorter<ENTRY_BYTES>,
-    findings: Findings,
-    folder: PathBuf,
-    records: u64,
-    progress: Progress,
-}
-
-impl Comparison {
-    fn run(mut self, reader: &TopicReader) -> Result<Compared, ReadError> {
-        for place in 0..self.scope.topics.len() {
-            self.read(reader, place)?;
-        }
-        self.progress.begin("comparing", 0);
-        let mut judge = Judge::new(&self.scope, self.findings, &self.folder);
-        for entry in self.entries.sorted()? {
-            judge.take(&entry?)?;
-        }
-        let findings = judge.finish()?;
-        Ok(Compared { scope: self.scope, findings, records: self.records })
-    }
-
-    fn read(&mut self, reader: &TopicReader, place: usize) -> Result<(), ReadError> {
-        let (scope, findings, entries) = (&self.scope, &mut self.findings, &mut self.entries);
+/// Reads the topics, and judges their records with the entries of the outbox.
+fn judge(
+    reader: &TopicReader,
+    (mut scope, mut findings): (Scope, Findings),
+    mut entries: Sorter<ENTRY_WORDS>,
+    folder: &Path,
+    progress: &Progress,
+) -> Result<Compared, ReadError> {
+    let mut records = 0;
+    let since_us = scope.since_us.saturating_sub(CLOCKS_DIFFER_US);
+    for place in 0..scope.topics.len() {
         let Topic { name, partitions, .. } = &scope.topics[place];
         if partitions.is_empty() {
-            return Ok(());
+            continue;
         }
-        let each = |event_id: Option<Uuid>, record: Record| match event_id {
-            Some(event_id) => entries.push(Entry { event_id, known: Known::Record(record) }.encode()),
-            None => {
-                unknown(scope, None, &record, findings);
-                Ok(())
+        let begin = |left| progress.begin(&format!("reading {}", in_line(name, 249)), left);
+        let each = |event_id: Option<Uuid>, record: Record| {
+            progress.advance_by(1);
+            match event_id {
+                Some(event_id) => entries.push(Entry { event_id, known: Known::Record(record) }.encode()),
+                None => {
+                    unknown(&scope, None, &record, &mut findings);
+                    Ok(())
+                }
             }
         };
-        let since_us = scope.since_us.saturating_sub(CLOCKS_DIFFER_US);
         let topic = (place as u32, name.as_str(), partitions.len() as u32);
-        let read = reader.read(topic, since_us, &self.progress, each)?;
-        self.records += read.records;
-        self.scope.topics[place].partitions = read.partitions.iter().map(partition).collect();
-        Ok(())
+        let read = reader.read(topic, since_us, begin, each)?;
+        records += read.records;
+        scope.topics[place].partitions = read.partitions.iter().map(partition).collect();
     }
+    progress.begin("comparing", 0);
+    let mut judge = Judge::new(&scope, findings, folder);
+    for entry in entries.sorted()? {
+        judge.take(&entry?)?;
+    }
+    let findings = judge.finish()?;
+    Ok(Compared { scope, findings, records })
 }
 
 fn partition(read: &PartitionRead) -> Partition {

@@ -9,10 +9,9 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// The size of an entry in bytes.
-pub(super) const ENTRY_BYTES: usize = 90;
+/// The size of an entry in words of 16 bytes.
+pub(super) const ENTRY_WORDS: usize = 6;
 
-/// A row of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub id: i64,
@@ -51,131 +50,82 @@ pub(super) struct Entry {
     pub known: Known,
 }
 
-const JUDGED_ROW: u8 = 0;
-const OTHER_ROW: u8 = 1;
-const DEAD_LETTER: u8 = 2;
-const REPLAY: u8 = 3;
-const COPY: u8 = 4;
-const RECORD: u8 = 5;
+const JUDGED_ROW: u64 = 0;
+const OTHER_ROW: u64 = 1;
+const DEAD_LETTER: u64 = 2;
+const REPLAY: u64 = 3;
+const COPY: u64 = 4;
+const RECORD: u64 = 5;
 
 impl Entry {
-    pub(super) fn encode(&self) -> [u8; ENTRY_BYTES] {
-        let entry = Writer::new().put(self.event_id.as_bytes());
-        match &self.known {
+    pub(super) fn encode(&self) -> [u128; ENTRY_WORDS] {
+        let none = Fingerprint::default();
+        let (kind, [first, second, third], Fingerprint { key, value, headers }) = match self.known {
             Known::Row(Row { id, expected: Some(expected) }) => {
                 let Expected { topic, partition, created_us, fingerprint } = expected;
-                let entry = entry.u8(JUDGED_ROW).i64(*id).u32(*topic).u32(*partition).i64(*created_us);
-                put(entry, fingerprint)
+                (JUDGED_ROW, [sortable(id), pack_place(topic, partition), sortable(created_us)], fingerprint)
             }
-            Known::Row(Row { id, expected: None }) => entry.u8(OTHER_ROW).i64(*id),
-            Known::DeadLetter => entry.u8(DEAD_LETTER),
-            Known::Replay => entry.u8(REPLAY),
-            Known::Copy(topic) => entry.u8(COPY).u32(*topic),
+            Known::Row(Row { id, expected: None }) => (OTHER_ROW, [sortable(id), 0, 0], none),
+            Known::DeadLetter => (DEAD_LETTER, [0; 3], none),
+            Known::Replay => (REPLAY, [0; 3], none),
+            Known::Copy(topic) => (COPY, [topic.into(), 0, 0], none),
             Known::Record(Record { topic, partition, offset, at_us, fingerprint }) => {
-                let entry = entry.u8(RECORD).u32(*topic).u32(*partition).i64(*offset).i64(*at_us);
-                put(entry, fingerprint)
+                (RECORD, [pack_place(topic, partition), sortable(offset), sortable(at_us)], fingerprint)
             }
-        }
-        .entry()
+        };
+        let [key, value, headers] = [key, value, headers].map(u128::from_be_bytes);
+        [self.event_id.as_u128(), pack(kind, first), pack(second, third), key, value, headers]
     }
 
-    pub(super) fn decode(bytes: &[u8; ENTRY_BYTES]) -> Entry {
-        let mut reader = Reader(bytes);
-        let event_id = Uuid::from_bytes(reader.take());
-        let known = match reader.u8() {
+    pub(super) fn decode(&[event_id, start, rest, key, value, headers]: &[u128; ENTRY_WORDS]) -> Entry {
+        let ((kind, first), (second, third)) = (unpack(start), unpack(rest));
+        let [key, value, headers] = [key, value, headers].map(u128::to_be_bytes);
+        let fingerprint = Fingerprint { key, value, headers };
+        let known = match kind {
             JUDGED_ROW => {
-                let id = reader.i64();
-                let (topic, partition, created_us) = (reader.u32(), reader.u32(), reader.i64());
-                let fingerprint = take(&mut reader);
-                Known::Row(Row { id, expected: Some(Expected { topic, partition, created_us, fingerprint }) })
+                let ((topic, partition), created_us) = (unpack_place(second), signed(third));
+                let expected = Some(Expected { topic, partition, created_us, fingerprint });
+                Known::Row(Row { id: signed(first), expected })
             }
-            OTHER_ROW => Known::Row(Row { id: reader.i64(), expected: None }),
+            OTHER_ROW => Known::Row(Row { id: signed(first), expected: None }),
             DEAD_LETTER => Known::DeadLetter,
             REPLAY => Known::Replay,
-            COPY => Known::Copy(reader.u32()),
+            COPY => Known::Copy(first as u32),
             _ => {
-                let (topic, partition) = (reader.u32(), reader.u32());
-                let (offset, at_us) = (reader.i64(), reader.i64());
-                let fingerprint = take(&mut reader);
+                let ((topic, partition), offset, at_us) =
+                    (unpack_place(first), signed(second), signed(third));
                 Known::Record(Record { topic, partition, offset, at_us, fingerprint })
             }
         };
-        Entry { event_id, known }
+        Entry { event_id: Uuid::from_u128(event_id), known }
     }
-}
-
-fn put(entry: Writer<ENTRY_BYTES>, fingerprint: &Fingerprint) -> Writer<ENTRY_BYTES> {
-    entry.put(&fingerprint.key).put(&fingerprint.value).put(&fingerprint.headers)
-}
-
-fn take(reader: &mut Reader<'_>) -> Fingerprint {
-    Fingerprint { key: reader.take(), value: reader.take(), headers: reader.take() }
 }
 
 /// Inverts the sign, so that negative numbers sort first.
 const SIGN: u64 = 1 << 63;
 
-/// Fills an entry from its beginning.
-pub(super) struct Writer<const N: usize> {
-    bytes: [u8; N],
-    at: usize,
+pub(super) fn sortable(number: i64) -> u64 {
+    number as u64 ^ SIGN
 }
 
-impl<const N: usize> Writer<N> {
-    pub(super) fn new() -> Writer<N> {
-        Writer { bytes: [0; N], at: 0 }
-    }
-
-    /// # Panics
-    ///
-    /// If the entry is full. Every entry has a fixed layout, so a test finds that.
-    pub(super) fn put(mut self, bytes: &[u8]) -> Writer<N> {
-        self.bytes[self.at..self.at + bytes.len()].copy_from_slice(bytes);
-        self.at += bytes.len();
-        self
-    }
-
-    pub(super) fn u8(self, number: u8) -> Writer<N> {
-        self.put(&[number])
-    }
-
-    pub(super) fn u32(self, number: u32) -> Writer<N> {
-        self.put(&number.to_be_bytes())
-    }
-
-    pub(super) fn i64(self, number: i64) -> Writer<N> {
-        self.put(&(number as u64 ^ SIGN).to_be_bytes())
-    }
-
-    /// The entry. The rest is filled with zeros.
-    pub(super) fn entry(self) -> [u8; N] {
-        self.bytes
-    }
+pub(super) fn signed(sortable: u64) -> i64 {
+    (sortable ^ SIGN) as i64
 }
 
-/// Reads an entry from its beginning.
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(super) fn pack(high: u64, low: u64) -> u128 {
+    (u128::from(high) << 64) | u128::from(low)
+}
 
-impl Reader<'_> {
-    pub(super) fn take<const N: usize>(&mut self) -> [u8; N] {
-        let (taken, rest) = self.0.split_at(N);
-        self.0 = rest;
-        let mut bytes = [0; N];
-        bytes.copy_from_slice(taken);
-        bytes
-    }
+pub(super) fn unpack(word: u128) -> (u64, u64) {
+    ((word >> 64) as u64, word as u64)
+}
 
-    pub(super) fn u8(&mut self) -> u8 {
-        self.take::<1>()[0]
-    }
+pub(super) fn pack_place(topic: u32, partition: u32) -> u64 {
+    (u64::from(topic) << 32) | u64::from(partition)
+}
 
-    pub(super) fn u32(&mut self) -> u32 {
-        u32::from_be_bytes(self.take())
-    }
-
-    pub(super) fn i64(&mut self) -> i64 {
-        (u64::from_be_bytes(self.take()) ^ SIGN) as i64
-    }
+pub(super) fn unpack_place(place: u64) -> (u32, u32) {
+    ((place >> 32) as u32, place as u32)
 }
 
 /// The memory for entries that are not in a file yet.
@@ -187,21 +137,21 @@ const RUNS_MAX: usize = 128;
 /// process ends, however it ends.
 pub(super) struct Sorter<const N: usize> {
     folder: PathBuf,
-    buffer: Vec<[u8; N]>,
+    buffer: Vec<[u128; N]>,
     buffer_max: usize,
     runs: Vec<File>,
 }
 
 impl<const N: usize> Sorter<N> {
     pub(super) fn new(folder: &Path) -> Sorter<N> {
-        Sorter::with_buffer(folder, BUFFER_BYTES / N)
+        Sorter::with_buffer(folder, BUFFER_BYTES / size_of::<[u128; N]>())
     }
 
     fn with_buffer(folder: &Path, buffer_max: usize) -> Sorter<N> {
         Sorter { folder: folder.to_owned(), buffer: Vec::new(), buffer_max, runs: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, entry: [u8; N]) -> io::Result<()> {
+    pub(super) fn push(&mut self, entry: [u128; N]) -> io::Result<()> {
         if self.buffer.len() >= self.buffer_max {
             self.write_run()?;
         }
@@ -219,7 +169,6 @@ impl<const N: usize> Sorter<N> {
         Ok(())
     }
 
-    /// All entries in order.
     pub(super) fn sorted(mut self) -> io::Result<Sorted<N>> {
         self.write_run()?;
         Sorted::new(self.runs)
@@ -229,11 +178,13 @@ impl<const N: usize> Sorter<N> {
 /// Writes a run, ready to be read from its beginning.
 fn write<const N: usize>(
     folder: &Path,
-    entries: impl Iterator<Item = io::Result<[u8; N]>>,
+    entries: impl Iterator<Item = io::Result<[u128; N]>>,
 ) -> io::Result<File> {
     let mut writer = BufWriter::new(tempfile::tempfile_in(folder)?);
     for entry in entries {
-        writer.write_all(&entry?)?;
+        for word in entry? {
+            writer.write_all(&word.to_be_bytes())?;
+        }
     }
     let mut file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.rewind()?;
@@ -244,7 +195,7 @@ fn write<const N: usize>(
 pub(super) struct Sorted<const N: usize> {
     runs: Vec<BufReader<File>>,
     /// The next entry of each run.
-    next: BinaryHeap<Reverse<([u8; N], usize)>>,
+    next: BinaryHeap<Reverse<([u128; N], usize)>>,
 }
 
 impl<const N: usize> Sorted<N> {
@@ -261,19 +212,23 @@ impl<const N: usize> Sorted<N> {
     /// Reads the next entry of a run, if there is one.
     fn read(&mut self, place: usize) -> io::Result<()> {
         let mut entry = [0; N];
-        match self.runs[place].read_exact(&mut entry) {
-            Ok(()) => self.next.push(Reverse((entry, place))),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
-            Err(error) => return Err(error),
+        for word in &mut entry {
+            let mut bytes = [0; 16];
+            match self.runs[place].read_exact(&mut bytes) {
+                Ok(()) => *word = u128::from_be_bytes(bytes),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                Err(error) => return Err(error),
+            }
         }
+        self.next.push(Reverse((entry, place)));
         Ok(())
     }
 }
 
 impl<const N: usize> Iterator for Sorted<N> {
-    type Item = io::Result<[u8; N]>;
+    type Item = io::Result<[u128; N]>;
 
-    fn next(&mut self) -> Option<io::Result<[u8; N]>> {
+    fn next(&mut self) -> Option<io::Result<[u128; N]>> {
         let Reverse((entry, place)) = self.next.pop()?;
         Some(self.read(place).map(|()| entry))
     }
@@ -284,11 +239,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_sort_like_numbers() {
+    fn words_sort_like_numbers() {
         let numbers = [i64::MIN, -2, -1, 0, 1, 2, i64::MAX];
-        let written = numbers.map(|number| Writer::<8>::new().i64(number).entry());
+        let written = numbers.map(|number| pack(sortable(number), 7));
         assert!(written.is_sorted());
-        assert_eq!(written.map(|bytes| Reader(&bytes).i64()), numbers);
+        assert_eq!(written.map(|word| signed(unpack(word).0)), numbers);
     }
 
     #[test]
@@ -317,9 +272,9 @@ mod tests {
     fn entries_are_sorted_with_any_number_of_runs() {
         let mut random = fastrand::Rng::with_seed(1);
         for (entries, buffer) in [(0, 10), (5, 10), (10, 10), (1_000, 10), (20_000, 50)] {
-            let mut sorter = Sorter::<4>::with_buffer(&std::env::temp_dir(), buffer);
-            let mut expected: Vec<[u8; 4]> =
-                (0..entries).map(|_| random.u32(..1_000).to_be_bytes()).collect();
+            let mut sorter = Sorter::<2>::with_buffer(&std::env::temp_dir(), buffer);
+            let mut expected: Vec<[u128; 2]> =
+                (0..entries).map(|_| [random.u128(..1_000), random.u128(..)]).collect();
             for entry in &expected {
                 sorter.push(*entry).unwrap();
                 assert!(sorter.runs.len() < RUNS_MAX && sorter.buffer.len() <= buffer);

@@ -1,8 +1,12 @@
 //! Compares the rows of each event with its records, and the order of the first records of each key with that of the rows.
 
-use super::entries::{ENTRY_BYTES, Entry, Expected, Known, Reader, Row, Sorter, Writer};
+use super::entries::{
+    ENTRY_WORDS, Entry, Expected, Known, Row, Sorter, pack, pack_place, signed, sortable, unpack,
+    unpack_place,
+};
 use kafka::operate::reader::Record;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use uuid::Uuid;
@@ -32,8 +36,7 @@ const KINDS: usize = 5;
 pub(super) struct Finding {
     pub kind: Kind,
     /// `None` if the record has no readable event id.
-    #[serde(serialize_with = "as_text")]
-    pub event_id: Option<Uuid>,
+    pub event_id: Option<String>,
     /// The row; `None` for an unknown record.
     pub outbox_id: Option<i64>,
     pub topic: String,
@@ -42,10 +45,6 @@ pub(super) struct Finding {
     pub offset: Option<i64>,
     /// The parts of an altered record that differ.
     pub parts: Vec<&'static str>,
-}
-
-fn as_text<S: Serializer>(id: &Option<Uuid>, serializer: S) -> Result<S::Ok, S::Error> {
-    id.map(|id| id.to_string()).serialize(serializer)
 }
 
 /// All findings: the counts, and the first of each kind.
@@ -59,29 +58,20 @@ pub(super) struct Findings {
     pub unjudged: Unjudged,
 }
 
-/// What could not be judged. docs/verify-and-replay.md explains each field.
+/// What could not be judged: counts of events, and from `reaped` to `copies` of records. [`super::reasons`] and
+/// docs/verify-and-replay.md explain each field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Unjudged {
-    /// Events of the range that are not sent yet.
     pub unsent: u64,
-    /// Events of the range that the relay cannot publish with the present configuration.
     pub unpublishable: u64,
-    /// Events without a record, in partitions whose records have expired.
     pub expired: u64,
-    /// Events without a record, in partitions that were compacted.
     pub compacted: u64,
-    /// Events without a record, in partitions that may have been compacted.
     pub may_be_compacted: u64,
-    /// Events without a record, in topics that do not exist.
     pub topic_missing: u64,
-    /// Records without a row that may have been reaped.
     pub reaped: u64,
     pub dead_letters: u64,
-    /// Further records of events that an operator replayed.
     pub replayed: u64,
-    /// Copies of events in a topic other than their own.
     pub copies: u64,
-    /// Events that follow a later event of their key, but whose first record may be gone.
     pub order: u64,
 }
 
@@ -119,7 +109,7 @@ pub(super) struct Judge<'a> {
     scope: &'a Scope,
     findings: Findings,
     /// The first records.
-    order: Sorter<FIRST_BYTES>,
+    order: Sorter<FIRST_WORDS>,
     event: Option<Event>,
 }
 
@@ -132,12 +122,11 @@ struct Event {
     /// The first judged row.
     first: Option<(i64, Expected)>,
     variants: Vec<Expected>,
-    /// Whether the records of all its rows are known.
-    is_complete: bool,
+    /// Whether the record of one of its rows is not known.
+    is_incomplete: bool,
     is_dead_letter: bool,
     replays: u64,
-    /// The topics to which it was copied.
-    copied_to: Vec<u32>,
+    copied_to: BTreeSet<u32>,
     /// Without copies.
     records: u64,
     /// The first offset in the expected partition.
@@ -151,18 +140,18 @@ impl<'a> Judge<'a> {
     }
 
     /// Judges an entry as it was encoded.
-    pub(super) fn take(&mut self, entry: &[u8; ENTRY_BYTES]) -> io::Result<()> {
+    pub(super) fn take(&mut self, entry: &[u128; ENTRY_WORDS]) -> io::Result<()> {
         let entry = Entry::decode(entry);
         if self.event.as_ref().is_none_or(|event| event.id != entry.event_id) {
             self.end_event()?;
-            self.event = Some(Event::new(entry.event_id));
+            self.event = Some(Event { id: entry.event_id, ..Event::default() });
         }
         let Some(event) = &mut self.event else { unreachable!("it was set above") };
         match entry.known {
             Known::Row(row) => event.add_row(row),
             Known::DeadLetter => event.is_dead_letter = true,
             Known::Replay => event.replays += 1,
-            Known::Copy(topic) => event.add_copy(topic),
+            Known::Copy(topic) => _ = event.copied_to.insert(topic),
             Known::Record(record) => event.add_record(&record, self.scope, &mut self.findings),
         }
         Ok(())
@@ -180,15 +169,10 @@ impl<'a> Judge<'a> {
             match latest {
                 Some(before) if before.is_of_same_key(&first) && first.id < before.id => {
                     if first.is_certain {
-                        self.findings.add(Finding {
-                            kind: Kind::Reordered,
-                            event_id: Some(first.event_id),
-                            outbox_id: Some(first.id),
-                            topic: self.scope.name(first.topic),
-                            partition: first.partition,
-                            offset: Some(first.offset),
-                            parts: Vec::new(),
-                        });
+                        let First { topic, partition, offset, id, event_id, .. } = first;
+                        let position = (topic, partition, Some(offset));
+                        let finding = self.scope.finding(Kind::Reordered, Some(event_id), Some(id), position);
+                        self.findings.add(finding);
                     } else {
                         self.findings.unjudged.order += 1;
                     }
@@ -202,37 +186,29 @@ impl<'a> Judge<'a> {
     fn end_event(&mut self) -> io::Result<()> {
         let Some(event) = self.event.take() else { return Ok(()) };
         let Some((id, expected)) = event.first else { return Ok(()) };
+        let Expected { topic, partition, fingerprint, created_us } = expected;
         self.findings.events += 1;
+        let explanation = self.scope.explain_absence(topic, partition, created_us);
         if event.records < event.judged {
-            self.absent(&event, id, &expected);
+            let position = (topic, partition, None);
+            match explanation {
+                Some(count) => *count(&mut self.findings.unjudged) += 1,
+                None => self.findings.add(self.scope.finding(Kind::Lost, Some(event.id), Some(id), position)),
+            }
         }
         // A requeued event follows later ones of its key, and may also have been stored before it was rejected.
         if let Some(offset) = event.first_offset.filter(|_| !event.is_dead_letter) {
-            let Expected { topic, partition, fingerprint, created_us } = expected;
-            let has_expired = self.scope.explain_absence(topic, partition, created_us).is_some();
-            let is_certain = event.has_all_records() && !has_expired;
+            let is_certain = event.has_all_records() && explanation.is_none();
             let (key, event_id) = (fingerprint.key, event.id);
             let first = First { topic, partition, key, offset, id, event_id, is_certain };
             self.order.push(first.encode())?;
         }
         Ok(())
     }
+}
 
-    fn absent(&mut self, event: &Event, id: i64, expected: &Expected) {
-        let Expected { topic, partition, created_us, .. } = *expected;
-        match self.scope.explain_absence(topic, partition, created_us) {
-            Some(count) => *count(&mut self.findings.unjudged) += 1,
-            None => self.findings.add(Finding {
-                kind: Kind::Lost,
-                event_id: Some(event.id),
-                outbox_id: Some(id),
-                topic: self.scope.name(topic),
-                partition,
-                offset: None,
-                parts: Vec::new(),
-            }),
-        }
-    }
+fn position(record: &Record) -> (u32, u32, Option<i64>) {
+    (record.topic, record.partition, Some(record.offset))
 }
 
 /// Judges a record that belongs to no row.
@@ -243,19 +219,15 @@ pub(super) fn unknown(scope: &Scope, event_id: Option<Uuid>, record: &Record, fi
     if record.at_us < scope.reaped_until_us.saturating_add(CLOCKS_DIFFER_US) {
         findings.unjudged.reaped += 1;
     } else {
-        findings.add(scope.finding(Kind::Unknown, event_id, None, record));
+        findings.add(scope.finding(Kind::Unknown, event_id, None, position(record)));
     }
 }
 
 impl Event {
-    fn new(id: Uuid) -> Event {
-        Event { id, is_complete: true, ..Event::default() }
-    }
-
     fn add_row(&mut self, row: Row) {
         self.rows += 1;
         let Some(expected) = row.expected else {
-            self.is_complete = false;
+            self.is_incomplete = true;
             return;
         };
         self.judged += 1;
@@ -268,13 +240,7 @@ impl Event {
         if self.variants.len() < VARIANTS_MAX {
             self.variants.push(expected);
         } else {
-            self.is_complete = false;
-        }
-    }
-
-    fn add_copy(&mut self, topic: u32) {
-        if !self.copied_to.contains(&topic) {
-            self.copied_to.push(topic);
+            self.is_incomplete = true;
         }
     }
 
@@ -307,16 +273,16 @@ impl Event {
             }
             return;
         };
-        let is_expected = self.variants.iter().any(|expected| expected.is(record));
-        if !is_expected && self.is_complete {
-            let parts = first.differing_parts(record);
-            findings.add(Finding { parts, ..scope.finding(Kind::Altered, Some(self.id), Some(id), record) });
+        let finding = |kind| scope.finding(kind, Some(self.id), Some(id), position(record));
+        let is_expected = self.variants.iter().any(|expected| expected.differing_parts(record).is_empty());
+        if !is_expected && !self.is_incomplete {
+            findings.add(Finding { parts: first.differing_parts(record), ..finding(Kind::Altered) });
         }
         if (first.topic, first.partition) == (record.topic, record.partition) {
             self.first_offset.get_or_insert(record.offset);
         }
         if self.records > self.rows + self.replays {
-            findings.add(scope.finding(Kind::Duplicate, Some(self.id), Some(id), record));
+            findings.add(finding(Kind::Duplicate));
         } else if self.records > self.rows {
             findings.unjudged.replayed += 1;
         }
@@ -326,10 +292,6 @@ impl Event {
 impl Expected {
     fn has_record_of(&self, other: &Expected) -> bool {
         (self.topic, self.partition, self.fingerprint) == (other.topic, other.partition, other.fingerprint)
-    }
-
-    fn is(&self, record: &Record) -> bool {
-        self.differing_parts(record).is_empty()
     }
 
     fn differing_parts(&self, record: &Record) -> Vec<&'static str> {
@@ -347,7 +309,7 @@ impl Expected {
     }
 }
 
-const FIRST_BYTES: usize = 57;
+const FIRST_WORDS: usize = 5;
 
 /// The first record of an event that the topic still has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -364,22 +326,22 @@ struct First {
 }
 
 impl First {
-    fn encode(&self) -> [u8; FIRST_BYTES] {
-        let First { topic, partition, key, offset, id, event_id, is_certain } = self;
-        let entry = Writer::new().u32(*topic).u32(*partition).put(key).i64(*offset).i64(*id);
-        entry.put(event_id.as_bytes()).u8((*is_certain).into()).entry()
+    fn encode(&self) -> [u128; FIRST_WORDS] {
+        let First { topic, partition, key, offset, id, event_id, is_certain } = *self;
+        let (place, at) = (pack_place(topic, partition), pack(sortable(offset), sortable(id)));
+        [place.into(), u128::from_be_bytes(key), at, event_id.as_u128(), is_certain.into()]
     }
 
-    fn decode(entry: &[u8; FIRST_BYTES]) -> First {
-        let mut reader = Reader(entry);
+    fn decode(&[place, key, at, event_id, is_certain]: &[u128; FIRST_WORDS]) -> First {
+        let ((topic, partition), (offset, id)) = (unpack_place(place as u64), unpack(at));
         First {
-            topic: reader.u32(),
-            partition: reader.u32(),
-            key: reader.take(),
-            offset: reader.i64(),
-            id: reader.i64(),
-            event_id: Uuid::from_bytes(reader.take()),
-            is_certain: reader.u8() != 0,
+            topic,
+            partition,
+            key: key.to_be_bytes(),
+            offset: signed(offset),
+            id: signed(id),
+            event_id: Uuid::from_u128(event_id),
+            is_certain: is_certain != 0,
         }
     }
 
@@ -425,19 +387,16 @@ pub(super) struct Partition {
 type Count = fn(&mut Unjudged) -> &mut u64;
 
 impl Scope {
-    fn name(&self, topic: u32) -> String {
-        self.topics.get(topic as usize).map_or_else(String::new, |topic| topic.name.clone())
-    }
-
+    /// A finding at this topic, partition and offset.
     fn finding(
         &self,
         kind: Kind,
         event_id: Option<Uuid>,
         outbox_id: Option<i64>,
-        record: &Record,
+        (topic, partition, offset): (u32, u32, Option<i64>),
     ) -> Finding {
-        let Record { topic, partition, offset, .. } = *record;
-        let (topic, offset) = (self.name(topic), Some(offset));
+        let topic = self.topics.get(topic as usize).map_or_else(String::new, |topic| topic.name.clone());
+        let event_id = event_id.map(|id| id.to_string());
         Finding { kind, event_id, outbox_id, topic, partition, offset, parts: Vec::new() }
     }
 

@@ -235,7 +235,7 @@ fn line(finding: &Finding) -> String {
     let Finding { kind, event_id, outbox_id, topic, partition, offset, parts } = finding;
     let kind = format!("{kind:?}").to_lowercase();
     let offset = offset.map_or(String::new(), |offset| format!(", offset {offset}"));
-    let event = event_id.map_or("no event ID".to_owned(), |event_id| format!("event {event_id}"));
+    let event = event_id.as_ref().map_or("no event ID".to_owned(), |event_id| format!("event {event_id}"));
     let row = outbox_id.map_or(String::new(), |id| format!(", outbox row {id}"));
     let parts = if parts.is_empty() { String::new() } else { format!(", differs in {}", parts.join(", ")) };
     format!("{kind:<10} {topic}, partition {partition}{offset}: {event}{row}{parts}\n")

@@ -217,3 +217,10 @@ fn a_pause_is_shown_with_its_role_and_the_command_that_ends_it() {
     let many = Report { paused_total: 1_001, ..topic };
     assert_eq!(judged(&many).1, "1001 pauses active, but other events continue; see below");
 }
+
+#[test]
+fn only_the_file_of_the_service_belongs_to_the_service() {
+    assert_eq!(start(" --config /etc/outbox-relay/config.toml"), "systemctl status outbox-relay");
+    let other = " --config /srv/etc/outbox-relay/config.toml";
+    assert_eq!(start(other), format!("outbox-relay run{other}"));
+}

@@ -40,7 +40,7 @@ fn worker(outbox: &Outbox, prepares: bool) -> PostgresOutbox {
     let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value));
     let config = config::load(None, settings.into_iter()).unwrap();
     let (table, sent) = (&config.outbox.table, config.outbox.on_sent);
-    let statements = Statements::new(table, PayloadType::Json, sent, &config.outbox.topic, 1_000_000);
+    let statements = Statements::new(table, PayloadType::Json, sent, config.outbox.topic.clone(), 1_000_000);
     let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
     PostgresOutbox::new(database, Rc::new(statements), Duration::from_secs(60))
 }

@@ -31,8 +31,13 @@ fn queries(outbox: &Outbox, prepared: bool) -> PostgresScoutQueries {
     let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value));
     let config = config::load(None, settings.into_iter()).unwrap();
     let table = &config.outbox.table;
-    let statements =
-        Statements::new(table, PayloadType::Json, config.outbox.on_sent, &config.outbox.topic, 1_000_000);
+    let statements = Statements::new(
+        table,
+        PayloadType::Json,
+        config.outbox.on_sent,
+        config.outbox.topic.clone(),
+        1_000_000,
+    );
     let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
     PostgresScoutQueries::new(database, Rc::new(statements))
 }

@@ -160,8 +160,13 @@ async fn transaction_timeout_of_the_database_does_not_end_the_relays_statements(
     }
     let config = config(&outbox);
     let table = &config.outbox.table;
-    let statements =
-        Statements::new(table, PayloadType::Json, config.outbox.on_sent, &config.outbox.topic, 1_000_000);
+    let statements = Statements::new(
+        table,
+        PayloadType::Json,
+        config.outbox.on_sent,
+        config.outbox.topic.clone(),
+        1_000_000,
+    );
     let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
     let mut queries = PostgresScoutQueries::new(database, Rc::new(statements));
     let lanes: Vec<Lane> = Lane::all().collect();

@@ -12,7 +12,7 @@ mod topic_template;
 mod topics;
 mod vacuum;
 
-use outbox_relay::cli::doctor::code;
+use outbox_relay::cli::doctor::all;
 use postgres::access::grants::relay_grants;
 use serde_json::Value;
 
@@ -108,7 +108,8 @@ impl Found {
     /// Asserts that there is such a finding, with the severity and the meaning of its code. Returns the remedy.
     #[track_caller]
     pub fn has(&self, word: &str, problem: &str) -> String {
-        let code = code(word).unwrap_or_else(|| panic!("{word} is not a code"));
+        let code = all().find(|code| code.word == word);
+        let code = code.unwrap_or_else(|| panic!("{word} is not a code"));
         let of_code = self.findings().filter(|finding| finding["code"] == word);
         let found = of_code.filter(|finding| finding["problem"].as_str().unwrap().contains(problem));
         let found: Vec<_> = found.collect();

@@ -9,7 +9,6 @@ use postgres::schema::errors::{
     SEQUENCE,
 };
 use postgres::schema::migrate;
-use postgres::schema::outbox::TopicColumn;
 use postgres::table::TableName;
 use settings::doctor::{Code, Finding};
 use tokio_postgres::Client;
@@ -25,7 +24,7 @@ async fn migrated(test: &str) -> (Database, Client, TableName) {
 }
 
 async fn faults(client: &Client, table: &TableName) -> Vec<Finding> {
-    match check(client, table, TopicColumn::Optional).await {
+    match check(client, table, false, None).await {
         Ok(_) => Vec::new(),
         Err(CheckError::Faults(faults) | CheckError::Older(faults)) => faults,
         Err(error) => panic!("{error}"),
@@ -51,7 +50,7 @@ async fn found_and_fixed(client: &Client, table: &TableName, damage: &str, code:
 #[tokio::test]
 async fn a_migrated_schema_passes() {
     let (database, client, outbox) = migrated("passes").await;
-    let facts = check(&client, &outbox, TopicColumn::Optional).await.unwrap();
+    let facts = check(&client, &outbox, false, None).await.unwrap();
     assert!(facts.server_version_num >= 140_000 && facts.is_superuser, "{facts:?}");
     assert_eq!(facts.payload, PayloadType::Json);
     let sql = "SELECT 'app.outbox'::regclass::oid, (SELECT oid FROM pg_database WHERE datname = current_database())";
@@ -61,15 +60,15 @@ async fn a_migrated_schema_passes() {
     for (name, payload) in [("jsonb", PayloadType::Jsonb), ("text", PayloadType::Text)] {
         run(&client, &format!("ALTER TABLE app.outbox ALTER payload TYPE {name} USING payload::{name}"))
             .await;
-        assert_eq!(check(&client, &outbox, TopicColumn::Optional).await.unwrap().payload, payload);
+        assert_eq!(check(&client, &outbox, false, None).await.unwrap().payload, payload);
     }
     run(&client, "ALTER TABLE app.outbox ALTER payload TYPE bytea USING payload::bytea").await;
-    assert_eq!(check(&client, &outbox, TopicColumn::Optional).await.unwrap().payload, PayloadType::Bytea);
+    assert_eq!(check(&client, &outbox, false, None).await.unwrap().payload, PayloadType::Bytea);
     run(&client, "ALTER TABLE app.outbox ALTER aggregate_id TYPE varchar(99)").await;
     run(&client, "ALTER INDEX app.outbox_pending RENAME TO x").await;
-    check(&client, &outbox, TopicColumn::Optional).await.unwrap();
+    check(&client, &outbox, false, None).await.unwrap();
     run(&client, "SET default_transaction_read_only = on").await;
-    check(&client, &outbox, TopicColumn::Optional).await.unwrap();
+    check(&client, &outbox, false, None).await.unwrap();
     database.drop(&[]).await;
 }
 
@@ -80,7 +79,7 @@ async fn missing_older_or_newer_schema_is_reported_with_the_command() {
     let outbox: TableName = "app.outbox".parse().unwrap();
     let one = async |client: &Client, problem: &str, remedy: &str| {
         // A relay waits for a migration that is only pending, and exits in these cases.
-        let Err(CheckError::Faults(found)) = check(client, &outbox, TopicColumn::Optional).await else {
+        let Err(CheckError::Faults(found)) = check(client, &outbox, false, None).await else {
             panic!("{problem}: no faults, or only a pending migration")
         };
         assert_eq!(found.len(), 1, "{found:#?}");
@@ -90,7 +89,7 @@ async fn missing_older_or_newer_schema_is_reported_with_the_command() {
     one(&client, "does not exist", "outbox-relay migrate --config").await;
     migrate::apply(&mut client, &outbox).await.unwrap();
     run(&client, "INSERT INTO app.outbox_migration VALUES (9, 'later', 'x', now(), '0.1.0')").await;
-    let facts = check(&client, &outbox, TopicColumn::Optional).await.unwrap();
+    let facts = check(&client, &outbox, false, None).await.unwrap();
     assert!(facts.difference.is_some_and(|difference| difference.contains("migration 9 (later)")));
     run(&client, "UPDATE app.outbox_migration SET min_relay = '99.0.0' WHERE number = 9").await;
     one(&client, "migration 9 (later)", "upgrade this binary to 99.0.0 or later").await;
@@ -158,15 +157,15 @@ async fn damaged_rows_of_the_schema_are_found() {
 async fn missing_topic_column_is_found_only_if_it_is_required() {
     let (database, client, outbox) = migrated("topic_column").await;
     run(&client, "ALTER TABLE app.outbox ALTER event_id DROP NOT NULL").await;
-    let Err(CheckError::Faults(found)) = check(&client, &outbox, TopicColumn::Required).await else {
+    let Err(CheckError::Faults(found)) = check(&client, &outbox, true, None).await else {
         panic!("no faults")
     };
     let codes: Vec<_> = found.iter().map(|fault| fault.code).collect();
     assert_eq!(codes, [&COLUMN; 2], "{found:#?}");
     run(&client, "ALTER TABLE app.outbox ALTER event_id SET NOT NULL").await;
-    assert!(!check(&client, &outbox, TopicColumn::Optional).await.unwrap().has_topic);
+    assert!(!check(&client, &outbox, false, None).await.unwrap().has_topic);
     run(&client, &found[0].remedy).await;
-    assert!(check(&client, &outbox, TopicColumn::Required).await.unwrap().has_topic);
+    assert!(check(&client, &outbox, true, None).await.unwrap().has_topic);
     database.drop(&[]).await;
 }
 
@@ -183,7 +182,7 @@ async fn damaged_table_is_found() {
     alter("ALTER payload TYPE varchar", "the type is character varying, not json").await;
     alter("ALTER headers TYPE json", "the type is json, not jsonb").await;
     alter("ALTER event_id DROP NOT NULL", "allows NULL").await;
-    let facts = check(&client, &outbox, TopicColumn::Optional).await.unwrap();
+    let facts = check(&client, &outbox, false, None).await.unwrap();
     if facts.server_version_num >= 180_000 {
         let damage = "ALTER TABLE app.outbox ALTER event_id DROP NOT NULL;
                       ALTER TABLE app.outbox ADD CONSTRAINT n NOT NULL event_id NOT VALID";
@@ -316,13 +315,11 @@ async fn row_level_security_that_could_hide_rows_is_found() {
     let (role, client) = database.connect_as_new_role().await;
     run(&admin, &relay_grants(&outbox, &role)).await;
     run(&admin, "ALTER TABLE app.outbox ENABLE ROW LEVEL SECURITY").await;
-    check(&admin, &outbox, TopicColumn::Optional)
-        .await
-        .expect("row-level security does not apply to a superuser");
+    check(&admin, &outbox, false, None).await.expect("row-level security does not apply to a superuser");
     let found = faults(&client, &outbox).await;
     assert!(found.len() == 1 && found[0].code == &ROW_SECURITY, "{found:#?}");
     run(&admin, found[0].remedy.split_inclusive(';').next().unwrap()).await;
-    check(&client, &outbox, TopicColumn::Optional).await.unwrap();
+    check(&client, &outbox, false, None).await.unwrap();
     database.drop(&[&role]).await;
 }
 
@@ -343,7 +340,7 @@ async fn missing_privileges_are_reported_with_their_grant() {
     for remedy in &remedies {
         run(&admin, remedy).await;
     }
-    let facts = check(&client, &outbox, TopicColumn::Optional).await.unwrap();
+    let facts = check(&client, &outbox, false, None).await.unwrap();
     assert!(!facts.is_superuser);
     for grant in grants {
         let revoke = grant.replacen("GRANT", "REVOKE", 1).replace(" TO ", " FROM ");

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use postgres::access::roles::{self, RelayRole, Sessions};
+use postgres::access::roles::{self, RelayRole};
 use postgres::schema::errors::MigrateError;
 use postgres::schema::migrate;
 use postgres::schema::migrate::{MIGRATIONS, Migration, Series, State, Version};
@@ -19,7 +19,12 @@ fn table(name: &str) -> TableName {
 }
 
 async fn states(client: &mut Client, table: &TableName) -> Vec<State> {
-    migrate::status(client, table).await.unwrap().into_iter().map(|known| known.state).collect()
+    migrate::status(client, table, Series::Outbox)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|known| known.state)
+        .collect()
 }
 
 #[tokio::test]
@@ -218,7 +223,7 @@ async fn missing_privilege_is_reported_with_its_grant() {
     assert_eq!(migrate::apply(&mut client, &outbox).await.unwrap().len(), MIGRATIONS.len());
 
     let (reader, mut client) = database.connect_as_new_role().await;
-    match migrate::status(&mut client, &outbox).await {
+    match migrate::status(&mut client, &outbox, Series::Outbox).await {
         Err(MigrateError::Denied { grant, .. }) => run(&admin, &grant).await,
         other => panic!("{other:?}"),
     }
@@ -262,7 +267,7 @@ async fn odd_names_work() {
         let module = Series::Module(Module::Inbox);
         migrate::apply_series(&mut client, &outbox, module, &mut Vec::new()).await.unwrap();
         let role: RelayRole = unique("$grants$").parse().unwrap();
-        run(&client, &roles::print(&outbox, &role, Sessions::Own)).await;
+        run(&client, &roles::print(&outbox, &role, false)).await;
         created.extend([role.relay().to_owned(), role.operator(), role.monitor(), role.writer()]);
     }
     let longest = TableName::new("s".repeat(63), "t".repeat(50)).unwrap();

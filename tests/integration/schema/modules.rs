@@ -55,8 +55,7 @@ async fn module_is_created_once_per_schema_whatever_the_name_of_the_outbox() {
             count,
             "{module} in another schema"
         );
-        let states =
-            migrate::series_status(&mut client, &table("app.other"), Series::Module(module)).await.unwrap();
+        let states = migrate::status(&mut client, &table("app.other"), Series::Module(module)).await.unwrap();
         assert!(
             states.len() == count && states.iter().all(|known| matches!(known.state, State::Applied { .. }))
         );

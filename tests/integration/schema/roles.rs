@@ -1,6 +1,5 @@
 //! The roles that `migrate --print-roles` prints. Each can do its work, and nothing else.
 
-use postgres::access::roles::Sessions;
 use postgres::table::Module;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -202,7 +201,7 @@ async fn owner_with_createrole_can_apply_it_without_being_a_superuser() {
     let table = r#"app."the outbox""#.parse().unwrap();
     postgres::schema::migrate::apply(&mut client, &table).await.unwrap();
     let role: postgres::access::roles::RelayRole = format!("{owner} it's 100%").parse().unwrap();
-    run(&client, &postgres::access::roles::print(&table, &role, Sessions::Own)).await;
+    run(&client, &postgres::access::roles::print(&table, &role, false)).await;
     let relay = database.connect_as(role.relay()).await;
     run(&relay, r#"SELECT payload FROM app."the outbox""#).await;
     let made =

@@ -117,16 +117,13 @@ impl Copier {
 
 /// A producer that has looked up the topic, and sends requests that are not above its known limit.
 async fn connect(cluster: &KafkaCluster, topic: &str) -> Result<KafkaProducer, KafkaFailure> {
-    let producer = cluster.open().await?;
-    match producer.lookup(topic).await {
-        Ok(_) => Ok(producer),
-        Err(failure) if failure.reason == SMALLER_BATCHES.word => {
-            let producer = cluster.open().await?;
-            producer.lookup(topic).await?;
-            Ok(producer)
-        }
-        Err(failure) => Err(failure),
+    let mut producer = cluster.open().await?;
+    let mut found = producer.lookup(topic).await;
+    if found.as_ref().is_err_and(|failure| failure.reason == SMALLER_BATCHES.word) {
+        producer = cluster.open().await?;
+        found = producer.lookup(topic).await;
     }
+    found.map(|_| producer)
 }
 
 /// How many events from this one on are acknowledged. The first one without a report ends the count.

@@ -3,13 +3,12 @@
 use crate::cluster::KafkaCluster;
 use crate::limits;
 use crate::operate::topics::{Described, Inspector, TopicSettings, Unknown};
-use crate::options::{Kafka, Property};
+use crate::options::{Kafka, Property, is_remote};
 use relay::failure::{FailureKind, KafkaFailure};
 use relay::publisher::Publisher;
 use relay::reason::{CLUSTER_AUTHORIZATION, UNKNOWN_TOPIC, remedy};
 use settings::codes;
 use settings::doctor::{CHECK_SKIPPED, Finding, Severity, TopicInUse};
-use std::net::IpAddr;
 
 codes! {
     KAFKA_TLS_OFF = Warning, "kafka-tls-off",
@@ -204,20 +203,12 @@ fn unencrypted(settings: &Kafka) -> Option<Finding> {
         Some(Property::Plain(protocol)) => protocol.to_lowercase(),
         _ => "plaintext".to_owned(),
     };
-    let local = settings.bootstrap_servers.split(',').all(|broker| is_loopback(broker.trim()));
-    (protocol.ends_with("plaintext") && !local).then(|| {
+    (protocol.ends_with("plaintext") && is_remote(&settings.bootstrap_servers)).then(|| {
         let problem = format!("security.protocol is {protocol}, and the brokers are remote");
         let tls = if protocol.starts_with("sasl") { "sasl_ssl" } else { "ssl" };
         let remedy = format!("set [kafka.properties] \"security.protocol\" = \"{tls}\", and ssl.ca.location");
         KAFKA_TLS_OFF.found(&settings.bootstrap_servers, problem, remedy)
     })
-}
-
-/// Whether this `host:port`, with or without a protocol, is on this machine.
-fn is_loopback(broker: &str) -> bool {
-    let address = broker.rsplit_once("://").map_or(broker, |(_, address)| address);
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
-    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 #[cfg(test)]
@@ -272,10 +263,10 @@ mod tests {
         for local in
             ["localhost:9092", "127.0.0.1:9092", "[::1]:9092", "PLAINTEXT://localhost:9092", "localhost"]
         {
-            assert!(is_loopback(local), "{local}");
+            assert!(!is_remote(local), "{local}");
         }
         for other in ["kafka-1:9092", "10.0.0.1:9092", "[2001:db8::1]:9092", "0.0.0.0:9092"] {
-            assert!(!is_loopback(other), "{other}");
+            assert!(is_remote(other), "{other}");
         }
     }
 }

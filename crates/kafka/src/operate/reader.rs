@@ -11,7 +11,7 @@ use crate::tokens::Tokens;
 use openssl::sha::Sha256;
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use relay::failure::{FailureKind, KafkaFailure, Rejection};
@@ -104,19 +104,21 @@ impl TopicReader {
         }
     }
 
-    /// Calls `each` for every record from `since_us` on, with its event id if it has one. Also calls it for the record before
-    /// that time, which shows whether offsets in between are missing. `place` is that of the topic in the records.
+    /// Calls `begin` with the approximate number of records, then `each` for every record from `since_us` on, with its event
+    /// id if it has one. Also calls it for the record before that time, which shows whether offsets in between are missing.
+    /// `place` is that of the topic in the records.
     pub fn read(
         &self,
         (place, topic, partitions): (u32, &str, u32),
         since_us: i64,
-        progress: &dyn Progress,
+        begin: impl FnOnce(u64),
         mut each: impl FnMut(Option<Uuid>, Record) -> io::Result<()>,
     ) -> Result<TopicRead, ReadError> {
         let doing = format!("reading topic {topic}");
         let mut parts = self.find_range(topic, partitions, since_us)?;
-        progress.begin(topic, parts.iter().map(PartitionRead::left).sum());
-        self.consumer.assign(&unread(topic, &parts)).map_err(|error| kafka(topic, &doing, &error))?;
+        begin(parts.iter().map(PartitionRead::left).sum());
+        let assigned = unread(topic, &parts).and_then(|unread| self.consumer.assign(&unread));
+        assigned.map_err(|error| kafka(topic, &doing, &error))?;
         let (mut records, mut last_record, mut last_error) = (0, Instant::now(), None);
         while parts.iter().any(|part| !part.is_done()) {
             match self.consumer.poll(WAIT) {
@@ -125,7 +127,6 @@ impl TopicReader {
                     let Some(part) = parts.get_mut(message.partition() as usize) else { continue };
                     if part.take(message.offset(), micros(&message)) {
                         records += 1;
-                        progress.advance(1);
                         each(self.event_id(&message), record(place, &message))?;
                     }
                     if part.is_done() {
@@ -211,14 +212,6 @@ impl TopicReader {
     }
 }
 
-/// Receives the progress of the reading.
-pub trait Progress {
-    /// A topic with about this many records begins.
-    fn begin(&self, topic: &str, records: u64);
-    /// More records were read.
-    fn advance(&self, records: u64);
-}
-
 /// A record without a time is never in a range.
 fn micros(message: &BorrowedMessage<'_>) -> i64 {
     message.timestamp().to_millis().map_or(i64::MIN, |at| at.saturating_mul(MICROSECONDS))
@@ -301,15 +294,12 @@ impl PartitionRead {
 }
 
 /// The partitions that have records to read, with their first offsets.
-fn unread(topic: &str, parts: &[PartitionRead]) -> TopicPartitionList {
+fn unread(topic: &str, parts: &[PartitionRead]) -> KafkaResult<TopicPartitionList> {
     let mut unread = TopicPartitionList::new();
     for (partition, part) in (0..).zip(parts).filter(|(_, part)| !part.is_done()) {
-        unread
-            .add_partition(topic, partition)
-            .set_offset(Offset::Offset(part.next))
-            .unwrap_or_else(|error| unreachable!("{error}: an offset is never negative"));
+        unread.add_partition_offset(topic, partition, Offset::Offset(part.next))?;
     }
-    unread
+    Ok(unread)
 }
 
 fn list(topic: &str, partitions: impl IntoIterator<Item = i32>) -> TopicPartitionList {
@@ -347,7 +337,7 @@ fn consumer(settings: &Kafka) -> Result<BaseConsumer<Callbacks>, KafkaFailure> {
         .set("enable.partition.eof", "true")
         .set("queued.max.messages.kbytes", "16384")
         .set("fetch.max.bytes", fetch_bytes.to_string());
-    let callbacks = Callbacks { tokens: Tokens::of(settings)?, ..Callbacks::default() };
+    let callbacks = Callbacks { tokens: Tokens::of(settings), ..Callbacks::default() };
     let consumer = BaseConsumer::from_config_and_context(&config, callbacks)
         .map_err(|error| failure("creating a consumer", &error))?;
     if settings.uses_tokens() {

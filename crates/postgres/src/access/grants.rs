@@ -5,7 +5,6 @@
 use crate::columns::Column;
 use crate::table::{Module, TableName, quote_identifier};
 
-/// A privilege on a relation of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Privilege {
     /// The relation, as a placeholder of [`TableName::render`].
@@ -123,7 +122,6 @@ pub const PAUSE_PRIVILEGES: &[Privilege] = &[
     on_columns("INSERT", "{pause}", "topic, aggregate_type, aggregate_id, reason"),
 ];
 
-/// For `resume`.
 pub const RESUME_PRIVILEGES: &[Privilege] = &[privilege("SELECT", "{pause}"), privilege("DELETE", "{pause}")];
 
 /// For `dead-letters history`.
@@ -146,7 +144,6 @@ pub const UNBLOCK_PRIVILEGES: &[Privilege] = &[
     ADD_DEAD_LETTER,
 ];
 
-/// For `reap`.
 pub const REAP_PRIVILEGES: &[Privilege] = &[
     on_columns("SELECT", "{outbox}", "ctid, id, sent_at"),
     MARK_SENT,
@@ -171,7 +168,6 @@ pub const REPLAY_PRIVILEGES: &[Privilege] = &[
     RECORD_ACT,
 ];
 
-/// For `confirm`.
 pub const CONFIRM_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{setting}"),
     on_columns("UPDATE", "{setting}", "system_identifier, kafka_cluster_id, identified_at, identified_by"),

@@ -11,7 +11,6 @@ use postgres_protocol::password::scram_sha_256;
 use settings::secret::Secret;
 use std::fmt;
 use std::str::FromStr;
-use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 
 /// The longest suffix, `_idempotency`.
@@ -21,15 +20,10 @@ const SUFFIX_BYTES_MAX: usize = 12;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayRole(String);
 
-/// Why a text does not name a role.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the name {0}")]
-pub struct RoleNameError(String);
-
 impl FromStr for RelayRole {
-    type Err = RoleNameError;
+    type Err = String;
 
-    fn from_str(name: &str) -> Result<Self, RoleNameError> {
+    fn from_str(name: &str) -> Result<Self, String> {
         let max = IDENTIFIER_BYTES_MAX - SUFFIX_BYTES_MAX;
         let problem = if name.is_empty() {
             "is empty".to_owned()
@@ -43,7 +37,7 @@ impl FromStr for RelayRole {
         } else {
             return Ok(Self(name.to_owned()));
         };
-        Err(RoleNameError(problem))
+        Err(format!("the name {problem}"))
     }
 }
 
@@ -85,29 +79,20 @@ impl RelayRole {
     }
 }
 
-/// Whether operators and monitoring see the sessions of the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sessions {
-    /// Only their own. `status` then shows less.
-    #[default]
-    Own,
-    /// All, with their statements, as members of `pg_read_all_stats`.
-    All,
-}
-
 /// In place of the statement that lets operators and monitoring see the sessions of the server.
 const NO_SESSIONS: &str = "\
 -- Which relays are connected, and what holds vacuum back, is visible only to members of pg_read_all_stats, who also see the
 -- statements of all sessions of the server. Print the script with --with-stats to grant it to operators and monitoring.";
 
-/// The whole script for psql, without BEGIN and COMMIT.
-pub fn print(table: &TableName, role: &RelayRole, sessions: Sessions) -> String {
-    FIXED_SEARCH_PATH.to_owned() + &statements(table, role, sessions)
+/// The whole script for psql, without BEGIN and COMMIT. If `with_stats` is true, operators and monitoring become members of
+/// `pg_read_all_stats` and see all sessions of the server with their statements. Otherwise `status` shows less.
+pub fn print(table: &TableName, role: &RelayRole, with_stats: bool) -> String {
+    FIXED_SEARCH_PATH.to_owned() + &statements(table, role, with_stats)
 }
 
 /// The statements, for a transaction with a fixed search path. REVOKE on a table also revokes privileges on its columns. In
 /// one transaction, no session sees the gap.
-pub(crate) fn statements(table: &TableName, role: &RelayRole, sessions: Sessions) -> String {
+pub(crate) fn statements(table: &TableName, role: &RelayRole, with_stats: bool) -> String {
     let (operator, monitor, writer) = (role.operator(), role.monitor(), role.writer());
     let modules = Module::ALL.map(|module| module_grants(table, role, module).trim_end().to_owned());
     let mut values = vec![
@@ -126,10 +111,10 @@ pub(crate) fn statements(table: &TableName, role: &RelayRole, sessions: Sessions
         ("writer_literal", quote_literal(&writer)),
     ];
     values.extend(Module::ALL.map(|module| (module.name(), quote_identifier(&role.module(module)))));
-    let sessions = match sessions {
-        Sessions::Own => NO_SESSIONS.to_owned(),
-        // Without it, a role sees only its own sessions. Only superusers and roles with ADMIN OPTION can grant it.
-        Sessions::All => render(sql!("grants/sessions"), table, &values),
+    let sessions = match with_stats {
+        false => NO_SESSIONS.to_owned(),
+        // Only superusers and roles with ADMIN OPTION can grant it.
+        true => render(sql!("grants/sessions"), table, &values),
     };
     values.push(("sessions", sessions));
     // Another column may have the name.
@@ -205,7 +190,7 @@ pub async fn missing_grant(client: &impl GenericClient, table: &TableName) -> Re
 /// Which of the roles of an outbox exist.
 pub async fn existing(client: &impl GenericClient, role: &RelayRole) -> Result<Vec<String>, ServerError> {
     let names = vec![role.relay().to_owned(), role.operator(), role.monitor(), role.writer()];
-    let rows = client.query_typed(EXISTING, &[(&names, Type::TEXT_ARRAY)]).await?;
+    let rows = client.query_typed(EXISTING, &params![names => TEXT_ARRAY]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
@@ -221,16 +206,11 @@ pub struct NewRoles {
 impl NewRoles {
     /// With a password, the relay's role is created first. This fails if another session has created it meanwhile, so
     /// that no password is ever replaced.
-    pub fn new(
-        table: &TableName,
-        role: &RelayRole,
-        password: Option<&Secret>,
-        sessions: Sessions,
-    ) -> NewRoles {
+    pub fn new(table: &TableName, role: &RelayRole, password: Option<&Secret>, with_stats: bool) -> NewRoles {
         let with = |verifier: &str| {
             let (name, verifier) = (quote_identifier(role.relay()), quote_literal(verifier));
             let create = format!("CREATE ROLE {name} LOGIN PASSWORD {verifier};\n\n");
-            password.map(|_| create).unwrap_or_default() + &statements(table, role, sessions)
+            password.map(|_| create).unwrap_or_default() + &statements(table, role, with_stats)
         };
         let verifier = password.map(|password| scram_sha_256(password.expose().as_bytes()));
         NewRoles { sql: with(&verifier.unwrap_or_default()), shown: with(NOT_SHOWN) }
@@ -270,7 +250,7 @@ mod tests {
             ("a\nb", "the name contains a control character or `$$`. Choose another one"),
             ("a$$b", "the name contains a control character or `$$`. Choose another one"),
         ] {
-            assert_eq!(name.parse::<RelayRole>().unwrap_err().to_string(), problem, "{name:?}");
+            assert_eq!(name.parse::<RelayRole>().unwrap_err(), problem, "{name:?}");
         }
         let longest: RelayRole = long[..51].parse().unwrap();
         assert_eq!(longest.module(Module::Idempotency).len(), 63);
@@ -283,21 +263,21 @@ mod tests {
             "app.outbox".parse::<TableName>().unwrap().with_columns(Columns::new(columns))
         };
         let (role, granted) = ("relay".parse().unwrap(), "GRANT SELECT (topic) ON");
-        assert!(print(&table(&[]), &role, Sessions::Own).contains(granted));
-        assert!(!print(&table(&[(Column::Payload, "topic")]), &role, Sessions::Own).contains(granted));
+        assert!(print(&table(&[]), &role, false).contains(granted));
+        assert!(!print(&table(&[(Column::Payload, "topic")]), &role, false).contains(granted));
     }
 
     #[test]
     fn the_password_is_neither_in_the_sql_nor_in_the_shown_text() {
         let (table, role) = ("app.outbox".parse().unwrap(), "the relay".parse().unwrap());
-        let roles = NewRoles::new(&table, &role, Some(&Secret::new("hunter2")), Sessions::Own);
+        let roles = NewRoles::new(&table, &role, Some(&Secret::new("hunter2")), false);
         assert!(roles.sql.starts_with("CREATE ROLE \"the relay\" LOGIN PASSWORD 'SCRAM-SHA-256$4096:"));
         assert!(
             roles.shown.starts_with("CREATE ROLE \"the relay\" LOGIN PASSWORD 'SCRAM-SHA-256 verifier, ")
         );
         assert!(!roles.sql.contains("hunter2") && !roles.shown.contains("hunter2"));
-        let kept = NewRoles::new(&table, &role, None, Sessions::All);
-        assert_eq!(kept.sql, statements(&table, &role, Sessions::All));
+        let kept = NewRoles::new(&table, &role, None, true);
+        assert_eq!(kept.sql, statements(&table, &role, true));
         assert_eq!(kept.shown, kept.sql);
     }
 }

@@ -189,7 +189,8 @@ impl Dial {
         let tls = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut self.dialer.tls, &name);
         let tls = tls.map_err(|error| Refused(format!("TLS cannot be set up: {error}")))?;
         let stream = negotiate(raw, tls, &self.dialer).await?;
-        Ok(Guard::new(stream, self.dialer.authentication))
+        let allowed = self.dialer.authentication;
+        Ok(Guard { stream, requests: Some(Requests { allowed, ..Requests::default() }) })
     }
 }
 
@@ -249,9 +250,9 @@ fn check_peer(expected: &str, uid: u32) -> Result<(), Refused> {
     Err(Refused(format!("requirepeer is \"{expected}\", but the server runs as \"{name}\"{hidden}")))
 }
 
-async fn negotiate(mut raw: Raw, tls: TlsConnector, dialer: &Dialer) -> Result<Stream, Refused> {
+async fn negotiate(mut raw: Raw, tls: TlsConnector, dialer: &Dialer) -> Result<Raw, Refused> {
     if dialer.mode == TlsMode::Disable {
-        return Ok(Stream::Plain(raw));
+        return Ok(raw);
     }
     if !dialer.is_direct {
         let mut answer = [0];
@@ -263,41 +264,39 @@ async fn negotiate(mut raw: Raw, tls: TlsConnector, dialer: &Dialer) -> Result<S
         asked.await.map_err(|error| Refused(format!("error communicating with the server: {error}")))?;
         match answer[0] {
             b'S' => {}
-            b'N' if dialer.mode == TlsMode::Prefer => return Ok(Stream::Plain(raw)),
+            b'N' if dialer.mode == TlsMode::Prefer => return Ok(raw),
             b'N' => return Err(Refused("server does not support TLS".to_owned())),
             _ => return Err(Refused("the server did not answer the request for TLS".to_owned())),
         }
     }
-    let secured = tls.connect(raw).await;
-    secured.map(Stream::Tls).map_err(|error| Refused(format!("TLS handshake failed: {error}")))
+    match tls.connect(raw).await {
+        Ok(secured) => Ok(Box::new(secured)),
+        Err(error) => Err(Refused(format!("TLS handshake failed: {error}"))),
+    }
 }
 
-pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
-pub(super) type Raw = Box<dyn Duplex>;
-
-pub(super) enum Stream {
-    Plain(Raw),
-    Tls(TlsStream<Raw>),
+/// A socket, or TLS over one.
+trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {
+    fn channel_binding(&self) -> ChannelBinding {
+        ChannelBinding::none()
+    }
 }
+
+impl Duplex for TcpStream {}
+impl Duplex for UnixStream {}
+
+impl Duplex for TlsStream<Raw> {
+    fn channel_binding(&self) -> ChannelBinding {
+        tls::TlsStream::channel_binding(self)
+    }
+}
+
+type Raw = Box<dyn Duplex>;
 
 pub(crate) struct Guard {
-    stream: Stream,
+    stream: Raw,
     /// `None` after the server has accepted the relay.
     requests: Option<Requests>,
-}
-
-impl Guard {
-    pub(super) fn new(stream: Stream, allowed: Authentication) -> Guard {
-        Guard { stream, requests: Some(Requests { allowed, ..Requests::default() }) }
-    }
-
-    fn stream(&mut self) -> Pin<&mut dyn Duplex> {
-        match &mut self.stream {
-            Stream::Plain(raw) => Pin::new(raw),
-            Stream::Tls(tls) => Pin::new(tls),
-        }
-    }
 }
 
 impl AsyncRead for Guard {
@@ -307,7 +306,7 @@ impl AsyncRead for Guard {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        ready!(self.stream().poll_read(context, buffer))?;
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         if let Some(requests) = &mut self.requests {
             match requests.read(&buffer.filled()[before..]) {
                 Ok(is_accepted) if is_accepted => self.requests = None,
@@ -328,24 +327,21 @@ impl AsyncWrite for Guard {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.stream().poll_write(context, bytes)
+        Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_flush(context)
+        Pin::new(&mut self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_shutdown(context)
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
 impl tls::TlsStream for Guard {
     fn channel_binding(&self) -> ChannelBinding {
-        match &self.stream {
-            Stream::Plain(_) => ChannelBinding::none(),
-            Stream::Tls(tls) => tls.channel_binding(),
-        }
+        self.stream.channel_binding()
     }
 }
 

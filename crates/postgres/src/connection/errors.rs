@@ -74,21 +74,18 @@ pub(crate) fn fault_at(place: &str, doing: &'static str, error: tokio_postgres::
 /// The text, what ended the transaction if a timeout of the server did, and the remedy if there is one.
 fn message(code: Option<&SqlState>, text: &str, remedy: Option<String>) -> String {
     let mut message = text.to_owned();
-    if let Some(timeout) = code.and_then(|code| ended_by(code.code())) {
+    let timeout = match code.map(SqlState::code) {
+        Some("25P03") => Some("idle_in_transaction_session_timeout"),
+        Some("25P04") => Some("transaction_timeout"),
+        _ => None,
+    };
+    if let Some(timeout) = timeout {
         message += &format!(". The server's {timeout} ended the transaction and any claim in it");
     }
     if let Some(remedy) = remedy.filter(|remedy| !remedy.starts_with(NO_ACTION)) {
         message += &format!(". Fix: {remedy}");
     }
     message
-}
-
-fn ended_by(state: &str) -> Option<&'static str> {
-    match state {
-        "25P03" => Some("idle_in_transaction_session_timeout"),
-        "25P04" => Some("transaction_timeout"),
-        _ => None,
-    }
 }
 
 /// An error without a code means that the connection is lost. A code that is not listed counts as refused.

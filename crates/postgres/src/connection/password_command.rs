@@ -1,6 +1,7 @@
 //! `[postgres] password_command`: a command that prints the password, for tokens that expire.
 
 use crate::options::PasswordCommand;
+use futures_util::future::{Either, select};
 use rustix::process::{Pid, Signal, kill_process_group};
 use settings::secret::Secret;
 use settings::setting::VARIABLE_PREFIX;
@@ -22,11 +23,8 @@ const STDERR_CHARS: usize = 300;
 const STDERR_WITHIN: Duration = Duration::from_millis(200);
 
 /// Runs the command. Returns its output without trailing line breaks. If the future is dropped, the command and its
-/// children are killed.
-///
-/// # Errors
-///
-/// The reason and a remedy. The reason quotes the beginning of stderr, but no output that may be the password.
+/// children are killed. The error contains the reason and a remedy. It may quote the beginning of stderr, but no output that
+/// may be the password.
 pub(super) async fn run(command: &PasswordCommand) -> Result<Secret, String> {
     run_within(WITHIN, command).await
 }
@@ -49,28 +47,20 @@ async fn output(command: &PasswordCommand) -> Result<Secret, String> {
     }
     process.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut group = Group(process.spawn().map_err(|error| format!("cannot be started: {error}"))?);
-    let stdout = group.0.stdout.take();
-    let mut errors = Vec::new();
-    let mut output = Vec::new();
-    let ended = match group.0.stderr.take() {
-        Some(stderr) => draining(end(&mut group, stdout, &mut output), stderr, &mut errors).await,
-        None => end(&mut group, stdout, &mut output).await,
+    let (Some(stdout), Some(stderr)) = (group.0.stdout.take(), group.0.stderr.take()) else {
+        unreachable!("both are pipes")
     };
+    let (mut output, mut errors) = (Vec::new(), Vec::new());
+    let ended = draining(end(&mut group, stdout, &mut output), stderr, &mut errors).await;
     password(ended, &output).map_err(|reason| match quoted(&errors, &output) {
         Some(quoted) => format!("{reason}: {quoted}"),
         None => reason,
     })
 }
 
-async fn end(
-    group: &mut Group,
-    stdout: Option<ChildStdout>,
-    output: &mut Vec<u8>,
-) -> Result<ExitStatus, String> {
-    if let Some(stdout) = stdout {
-        let read = stdout.take(BYTES_MAX + 1).read_to_end(output).await;
-        read.map_err(|error| format!("could not be read: {error}"))?;
-    }
+async fn end(group: &mut Group, stdout: ChildStdout, output: &mut Vec<u8>) -> Result<ExitStatus, String> {
+    let read = stdout.take(BYTES_MAX + 1).read_to_end(output).await;
+    read.map_err(|error| format!("could not be read: {error}"))?;
     if output.len() as u64 > BYTES_MAX {
         return Err("printed more than 64 KiB".to_owned());
     }
@@ -96,23 +86,18 @@ async fn draining<T>(
     mut stderr: impl AsyncRead + Unpin,
     kept: &mut Vec<u8>,
 ) -> T {
-    let mut work = pin!(work);
-    let mut drain = pin!(async {
+    let drain = pin!(async {
         // An error means that there is nothing more to read.
         _ = (&mut stderr).take(STDERR_BYTES).read_to_end(kept).await;
         _ = copy(&mut stderr, &mut sink()).await;
     });
-    let mut is_drained = false;
-    let done = loop {
-        tokio::select! {
-            done = &mut work => break done,
-            () = &mut drain, if !is_drained => is_drained = true,
+    match select(pin!(work), drain).await {
+        Either::Left((done, drain)) => {
+            _ = timeout(STDERR_WITHIN, drain).await;
+            done
         }
-    };
-    if !is_drained {
-        _ = timeout(STDERR_WITHIN, drain).await;
+        Either::Right(((), work)) => work.await,
     }
-    done
 }
 
 /// The beginning of stderr on one line, without what the command printed on stdout.

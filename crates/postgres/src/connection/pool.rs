@@ -317,31 +317,26 @@ async fn begin(client: &Client) -> Result<i32, Error> {
 /// In PgBouncer before 1.21 it does not. Call it only if a pooler was detected.
 pub(crate) async fn keeps_prepared_statements(database: &Database) -> Result<bool, PostgresFault> {
     let (one, other) = (database.get().await?, database.get().await?);
-    let kept = answer(LOOKING_FOR_POOLER, async { Ok(prepared_survives(&one, &other).await) }).await?;
-    drop((Object::take(one), Object::take(other)));
-    Ok(kept)
-}
-
-/// The other connection occupies the server process on which the statement was prepared. Any error means that the statement
-/// does not exist elsewhere.
-async fn prepared_survives(one: &Client, other: &Client) -> bool {
+    // The other connection occupies the server process on which the statement was prepared.
     let survives = async {
-        begin(one).await?;
+        begin(&one).await?;
         let statement = one.prepare("SELECT 1").await?;
         one.batch_execute("ROLLBACK").await?;
-        begin(other).await?;
+        begin(&other).await?;
         for is_other_busy in [true, false] {
-            begin(one).await?;
+            begin(&one).await?;
             one.query(&statement, &[]).await?;
             one.batch_execute("ROLLBACK").await?;
             if is_other_busy {
                 other.batch_execute("ROLLBACK").await?;
             }
         }
-        Ok(())
+        Ok::<(), Error>(())
     };
-    let survived: Result<(), Error> = survives.await;
-    survived.is_ok()
+    // Any error means that the statement does not exist elsewhere.
+    let kept = answer(LOOKING_FOR_POOLER, async { Ok(survives.await.is_ok()) }).await?;
+    drop((Object::take(one), Object::take(other)));
+    Ok(kept)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::connection::errors::{answer, fault, unavailable};
 use crate::connection::exec::{ClaimTransaction, FIRST, begin, claim_settings, examine};
 use crate::connection::pool::{Database, Ending, serial};
-use crate::cycle::read::{FirstRow, NewRows, READING, Reading, Values};
+use crate::cycle::read::{NewRows, READING, Reading, Values};
 use crate::cycle::row::{OutboxRow, column};
 use crate::cycle::statements::Statements;
 use crate::cycle::{read, settle};
@@ -60,48 +60,44 @@ impl PostgresOutbox {
             self.connection.take().map(Object::take);
             self.recheck_payload_type = true;
         }
-        let connection = match self.connection.take() {
-            Some(connection) if !connection.is_closed() => connection,
-            _ => {
-                let connection = self.database.get().await?;
-                if let Err(fault) = self.require_recorded_cluster(&connection).await {
-                    drop(Object::take(connection)); // an answer may still be outstanding
-                    return Err(fault);
-                }
-                let settings = claim_settings(self.takeover_timeout, self.database.server_version_num());
-                self.begin = begin("READ WRITE", &settings);
-                self.settings = format!("{FIRST}; {settings}");
-                connection
-            }
+        let open = self.connection.take().filter(|connection| !connection.is_closed());
+        let is_new = open.is_none();
+        let connection = match open {
+            Some(connection) => connection,
+            None => self.database.get().await?,
         };
-        if self.recheck_payload_type {
-            if let Err(fault) = self.check_payload_type(&connection).await {
-                drop(Object::take(connection)); // an answer may still be outstanding
-                return Err(fault);
-            }
-            self.recheck_payload_type = false;
+        if let Err(fault) = self.check_connection(&connection, is_new).await {
+            drop(Object::take(connection)); // an answer may still be outstanding
+            return Err(fault);
         }
         self.connection = Some(connection);
         Ok(())
     }
 
-    /// A new connection may lead to a copy, whose rows the original publishes. The process ends soon after.
-    async fn require_recorded_cluster(&self, connection: &Object) -> Result<(), PostgresFault> {
-        if identity::is_recorded(connection, self.statements.table()).await? {
+    /// Checks the cluster of a new connection, and the type of the payload column if it may have changed.
+    async fn check_connection(&mut self, connection: &Object, is_new: bool) -> Result<(), PostgresFault> {
+        if is_new {
+            // A new connection may lead to a copy, whose rows the original publishes. The process ends soon after.
+            if !identity::is_recorded(connection, &self.statements.table).await? {
+                let message = "this is another PostgreSQL cluster than the recorded one";
+                return Err(unavailable("claiming events", message));
+            }
+            let settings = claim_settings(self.takeover_timeout, self.database.server_version_num());
+            self.begin = begin("READ WRITE", &settings);
+            self.settings = format!("{FIRST}; {settings}");
+        }
+        if !self.recheck_payload_type {
             return Ok(());
         }
-        Err(unavailable("claiming events", "this is another PostgreSQL cluster than the recorded one"))
-    }
-
-    /// The statements depend on the type of the payload column, which can change while the relay runs.
-    async fn check_payload_type(&mut self, connection: &Object) -> Result<(), PostgresFault> {
+        // The statements depend on the type of the payload column, which can change while the relay runs.
         let doing = "checking the type of the payload column";
-        let payload = examine(connection, outbox::payload_type(connection, self.statements.table()));
+        let payload = examine(connection, outbox::payload_type(connection, &self.statements.table));
         let payload = answer(doing, payload).await?;
         if let Some(payload) = payload.filter(|payload| *payload != self.statements.payload) {
             tracing::info!("type of the payload column changed to {payload}");
             self.statements = Rc::new(self.statements.with_payload(payload));
         }
+        self.recheck_payload_type = false;
         Ok(())
     }
 }
@@ -125,7 +121,7 @@ impl Outbox for PostgresOutbox {
             begin: &self.begin,
             settings: &self.settings,
             prepares: self.database.prepares(),
-            lanes,
+            numbers: lanes.iter().map(|lane| lane.number()).collect(),
         };
         let locked = match promptly {
             None if locking.prepares => locking.lock(connection).await,
@@ -174,7 +170,7 @@ pub struct PostgresClaim<'a> {
 
 impl PostgresClaim<'_> {
     fn check_payload_type(&self, rows: &[OutboxRow]) -> Result<(), PostgresFault> {
-        if rows.first().is_some_and(|row| row.payload_type() != Some(self.statements.payload)) {
+        if rows.first().is_some_and(|row| row.payload_type != Some(self.statements.payload)) {
             self.discard.due.set(true);
             return Err(unavailable(READING, "the type of the payload column has changed"));
         }
@@ -189,7 +185,10 @@ impl PostgresClaim<'_> {
         rows: &mut Vec<OutboxRow>,
     ) -> Result<Slice, Error> {
         let Some(reading) = self.reading.take() else { unreachable!("next_slice before read") };
-        let (stream, portal) = reading.slice(&self.transaction, rows_max).await?;
+        let (stream, portal) = match reading {
+            Reading::Whole(rows) => (rows, None),
+            Reading::Portal(portal) => (self.transaction.next_rows(&portal, rows_max).await?, Some(portal)),
+        };
         let (whole, mut stream) = (portal.is_none(), pin!(stream));
         let (mut bytes, mut cut, mut got) = (0, false, 0);
         while let Some(row) = stream.try_next().await? {
@@ -265,8 +264,7 @@ impl Claim for PostgresClaim<'_> {
 
     async fn head(&mut self, read: &ReadRequest) -> Result<Head<OutboxRow>, PostgresFault> {
         self.reading = None; // as in `release`
-        let PostgresClaim { transaction, statements, .. } = &*self;
-        self.discard.unless_usable(FirstRow { transaction, statements, read }.read().await)
+        self.discard.unless_usable(read::head(&self.transaction, self.statements, read).await)
     }
 
     async fn read_on(
@@ -329,7 +327,7 @@ struct Locking<'a> {
     begin: &'a str,
     settings: &'a str,
     prepares: bool,
-    lanes: &'a [Lane],
+    numbers: Vec<i16>,
 }
 
 /// A transaction with locked lanes, and its read if it has begun.
@@ -340,17 +338,12 @@ struct Locked<'a> {
 }
 
 impl Locking<'_> {
-    fn numbers(&self) -> Vec<i16> {
-        self.lanes.iter().map(|lane| lane.number()).collect()
-    }
-
     async fn lock<'b>(&self, connection: &'b mut Object) -> Result<Locked<'b>, PostgresFault> {
         let transaction = answer(LOCKING, ClaimTransaction::begin(connection)).await?;
-        let numbers = self.numbers();
         let set = transaction.client().batch_execute(self.settings);
         let rows = async {
             let lock = transaction.ready(&self.statements.queries.lock).await?;
-            lock.query(transaction.client(), &params![numbers => INT2_ARRAY]).await
+            lock.query(transaction.client(), &params![self.numbers => INT2_ARRAY]).await
         };
         let (set, rows) = answer(LOCKING, async { Ok(join!(set, rows)) }).await?;
         let rows = set.and(rows).map_err(|error| fault(LOCKING, error))?;
@@ -365,7 +358,6 @@ impl Locking<'_> {
         read: Option<&ReadRequest>,
     ) -> Result<Locked<'b>, PostgresFault> {
         let transaction = ClaimTransaction::manual(connection, self.prepares);
-        let numbers = self.numbers();
         let begun = connection.batch_execute(self.begin);
         let locked = async {
             // Prepare both first, or the read could be sent before the lock.
@@ -377,12 +369,13 @@ impl Locking<'_> {
                 }
                 None => None,
             };
-            let params = params![numbers => INT2_ARRAY];
+            let params = params![self.numbers => INT2_ARRAY];
             let rows = lock.query(connection, &params);
             let reading = async {
                 match &read {
                     Some((statement, values)) => {
-                        Reading::whole(connection, statement, values).await.map(Some)
+                        let rows = statement.rows(connection, &values.typed()).await?;
+                        Ok(Some(Reading::Whole(rows)))
                     }
                     None => Ok(None),
                 }

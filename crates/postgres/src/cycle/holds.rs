@@ -6,8 +6,9 @@ use crate::cycle::settle::storable;
 use crate::cycle::statements::{Queries, Statements};
 use relay::failure::PostgresFault;
 use relay::health::stats::TOPICS_NAMED_MAX;
-use relay::holds::{Counts, PAUSES_NAMED_MAX, Pause, PauseScope};
-use relay::holds::{Due, ExampleRow, Failed, Holds, LEASE, Waiting};
+use relay::holds::{
+    Counts, Due, ExampleRow, Failed, Holds, LEASE, PAUSES_NAMED_MAX, Pause, PauseScope, Waiting,
+};
 use relay::lanes::Lane;
 use relay::reason::REJECTS_EVERYTHING;
 use std::collections::HashMap;
@@ -42,7 +43,6 @@ impl PostgresHolds {
         }
     }
 
-    /// How many of these rows are unsent.
     pub async fn count_unsent(&self, ids: &[i64], event_ids: &[Uuid]) -> Result<usize, PostgresFault> {
         let params = params![ids => INT8_ARRAY, event_ids => UUID_ARRAY];
         let doing = "checking which events are recorded as sent";
@@ -60,10 +60,7 @@ impl PostgresHolds {
 }
 
 const POSTPONING: &str = "postponing the probes of held topics";
-
-fn lease_ms() -> i32 {
-    LEASE.as_millis() as i32
-}
+const LEASE_MS: i32 = LEASE.as_millis() as i32;
 
 impl Holds for PostgresHolds {
     async fn count(&mut self) -> Result<Waiting, PostgresFault> {
@@ -94,7 +91,7 @@ impl Holds for PostgresHolds {
 
     async fn due(&mut self, most: usize) -> Result<Vec<Due>, PostgresFault> {
         const DOING: &str = "looking for held topics to probe";
-        let params = params![most as i64 => INT8, lease_ms() => INT4];
+        let params = params![most as i64 => INT8, LEASE_MS => INT4];
         let rows = self.transaction.query(DOING, &self.queries().due, &params).await?;
         let due: Vec<Due> = rows.iter().map(|row| Due { topic: row.get(0), reason: row.get(1) }).collect();
         due.iter().for_each(|due| _ = self.postponed.remove(&due.topic));
@@ -144,7 +141,7 @@ impl Holds for PostgresHolds {
 
     async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         const DOING: &str = "renewing leases on held topics";
-        let params = params![topics => TEXT_ARRAY, lease_ms() => INT4];
+        let params = params![topics => TEXT_ARRAY, LEASE_MS => INT4];
         self.transaction.query(DOING, &self.queries().renew_leases, &params).await.map(drop)
     }
 

@@ -127,7 +127,7 @@ impl<P> Measurements<'_, P> {
 
     async fn measure_tables(&self) -> Result<(), PostgresFault> {
         const DOING: &str = "measuring the tables";
-        let (stats, table) = (&self.relay.stats, self.statements.table());
+        let (stats, table) = (&self.relay.stats, &self.statements.table);
         let (outbox, tables) = (table.quoted(), TABLES.map(|name| table.render(name)));
         let tables = tables.as_slice();
         let params = params![outbox => TEXT, tables => TEXT_ARRAY];

@@ -7,67 +7,45 @@
 //! - The read of the first row without its large values, to find out whether the whole row can be read.
 
 use crate::connection::errors::{answer, fault};
-use crate::connection::exec::{ClaimTransaction, Param, Ready};
+use crate::connection::exec::{ClaimTransaction, Param};
 use crate::cycle::row::{OutboxRow, column};
-use crate::cycle::statements::{Query, Statements};
+use crate::cycle::statements::Statements;
 use futures_util::TryStreamExt;
 use relay::failure::{FaultKind, PostgresFault};
 use relay::lanes::Lane;
 use relay::lanes::marks::Excepted;
 use relay::outbox::{Event, Head, Payload, ReadRequest, RowSelection, Search, SearchResult, Wanted};
 use std::pin::pin;
-use tokio_postgres::{Client, Error, Portal, RowStream};
+use tokio_postgres::{Error, Portal, RowStream};
 
 pub(crate) const READING: &str = "reading events";
 const READING_NEW: &str = "reading new events";
 const CHECKING: &str = "checking an event that may be unreadable";
 
-/// An open read.
 pub(crate) enum Reading {
     Portal(Portal),
     Whole(RowStream),
 }
 
 impl Reading {
-    /// Requests all rows at once.
-    pub(crate) async fn whole(
-        client: &Client,
-        statement: &Ready<'_>,
-        values: &Values<'_>,
-    ) -> Result<Reading, Error> {
-        statement.rows(client, &values.typed()).await.map(Reading::Whole)
-    }
-
     pub(crate) async fn open(
         transaction: &ClaimTransaction<'_>,
         statements: &Statements,
         read: &ReadRequest,
     ) -> Result<Reading, PostgresFault> {
         let values = Values::new(statements, read);
+        let params = values.typed();
         let opened = async {
             let statement = transaction.ready(sql(statements, read)).await?;
-            match transaction.bind(&statement, &values.typed()).await? {
+            match transaction.bind(&statement, &params).await? {
                 Some(portal) => Ok(Reading::Portal(portal)),
-                None => Reading::whole(transaction.client(), &statement, &values).await,
+                None => statement.rows(transaction.client(), &params).await.map(Reading::Whole),
             }
         };
         answer(READING, opened).await
     }
-
-    /// The next rows, and the portal with the rest of the read. Returns all rows if they were requested at once.
-    pub(crate) async fn slice(
-        self,
-        transaction: &ClaimTransaction<'_>,
-        rows_max: usize,
-    ) -> Result<(RowStream, Option<Portal>), Error> {
-        match self {
-            Reading::Whole(rows) => Ok((rows, None)),
-            Reading::Portal(portal) => Ok((transaction.next_rows(&portal, rows_max).await?, Some(portal))),
-        }
-    }
 }
 
-/// The statement for this read.
 pub(crate) fn sql<'a>(statements: &'a Statements, read: &ReadRequest) -> &'a str {
     match read.rows {
         RowSelection::Pending => &statements.queries.read,
@@ -76,7 +54,6 @@ pub(crate) fn sql<'a>(statements: &'a Statements, read: &ReadRequest) -> &'a str
     }
 }
 
-/// The parameters of a read.
 pub(crate) struct Values<'a> {
     read: &'a ReadRequest,
     lanes: Vec<i16>,
@@ -85,7 +62,6 @@ pub(crate) struct Values<'a> {
     rows_max: i64,
     shares: Vec<i64>,
     record_bytes_max: i32,
-    /// The ids of the rows that the read names.
     named: Vec<i64>,
 }
 
@@ -178,7 +154,7 @@ impl NewRows<'_> {
     /// apply, because something is held, blocked or paused, or a row is large.
     async fn run(
         &self,
-        query: &Query,
+        query: &str,
         low: Option<i64>,
         rows: &mut Vec<OutboxRow>,
     ) -> Result<Option<SearchResult>, PostgresFault> {
@@ -193,89 +169,64 @@ impl NewRows<'_> {
         params.extend(low.iter().flat_map(|low| params![*low => INT8]));
         let found = async {
             let statement = self.transaction.ready(query).await?;
-            let stream = statement.rows(self.transaction.client(), &params).await?;
-            found(stream, search, low.is_some(), rows).await
+            let mut stream = pin!(statement.rows(self.transaction.client(), &params).await?);
+            let mut found = SearchResult::default();
+            let (mut bytes, mut returned) = (0, 0);
+            while let Some(row) = stream.try_next().await? {
+                let Some(hold_version) = row.try_get(column::HOLD_VERSION)? else { return Ok(None) };
+                found.hold_version = hold_version;
+                found.epoch = row.try_get::<_, i64>(column::EPOCH)?.into();
+                let Some(id) = row.try_get(column::ID)? else { continue };
+                returned += 1;
+                found.cut |= bytes >= search.bytes_max && bytes > 0;
+                if found.cut {
+                    continue;
+                }
+                found.ids.push(id);
+                if row.try_get::<_, Option<i16>>(column::LANE)?.is_some() {
+                    let row = OutboxRow::new(row)?;
+                    if low.is_some() && matches!(row.payload(), Payload::TooLarge { .. }) {
+                        return Ok(None);
+                    }
+                    bytes += row.size();
+                    rows.push(row);
+                }
+            }
+            found.cut |= returned >= search.rows_max;
+            Ok(Some(found))
         };
         answer(READING_NEW, found).await
     }
 }
 
-async fn found(
-    stream: RowStream,
-    search: &Search,
-    is_cheap: bool,
-    rows: &mut Vec<OutboxRow>,
-) -> Result<Option<SearchResult>, Error> {
-    let mut found = SearchResult::default();
-    let (mut bytes, mut returned) = (0, 0);
-    let mut stream = pin!(stream);
-    while let Some(row) = stream.try_next().await? {
-        let Some(hold_version) = row.try_get(column::HOLD_VERSION)? else { return Ok(None) };
-        found.hold_version = hold_version;
-        found.epoch = row.try_get::<_, i64>(column::EPOCH)?.into();
-        let Some(id) = row.try_get(column::ID)? else { continue };
-        returned += 1;
-        found.cut |= bytes >= search.bytes_max && bytes > 0;
-        if found.cut {
-            continue;
-        }
-        found.ids.push(id);
-        if row.try_get::<_, Option<i16>>(column::LANE)?.is_some() {
-            let row = OutboxRow::new(row)?;
-            if is_cheap && matches!(row.payload(), Payload::TooLarge { .. }) {
-                return Ok(None);
-            }
-            bytes += row.size();
-            rows.push(row);
-        }
-    }
-    found.cut |= returned >= search.rows_max;
-    Ok(Some(found))
-}
-
-/// The read of the first row. A savepoint keeps the claim if the server cannot read the whole row. It creates no multixact,
-/// because no rows are locked or written after it.
-pub(crate) struct FirstRow<'a> {
-    pub(crate) transaction: &'a ClaimTransaction<'a>,
-    pub(crate) statements: &'a Statements,
-    pub(crate) read: &'a ReadRequest,
-}
-
-impl FirstRow<'_> {
-    pub(crate) async fn read(&self) -> Result<Head<OutboxRow>, PostgresFault> {
-        let values = Values::new(self.statements, self.read);
-        let sql = &self.statements.queries.read_head;
-        let rows = self.transaction.query(CHECKING, sql, &values.pending()).await?;
-        let Some(row) = rows.into_iter().next() else {
-            return Ok(Head { hold_version: -1, epoch: self.read.epoch, row: None, error: None });
-        };
-        let first = || -> Result<_, Error> {
-            let versions = (row.try_get(column::HOLD_VERSION)?, row.try_get::<_, i64>(column::EPOCH)?.into());
-            let is_there = row.try_get::<_, Option<i64>>(column::ID)?.is_some();
-            Ok((versions, if is_there { Some(OutboxRow::new(row)?) } else { None }))
-        };
-        let ((hold_version, epoch), row) = first().map_err(|error| fault(CHECKING, error))?;
-        let error = match &row {
-            Some(row) => self.read_error(row.id()).await?,
-            None => None,
-        };
-        Ok(Head { hold_version, epoch, row, error })
-    }
-
-    /// The server's error when it reads the whole row, if the data is the cause.
-    async fn read_error(&self, id: i64) -> Result<Option<String>, PostgresFault> {
-        let wanted = self.read.wanted.iter();
-        let wanted = wanted.map(|wanted| Wanted { low: i64::MIN, row: Some(id), ..*wanted }).collect();
-        let this = ReadRequest { rows: RowSelection::Named, wanted, ..self.read.clone() };
-        let values = Values::new(self.statements, &this);
-        self.transaction.run(CHECKING, "SAVEPOINT whole").await?;
-        let sql = &self.statements.queries.read_row;
-        let error = match self.transaction.query(CHECKING, sql, &values.typed()).await {
-            Ok(_) => None,
-            Err(fault) if fault.kind == FaultKind::Data => Some(fault.message),
-            Err(fault) => return Err(fault),
-        };
-        self.transaction.run(CHECKING, "ROLLBACK TO SAVEPOINT whole; RELEASE SAVEPOINT whole").await?;
-        Ok(error)
-    }
+/// Reads the first row. A savepoint keeps the claim if the server cannot read the whole row. It creates no multixact, because no
+/// rows are locked or written after it.
+pub(crate) async fn head(
+    transaction: &ClaimTransaction<'_>,
+    statements: &Statements,
+    read: &ReadRequest,
+) -> Result<Head<OutboxRow>, PostgresFault> {
+    let values = Values::new(statements, read);
+    let rows = transaction.query(CHECKING, &statements.queries.read_head, &values.pending()).await?;
+    let Some(row) = rows.into_iter().next() else {
+        return Ok(Head { hold_version: -1, epoch: read.epoch, row: None, error: None });
+    };
+    let first = || -> Result<_, Error> {
+        let versions = (row.try_get(column::HOLD_VERSION)?, row.try_get::<_, i64>(column::EPOCH)?.into());
+        let is_there = row.try_get::<_, Option<i64>>(column::ID)?.is_some();
+        Ok((versions, if is_there { Some(OutboxRow::new(row)?) } else { None }))
+    };
+    let ((hold_version, epoch), row) = first().map_err(|error| fault(CHECKING, error))?;
+    let Some(row) = row else { return Ok(Head { hold_version, epoch, row: None, error: None }) };
+    let wanted = read.wanted.iter().map(|wanted| Wanted { low: i64::MIN, row: Some(row.id()), ..*wanted });
+    let whole = ReadRequest { rows: RowSelection::Named, wanted: wanted.collect(), ..read.clone() };
+    let values = Values::new(statements, &whole);
+    transaction.run(CHECKING, "SAVEPOINT whole").await?;
+    let error = match transaction.query(CHECKING, &statements.queries.read_row, &values.typed()).await {
+        Ok(_) => None,
+        Err(fault) if fault.kind == FaultKind::Data => Some(fault.message),
+        Err(fault) => return Err(fault),
+    };
+    transaction.run(CHECKING, "ROLLBACK TO SAVEPOINT whole; RELEASE SAVEPOINT whole").await?;
+    Ok(Head { hold_version, epoch, row: Some(row), error })
 }

@@ -38,15 +38,8 @@ pub struct PostgresReaper {
     rounds: Rounds,
     /// Since when other sessions have held the reaper's row at each attempt.
     others_since: Option<Instant>,
-    /// The position of [`PostgresReaper::step`].
-    pass: Pass,
-}
-
-/// A pass over the whole table.
-#[derive(Default)]
-struct Pass {
-    at: u32,
-    file: Option<i64>,
+    /// The page and the file of the table where [`PostgresReaper::step`] continues.
+    pass: (u32, Option<i64>),
 }
 
 impl PostgresReaper {
@@ -66,23 +59,24 @@ impl PostgresReaper {
             batch_rows,
             rounds: Rounds::default(),
             others_since: None,
-            pass: Pass::default(),
+            pass: (0, None),
         }
     }
 
     /// Deletes, or only counts, the old rows of the next range of pages, in a pass over the whole table. Returns `None` if another
     /// relay is reaping.
     pub async fn step(&mut self, only_counts: bool) -> Result<Option<Reaped>, PostgresFault> {
-        let (at, range) = (self.pass.at, range_pages(self.batch_rows));
+        let ((at, file), range) = (self.pass, range_pages(self.batch_rows));
         let scanned = if only_counts {
             self.run("counting old rows", &self.statements.count_old, &self.transaction, at, range).await
         } else {
             self.reap_range(at, range).await
         };
         let Some(scanned) = scanned? else { return Ok(None) };
-        let rewritten = self.pass.file.replace(scanned.file).is_some_and(|file| file != scanned.file);
-        self.pass.at = if rewritten { 0 } else { at.saturating_add(range) };
-        Ok(Some(Reaped { rows: scanned.old_rows, more: self.pass.at < scanned.pages }))
+        let rewritten = file.is_some_and(|file| file != scanned.file);
+        let next = if rewritten { 0 } else { at.saturating_add(range) };
+        self.pass = (next, Some(scanned.file));
+        Ok(Some(Reaped { rows: scanned.old_rows, more: next < scanned.pages }))
     }
 
     /// Deletes the old rows of a range. Returns `None` if another relay is reaping.
@@ -131,13 +125,6 @@ impl PostgresReaper {
         );
         Err(PostgresFault { kind: FaultKind::Refused, doing: DELETING, message })
     }
-
-    async fn find_edge(&self) -> Result<u32, PostgresFault> {
-        let params = params![self.retention.as_secs_f64() => FLOAT8];
-        let rows = self.transaction.query(DELETING, &self.statements.edge, &params).await?;
-        let page = rows.first().map_or(0, |row| row.get::<_, i64>(0));
-        Ok(u32::try_from(page).unwrap_or(0))
-    }
 }
 
 impl Reap for PostgresReaper {
@@ -146,7 +133,10 @@ impl Reap for PostgresReaper {
         let at = match self.rounds.at() {
             Some(at) => at,
             None => {
-                let page = self.find_edge().await?;
+                let params = params![pace.retention.as_secs_f64() => FLOAT8];
+                let rows = self.transaction.query(DELETING, &self.statements.edge, &params).await?;
+                let page = rows.first().map_or(0, |row| row.get::<_, i64>(0));
+                let page = u32::try_from(page).unwrap_or(0);
                 self.rounds.found_edge(page);
                 page
             }
@@ -216,9 +206,7 @@ enum Part {
 struct ScannedRange {
     /// Old rows in the range, deleted or counted.
     old_rows: u64,
-    /// The number of pages of the table.
     pages: u32,
-    /// The file of the table.
     file: i64,
 }
 
@@ -373,11 +361,9 @@ pub struct Unfinished {
 }
 
 impl ModulesReaper {
-    /// For the modules in the schema of this outbox.
     pub fn new(database: Database, table: TableName, pace: Pace, stats: Arc<Stats>) -> ModulesReaper {
-        let transaction = ShortTransaction::writing(database);
         ModulesReaper {
-            transaction,
+            transaction: ShortTransaction::writing(database),
             table,
             pace,
             remaining: VecDeque::new(),
@@ -484,7 +470,6 @@ impl ModulesReaper {
         relations::require_own(&self.transaction, "checking the owner of a module", &self.table, &names).await
     }
 
-    /// The installed modules.
     async fn find(&self) -> Result<Vec<&'static Module>, PostgresFault> {
         let tables = MODULES.each_ref().map(|module| module.table);
         let params = params![self.table.schema() => TEXT, &tables[..] => TEXT_ARRAY];

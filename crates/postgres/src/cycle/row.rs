@@ -33,17 +33,17 @@ pub(crate) mod column {
 /// Microseconds between the epochs of Unix (1970) and PostgreSQL (2000).
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
 
-/// One claimed row.
 pub struct OutboxRow {
     row: Row,
     id: i64,
     lane: Lane,
-    payload_type: Option<PayloadType>,
+    /// The type of the payload column when the row was read; `None` if the relay does not support it.
+    pub(crate) payload_type: Option<PayloadType>,
     has_topic: bool,
 }
 
 impl OutboxRow {
-    /// From a row of the claim's read that has an id.
+    /// The row must have an id.
     pub fn new(row: Row) -> Result<OutboxRow, tokio_postgres::Error> {
         let id = row.try_get(column::ID)?;
         let lane: i16 = row.try_get(column::LANE)?;
@@ -55,14 +55,9 @@ impl OutboxRow {
         Ok(OutboxRow { row, id, lane, payload_type, has_topic })
     }
 
-    /// The type of the payload column when the row was read; `None` if the relay does not support it.
-    pub(crate) fn payload_type(&self) -> Option<PayloadType> {
-        self.payload_type
-    }
-
     /// The place of the row, to delete it without an index.
     pub(crate) fn ctid(&self) -> Option<Ctid> {
-        self.row.try_get(column::CTID).ok()
+        Some(Ctid(self.bytes(column::CTID)?.try_into().ok()?))
     }
 
     fn bytes(&self, column: usize) -> Option<&[u8]> {
@@ -145,18 +140,8 @@ impl<'a> FromSql<'a> for Bytes<'a> {
 }
 
 /// The place of a row: its block, and its position in the block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 pub(crate) struct Ctid([u8; 6]);
-
-impl<'a> FromSql<'a> for Ctid {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
-        Ok(Ctid(raw.try_into()?))
-    }
-
-    fn accepts(ty: &Type) -> bool {
-        *ty == Type::TID
-    }
-}
 
 impl ToSql for Ctid {
     fn to_sql(

@@ -9,10 +9,8 @@ use crate::cycle::statements::Statements;
 use deadpool_postgres::Object;
 use relay::failure::PostgresFault;
 use relay::lanes::Lane;
-use relay::lanes::marks::MarksSnapshot;
-use relay::lanes::marks::Writer;
-use relay::lanes::scout::Look;
-use relay::lanes::scout::{Looked, Scan, ScoutQueries};
+use relay::lanes::marks::{MarksSnapshot, Writer};
+use relay::lanes::scout::{Look, Looked, Scan, ScoutQueries};
 use relay::outbox::{Epoch, ServerId};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -38,11 +36,9 @@ impl PostgresScoutQueries {
     pub fn new(database: Database, statements: Rc<Statements>) -> PostgresScoutQueries {
         // READ WRITE, although it only reads, so that a standby rejects it. On a demoted server, the scout would see neither
         // new rows nor writers.
-        let transaction = ShortTransaction::writing(database.clone());
-        let looking = ShortTransaction::looking(database);
         PostgresScoutQueries {
-            transaction,
-            looking,
+            transaction: ShortTransaction::writing(database.clone()),
+            looking: ShortTransaction::looking(database),
             statements,
             connection: None,
             open_since: None,
@@ -132,7 +128,7 @@ impl ScoutQueries for PostgresScoutQueries {
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {
         const DOING: &str = "listing open transactions that write to the outbox";
         let statements = Rc::clone(&self.statements);
-        let table = statements.table().quoted();
+        let table = statements.table.quoted();
         let params = params![table => TEXT];
         let (connection, rows) = if self.open_since.is_some_and(|at| at.elapsed() < SHARED_FOR) {
             (self.connect().await?, self.share(DOING, &statements.queries.writers, &params).await?)
@@ -181,15 +177,12 @@ impl ScoutQueries for PostgresScoutQueries {
             self.close();
             return Ok(());
         }
-        let ended = answer(DOING, async { Ok(connection.batch_execute("COMMIT").await) }).await;
-        match ended.and_then(|ended| ended.map_err(|error| fault(DOING, error))) {
+        let ended = answer(DOING, connection.batch_execute("COMMIT")).await;
+        match ended {
             Ok(()) => self.open_since = None,
-            Err(fault) => {
-                self.close();
-                return Err(fault);
-            }
+            Err(_) => self.close(),
         }
-        Ok(())
+        ended
     }
 }
 

@@ -49,8 +49,7 @@ pub(crate) async fn settle(
     answer(DOING, transaction.commit()).await?;
     Ok(match (all, recorded) {
         (true, _) => Settled::All,
-        (false, Some(ids)) => Settled::Only(ids),
-        (false, None) => Settled::Fewer,
+        (false, ids) => Settled::Only(ids.unwrap_or_default()),
     })
 }
 
@@ -81,7 +80,7 @@ async fn record_and_commit(
     let recorded = recorded.and_then(|rows| committed.map(|()| rows));
     let recorded = recorded.map_err(|error| fault(DOING, error))?;
     transaction.has_ended();
-    Ok(if recorded == sent.len() as u64 { Settled::All } else { Settled::Fewer })
+    Ok(if recorded == sent.len() as u64 { Settled::All } else { Settled::Only(HashSet::new()) })
 }
 
 /// The statement that records acknowledged rows, and its parameters.

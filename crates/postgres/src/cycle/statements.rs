@@ -10,15 +10,13 @@ use crate::table::{TableName, fill, quote_literal};
 use pg_outbox::topic::TopicPart;
 use relay::topic::TopicRules;
 use std::fmt;
-use std::ops::Deref;
 
-/// A statement without variables. It dereferences to its text.
-#[derive(Clone, Debug)]
-pub(crate) struct Query {
+/// A statement without variables.
+struct Query<'a> {
     /// The name of its file.
     name: &'static str,
     file: &'static str,
-    sql: String,
+    sql: &'a str,
 }
 
 /// A struct of statements, each a file of its name.
@@ -27,17 +25,17 @@ macro_rules! queries {
         $(#[$doc])*
         #[derive(Clone, Debug)]
         pub(crate) struct $group {
-            $(pub(crate) $name: Query),+
+            $(pub(crate) $name: String),+
         }
 
         impl $group {
             fn render(render: impl Fn(&'static str) -> String) -> $group {
-                let query = |name, file| Query { name, file, sql: render(file) };
-                $group { $($name: query(stringify!($name), sql!("relay/", stringify!($name)))),+ }
+                $group { $($name: render(sql!("relay/", stringify!($name)))),+ }
             }
 
-            fn all(&self) -> Vec<&Query> {
-                vec![$(&self.$name),+]
+            fn all(&self) -> Vec<Query<'_>> {
+                let query = |name, file, sql| Query { name, file, sql };
+                vec![$(query(stringify!($name), sql!("relay/", stringify!($name)), self.$name.as_str())),+]
             }
         }
     };
@@ -64,14 +62,13 @@ impl Reaping {
     }
 }
 
-/// The statements of a running relay.
 #[derive(Clone, Debug)]
 pub struct Statements {
     pub payload: PayloadType,
     pub on_sent: OnSent,
     /// The size of the largest record in bytes. The read leaves out the large values of larger rows.
     pub record_bytes_max: i32,
-    table: TableName,
+    pub(crate) table: TableName,
     topics: TopicRules,
     pub(crate) queries: Queries,
 }
@@ -98,39 +95,35 @@ impl Statements {
         Statements { payload, on_sent, record_bytes_max, table: table.clone(), topics, queries }
     }
 
-    pub(crate) fn table(&self) -> &TableName {
-        &self.table
-    }
-
     /// The same statements for a payload column of this type.
     pub(crate) fn with_payload(&self, payload: PayloadType) -> Statements {
-        Statements::new(&self.table, payload, self.on_sent, &self.topics, self.record_bytes_max)
+        Statements::new(&self.table, payload, self.on_sent, self.topics.clone(), self.record_bytes_max)
     }
 
     /// The text of the statement with this name, for tests of its plan.
     pub fn text(&self, name: &str) -> &str {
         let query = self.queries.all().into_iter().find(|query| query.name == name);
-        query.unwrap_or_else(|| unreachable!("there is no statement {name}"))
+        query.map_or_else(|| unreachable!("there is no statement {name}"), |query| query.sql)
     }
 
     /// The name and the text of every statement of a running relay, to recognize them in the server's statistics.
-    pub fn named(&self) -> impl Iterator<Item = (&'static str, String)> {
-        self.all().into_iter().map(|query| (query.name, query.sql))
+    pub fn named(&self) -> Vec<(&'static str, String)> {
+        let reaping = Reaping::new(&self.table);
+        self.all(&reaping).map(|query| (query.name, query.sql.to_owned())).collect()
     }
 
     /// Every statement of a running relay: those of the cycle in order, then those of the prober and the reaper.
-    fn all(&self) -> Vec<Query> {
+    fn all<'a>(&'a self, reaping: &'a Reaping) -> impl Iterator<Item = Query<'a>> {
         let others = match self.on_sent {
             OnSent::Mark => ["delete", "delete_around_locks"],
             OnSent::Delete => ["mark", "mark_around_locks"],
         };
-        let reaping = Reaping::new(&self.table);
         let all = self.queries.all().into_iter().chain(reaping.all());
-        all.filter(|query| !others.contains(&query.name)).cloned().collect()
+        all.filter(move |query| !others.contains(&query.name))
     }
 }
 
-impl Query {
+impl Query<'_> {
     /// The types of the parameters, as SQL writes them: the first cast of each.
     fn types(&self) -> impl Iterator<Item = &str> {
         (1..=sql::parameters(self.file).len()).map(|number| {
@@ -141,16 +134,8 @@ impl Query {
     }
 }
 
-impl Deref for Query {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.sql
-    }
-}
-
 /// Comments with the name, the purpose and the parameters, then the statement as `PREPARE`.
-impl fmt::Display for Query {
+impl fmt::Display for Query<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let purpose = sql::purpose(self.file);
         let (first, rest) = purpose.trim_end_matches('.').split_at(1);
@@ -189,7 +174,7 @@ pub(crate) fn topic_sql(topics: &TopicRules) -> String {
 
 /// SQL for the topic of the row `o` of the table itself, in a statement that changes rows.
 pub(crate) fn topic_of_target_sql(table: &TableName, topics: &TopicRules) -> String {
-    topic_with(topics, |column| table.column_of("o", column))
+    topic_with(topics, |column| table.column_of_row(column))
 }
 
 /// The topic of a row with these columns. It is never NULL.
@@ -225,7 +210,7 @@ pub(crate) fn backlog_sql(table: &TableName) -> String {
 
 /// The statement that reaps, for tests of its plan.
 pub fn reap_sql(table: &TableName) -> String {
-    Reaping::new(table).reap.sql
+    Reaping::new(table).reap
 }
 
 /// The reasons for which an unsent row `o` waits, as conditions.
@@ -255,14 +240,10 @@ impl WaitConditions {
 /// Every statement of a running relay as `PREPARE`, with its purpose and parameters in a comment: a script for psql, to run EXPLAIN
 /// on them.
 pub fn print(statements: &Statements) -> String {
-    let on_sent = match statements.on_sent {
-        OnSent::Mark => "mark",
-        OnSent::Delete => "delete",
-    };
     let in_comment = |settings: &str| settings.replace("; ", ";\n--   ");
     let mut script = fill(sql!("migrate/queries_header"), |placeholder| match placeholder {
         "table" => Some(statements.table.to_string()),
-        "on_sent" => Some(on_sent.to_owned()),
+        "on_sent" => Some(statements.on_sent.to_string()),
         "template" => Some(statements.topics.template.to_string()),
         "payload" => Some(statements.payload.to_string()),
         "first" => Some(FIRST.to_owned()),
@@ -270,7 +251,7 @@ pub fn print(statements: &Statements) -> String {
         "reaper" => Some(in_comment(&reaper_settings())),
         _ => None,
     });
-    for query in statements.all() {
+    for query in statements.all(&Reaping::new(&statements.table)) {
         script.push('\n');
         script.push_str(&query.to_string());
     }

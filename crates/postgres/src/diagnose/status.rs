@@ -15,7 +15,6 @@ use serde::{Serialize, Serializer};
 use settings::text::time;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 /// The maximum number of dead letters that are counted.
 const DEAD_LETTERS_COUNTED_MAX: i64 = 100_000;
@@ -34,7 +33,10 @@ const SENT_ROWS_READ_MAX: i64 = 1_000;
 /// The state of an outbox. What is serialized is part of `status --json`: durations in seconds, times in RFC 3339.
 #[derive(Clone, Debug)]
 pub struct OutboxStatus {
-    pub versions: Versions,
+    /// As the server reports it, such as `18.1`.
+    pub server_version: String,
+    /// The latest migration, its number and name.
+    pub migration: Option<String>,
     pub backlog: Backlog,
     /// The longest held first, at most 100.
     pub held_topics: Vec<HeldTopic>,
@@ -54,17 +56,6 @@ pub struct OutboxStatus {
     pub vacuum: Option<VacuumHolder>,
     pub size: Size,
 }
-
-/// The versions of the server and the schema.
-#[derive(Clone, Debug)]
-pub struct Versions {
-    /// As the server reports it, such as `18.1`.
-    pub server: String,
-    /// The latest migration, its number and name.
-    pub migration: Option<String>,
-}
-
-from_row!(Versions: server, migration);
 
 /// The unsent rows.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -126,20 +117,17 @@ pub struct LaneStatus {
 
 from_row!(LaneStatus: lane, rows, oldest as seconds);
 
-/// A held topic.
 #[derive(Clone, Debug, Serialize)]
 pub struct HeldTopic {
     pub topic: String,
     /// A keyword to filter by.
     pub reason: String,
-    /// The full error message.
     pub error: String,
     pub remedy: &'static str,
     #[serde(serialize_with = "as_time")]
     pub since: SystemTime,
     #[serde(serialize_with = "as_time")]
     pub next_probe: SystemTime,
-    /// How many times the topic was probed.
     pub probes: i32,
 }
 
@@ -187,7 +175,6 @@ pub struct RejectedEvents {
 
 from_row!(RejectedEvents: reason, rows, recent);
 
-/// The blocked keys.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct BlockedKeys {
     pub keys: i64,
@@ -197,7 +184,6 @@ pub struct BlockedKeys {
     pub oldest: Vec<KeyBlock>,
 }
 
-/// A blocked key.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyBlock {
     pub topic: String,
@@ -372,14 +358,11 @@ SELECT n_tup_ins, n_tup_upd, n_tup_del, extract(epoch FROM clock_timestamp())::f
 FROM pg_stat_user_tables
 WHERE relid = $1::text::regclass";
 
-/// Reads the state of one outbox.
 pub struct PostgresStatus {
     transaction: ShortTransaction,
     table: TableName,
-    /// The statement for [`FirstUnsent`], which depends on the topic template.
-    first: String,
-    /// The statement for the oldest unsent row.
-    oldest: String,
+    /// How topics are determined. Set it again once it is known whether the outbox has the column `topic`.
+    pub topics: TopicRules,
     on_sent: OnSent,
 }
 
@@ -389,7 +372,7 @@ impl PostgresStatus {
     pub fn new(
         database: Database,
         table: &TableName,
-        topics: &TopicRules,
+        topics: TopicRules,
         on_sent: OnSent,
         statement_timeout: Option<Duration>,
     ) -> PostgresStatus {
@@ -397,54 +380,44 @@ impl PostgresStatus {
             Some(limit) => ShortTransaction::reading_within(database, limit),
             None => ShortTransaction::reading(database),
         };
-        PostgresStatus {
-            transaction,
-            table: table.clone(),
-            first: first_sql(table, topics),
-            oldest: oldest_sql(table, topics),
-            on_sent,
-        }
-    }
-
-    /// Sets how topics are determined, once it is known whether the outbox has the column `topic`.
-    pub fn set_topics(&mut self, topics: &TopicRules) {
-        self.first = first_sql(&self.table, topics);
+        PostgresStatus { transaction, table: table.clone(), topics, on_sent }
     }
 
     /// Reads everything. Relays are identified by their application name, or by the lanes that they have locked.
     pub async fn read(&self, relay_name: &str) -> Result<OutboxStatus, PostgresFault> {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let lows = vec![i64::MIN; LANES];
-        let backlog = self
-            .only(&backlog_sql(&self.table), &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)])
-            .await?;
+        let marks = params![lanes => INT2_ARRAY, lows => INT8_ARRAY];
+        let backlog = self.only(&backlog_sql(&self.table), &marks).await?;
         // An epoch that no table has, so that no mark applies.
-        let marks: Params<'_> =
-            &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&-1_i64, Type::INT8)];
-        let oldest = self.only(&self.oldest, marks).await?;
-        let rows = FIRST_ROWS_A_LANE;
-        let first = self.only(&self.first, &[(&lanes, Type::INT2_ARRAY), (&rows, Type::INT8)]).await?;
+        let marks = params![lanes => INT2_ARRAY, lows => INT8_ARRAY, -1_i64 => INT8];
+        let oldest = self.only(&oldest_sql(&self.table, &self.topics), &marks).await?;
+        let of_lanes = params![lanes => INT2_ARRAY, FIRST_ROWS_A_LANE => INT8];
+        let first = self.only(&first_sql(&self.table, &self.topics), &of_lanes).await?;
         let first = FirstUnsent::from(&first);
         let held = self.rows(sql!("status/held_topics"), &[]).await?;
-        let dead_letters =
-            self.all(sql!("status/dead_letters"), &[(&DEAD_LETTERS_COUNTED_MAX, Type::INT8)]).await?;
-        let blocked =
-            self.rows(sql!("status/blocked_keys"), &[(&BLOCKED_KEYS_COUNTED_MAX, Type::INT8)]).await?;
-        let paused = self.rows(pauses::LIST, &[(&PAUSES_LISTED_MAX, Type::INT8)]).await?;
-        let lane = self.table.render("{lane}");
-        let relays =
-            self.all(sql!("status/relays"), &[(&relay_name, Type::TEXT), (&lane, Type::TEXT)]).await?;
-        let sent = self.sent(first.id).await?;
-        let oldest_sent: Option<f64> = self
-            .only(&Script::new(REAPED, &self.table).render(), &[(&SENT_ROWS_READ_MAX, Type::INT8)])
-            .await?
-            .get(0);
-        let vacuum = self.all(sql!("status/vacuum_holders"), &[(&1_i64, Type::INT8)]).await?.pop();
-        let size = self.one(sql!("status/size"), &[(&self.table.quoted(), Type::TEXT)]).await?;
-        let versions = self.one(VERSIONS, &[]).await?;
+        let most = params![DEAD_LETTERS_COUNTED_MAX => INT8];
+        let dead_letters = self.all(sql!("status/dead_letters"), &most).await?;
+        let most = params![BLOCKED_KEYS_COUNTED_MAX => INT8];
+        let blocked = self.rows(sql!("status/blocked_keys"), &most).await?;
+        let paused = self.rows(pauses::LIST, &params![PAUSES_LISTED_MAX => INT8]).await?;
+        let relays = params![relay_name => TEXT, self.table.render("{lane}") => TEXT];
+        let relays = self.all(sql!("status/relays"), &relays).await?;
+        // With a backlog, the latest sent rows are before the first row that can be sent now.
+        let latest = params![SENT_ROWS_READ_MAX => INT8, first.id => INT8];
+        let sent = match self.on_sent {
+            OnSent::Mark => Some(self.one(sql!("status/sent"), &latest).await?),
+            OnSent::Delete => None,
+        };
+        let reaped = Script::new(REAPED, &self.table).render();
+        let oldest_sent = self.only(&reaped, &params![SENT_ROWS_READ_MAX => INT8]).await?;
+        let vacuum = self.all(sql!("status/vacuum_holders"), &params![1_i64 => INT8]).await?.pop();
+        let size = self.one(sql!("status/size"), &params![self.table.quoted() => TEXT]).await?;
+        let versions = self.only(&Script::new(VERSIONS, &self.table).render(), &[]).await?;
         let (rows, keys) = (backlog.get(0), blocked.first().map_or(0, |row| row.get(5)));
         Ok(OutboxStatus {
-            versions,
+            server_version: versions.get(0),
+            migration: versions.get(1),
             backlog: Backlog {
                 rows,
                 estimated: rows > BACKLOG_COUNTED_MAX,
@@ -463,7 +436,7 @@ impl PostgresStatus {
             dead_letters: DeadLetters::new(dead_letters),
             relays,
             sent,
-            oldest_sent: seconds(oldest_sent),
+            oldest_sent: seconds(oldest_sent.get(0)),
             vacuum,
             size,
         })
@@ -472,22 +445,13 @@ impl PostgresStatus {
     /// Reads the lanes with unsent rows, by number.
     pub async fn lanes(&self) -> Result<Vec<LaneStatus>, PostgresFault> {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
-        let params: Params<'_> = &[(&lanes, Type::INT2_ARRAY), (&FIRST_ROWS_A_LANE, Type::INT8)];
-        self.all(sql!("status/lanes"), params).await
-    }
-
-    /// Reads the latest sent rows. With a backlog, these are before the first row that can be sent now.
-    async fn sent(&self, first_unsent: Option<i64>) -> Result<Option<Sent>, PostgresFault> {
-        if self.on_sent == OnSent::Delete {
-            return Ok(None);
-        }
-        let params: Params<'_> = &[(&SENT_ROWS_READ_MAX, Type::INT8), (&first_unsent, Type::INT8)];
-        Ok(Some(self.one(sql!("status/sent"), params).await?))
+        let params = params![lanes => INT2_ARRAY, FIRST_ROWS_A_LANE => INT8];
+        self.all(sql!("status/lanes"), &params).await
     }
 
     /// Reads how many rows were inserted, marked and deleted since statistics began. Two calls give a rate.
     pub async fn counters(&self) -> Result<Counters, PostgresFault> {
-        self.one(COUNTERS, &[(&self.table.quoted(), Type::TEXT)]).await
+        self.one(COUNTERS, &params![self.table.quoted() => TEXT]).await
     }
 
     async fn rows(&self, text: &'static str, params: Params<'_>) -> Result<Vec<Row>, PostgresFault> {

@@ -12,7 +12,7 @@ use settings::text::in_line;
 use std::time::SystemTime;
 use tokio_postgres::Row;
 
-/// Lists the pause of everything and then the oldest pauses, at most $1. [`total`] returns the number of all.
+/// Lists the pause of everything and then the oldest pauses, at most $1, each with the number of all.
 pub(crate) const LIST: &str = sql!("operate/pauses/list");
 
 /// The events that a pause applies to.
@@ -23,13 +23,11 @@ pub enum Scope {
     Key { aggregate_type: String, aggregate_id: String },
 }
 
-/// A pause.
 #[derive(Clone, Debug, Serialize)]
 pub struct PausedScope {
     pub id: i64,
     #[serde(flatten)]
     pub scope: Scope,
-    /// The operator's reason.
     pub reason: Option<String>,
     /// The role that paused.
     #[serde(rename = "by")]
@@ -49,12 +47,6 @@ impl From<&Row> for PausedScope {
     }
 }
 
-/// The number of all pauses, from the rows of [`LIST`].
-pub(crate) fn total(rows: &[Row]) -> i64 {
-    rows.first().map_or(0, |row| row.get(7))
-}
-
-/// The pauses of one outbox.
 pub struct PostgresPauses {
     reading: ShortTransaction,
     operating: ShortTransaction,
@@ -100,6 +92,11 @@ impl PostgresPauses {
         let rows = self.operating.query(doing, &sql, params).await?;
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
     }
+}
+
+/// The number of all pauses, in the rows of [`LIST`].
+pub(crate) fn total(rows: &[Row]) -> i64 {
+    rows.first().map_or(0, |row| row.get(7))
 }
 
 /// As four fields, which are null if they do not apply.

@@ -3,7 +3,7 @@
 //! Triggers record what a statement does to dead letters, blocked keys and pauses.
 
 use crate::columns::{BAD_HEADER, PayloadType};
-use crate::connection::exec::{Param, Params, ShortTransaction};
+use crate::connection::exec::{Param, ShortTransaction};
 use crate::connection::pool::Database;
 use crate::cycle::statements::topic_sql;
 use crate::sql::{Script, sql};
@@ -142,10 +142,6 @@ impl HeaderChanges {
         HeaderChanges { stringify, drop: drop.to_vec(), set }
     }
 
-    fn is_none(&self) -> bool {
-        !self.stringify && self.drop.is_empty() && self.set == "{}"
-    }
-
     /// The changed headers as an expression, whose parameters begin after `params`. Adds them.
     fn sql<'a>(&'a self, table: &TableName, params: &mut Vec<Param<'a>>) -> String {
         let mut script = Script::new(sql!("operate/dead_letters/changed_headers"), table);
@@ -170,7 +166,6 @@ pub struct RejectedEvent {
     pub topic: String,
     /// A keyword to filter by.
     pub reason: String,
-    /// The full error message.
     pub error: String,
     pub rejected_at: SystemTime,
     pub details: Details,
@@ -277,15 +272,15 @@ impl PostgresRejected {
     async fn list(&self, newest_first: bool, numbers: &[i64]) -> Result<Vec<RejectedEvent>, PostgresFault> {
         let form = self.selection.form;
         let text = form.choose(sql!("operate/dead_letters/list"), sql!("operate/blocked_keys/list"));
-        let script = self.script(text).when("newest_first", newest_first);
-        let rows = self.read(self.listing(), &script, &self.selection.params(numbers)).await?;
+        let sql = self.script(text).when("newest_first", newest_first).render();
+        let rows = self.reading.query(self.listing(), &sql, &self.selection.params(numbers)).await?;
         Ok(rows.iter().map(|row| RejectedEvent::new(row, form)).collect())
     }
 
     /// A dead letter with its payload and headers, whether or not it is selected.
     pub async fn whole(&self, id: i64) -> Result<Option<WholeDeadLetter>, PostgresFault> {
-        let script = self.script(sql!("operate/dead_letters/show"));
-        let rows = self.read("reading a dead letter", &script, &params![id => INT8]).await?;
+        let sql = self.script(sql!("operate/dead_letters/show")).render();
+        let rows = self.reading.query("reading a dead letter", &sql, &params![id => INT8]).await?;
         Ok(rows.first().map(|row| WholeDeadLetter {
             event: RejectedEvent::new(row, Form::DeadLetter),
             payload: row.get(12),
@@ -298,8 +293,8 @@ impl PostgresRejected {
     pub async fn highest_id(&self) -> Result<i64, PostgresFault> {
         let letters = "SELECT coalesce(max(id), 0) FROM :dead_letter";
         let keys = "SELECT coalesce(max(outbox_id), 0) FROM :blocked_key";
-        let script = self.script(self.selection.form.choose(letters, keys));
-        let rows = self.read(self.listing(), &script, &[]).await?;
+        let sql = self.script(self.selection.form.choose(letters, keys)).render();
+        let rows = self.reading.query(self.listing(), &sql, &[]).await?;
         Ok(rows.first().map_or(0, |row| row.get(0)))
     }
 
@@ -307,9 +302,9 @@ impl PostgresRejected {
     pub async fn count(&self, up_to: i64, most: i64) -> Result<Changed, PostgresFault> {
         let form = self.selection.form;
         let letters = "SELECT count(*) FROM (SELECT FROM :dead_letter s WHERE :selected AND s.id <= $9::bigint LIMIT $10::bigint) AS fitting";
-        let script = self.script(form.choose(letters, sql!("operate/blocked_keys/count")));
+        let sql = self.script(form.choose(letters, sql!("operate/blocked_keys/count"))).render();
         let doing = form.choose(COUNTING_LETTERS, "counting the blocked keys");
-        let rows = self.read(doing, &script, &self.selection.params(&[up_to, most])).await?;
+        let rows = self.reading.query(doing, &sql, &self.selection.params(&[up_to, most])).await?;
         let lifted = if form == Form::BlockedKey { number(&rows, 1) } else { 0 };
         Ok(Changed { events: number(&rows, 0), lifted, last: None })
     }
@@ -320,10 +315,10 @@ impl PostgresRejected {
         if self.topics.column {
             return Ok(0);
         }
-        let script = self.script(
-            "SELECT count(*) FROM :dead_letter s WHERE :selected AND s.id <= $9::bigint AND s.row_topic IS NOT NULL",
-        );
-        Ok(number(&self.read(COUNTING_LETTERS, &script, &self.selection.params(&[up_to])).await?, 0))
+        let losing = "SELECT count(*) FROM :dead_letter s WHERE :selected AND s.id <= $9::bigint AND s.row_topic IS NOT NULL";
+        let sql = self.script(losing).render();
+        let rows = self.reading.query(COUNTING_LETTERS, &sql, &self.selection.params(&[up_to])).await?;
+        Ok(number(&rows, 0))
     }
 
     /// Counts the dead letters, among the oldest `rows` of the batch, whose events would be rejected again with these changes,
@@ -337,14 +332,15 @@ impl PostgresRejected {
     ) -> Result<RejectedAgain, PostgresFault> {
         let numbers = [up_to, rows];
         let mut params = self.selection.params(&numbers);
-        let script = self
+        let sql = self
             .script(sql!("operate/dead_letters/rejected_again"))
             .set("topic", topic_sql(&self.topics))
             .set("headers", changes.sql(&self.table, &mut params))
-            .set("record_bytes_max", record_bytes_max.to_string());
+            .set("record_bytes_max", record_bytes_max.to_string())
+            .render();
         params.extend(params![reserved => TEXT_ARRAY]);
         let mut again = RejectedAgain::default();
-        for row in self.read("checking the dead letters", &script, &params).await? {
+        for row in self.reading.query("checking the dead letters", &sql, &params).await? {
             let (topic, is_named): (String, bool) = (row.get(0), row.get(1));
             let count = |column: usize| row.get::<_, i64>(column).unsigned_abs();
             again.headers += count(3);
@@ -362,7 +358,7 @@ impl PostgresRejected {
         let mut params = self.selection.params(&numbers);
         let (doing, script) = match action {
             Action::Requeue(changes) => {
-                let changes_headers = !changes.is_none();
+                let changes_headers = changes.stringify || !changes.drop.is_empty() || changes.set != "{}";
                 let headers = match changes_headers {
                     true => changes.sql(&self.table, &mut params),
                     false => "headers".to_owned(),
@@ -399,15 +395,6 @@ impl PostgresRejected {
 
     fn listing(&self) -> &'static str {
         self.selection.form.choose("reading the dead letters", "reading the blocked keys")
-    }
-
-    async fn read(
-        &self,
-        doing: &'static str,
-        script: &Script<'_>,
-        params: Params<'_>,
-    ) -> Result<Vec<Row>, PostgresFault> {
-        self.reading.query(doing, &script.render(), params).await
     }
 }
 

@@ -70,12 +70,10 @@ pub struct Bounds {
     pub highest: i64,
 }
 
-/// Which rows are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryRange {
     /// The rows that are read whole, if they were sent.
     pub selection: SentSelection,
-    /// The highest id.
     pub highest: i64,
     /// `message.max.bytes`. Larger rows are read without their payload and headers.
     pub record_bytes_max: i64,
@@ -141,7 +139,6 @@ pub struct Selected<T> {
     pub reached: Option<i64>,
 }
 
-/// The history of one outbox.
 pub struct PostgresHistory {
     reading: ShortTransaction,
     operating: ShortTransaction,
@@ -188,7 +185,7 @@ impl PostgresHistory {
         let numbers = [after, range.highest, BATCH_BYTES, range.record_bytes_max, BATCH_ROWS];
         let sql = self
             .script(sql!("operate/sent/rows"))
-            .set("payload_length", self.payload.length_sql(&self.table.column_of("o", Column::Payload)))
+            .set("payload_length", self.payload.length_sql(&self.table.column_of_row(Column::Payload)))
             .when("has_topic", self.topics.column)
             .render();
         let rows = self.reading.query(DOING, &sql, &range.selection.params(&numbers)).await?;

@@ -20,15 +20,8 @@ use tokio_postgres::config::{ChannelBinding, Host, SslNegotiation, TargetSession
 pub(super) struct Conninfo {
     /// For `tokio_postgres`: the same string, with only the parameters that it handles.
     pub(super) rest: String,
-    /// Every parameter, in order. [`ConnectionBuilder::set`] applies those that `tokio_postgres` does not.
-    pub(super) parameters: Vec<Parameter>,
-}
-
-pub(super) struct Parameter {
-    pub(super) key: String,
-    pub(super) value: String,
-    /// The value as it is written in this form of the string.
-    written: String,
+    /// Every key and value, in order. [`ConnectionBuilder::set`] applies those that `tokio_postgres` does not.
+    pub(super) parameters: Vec<(String, String)>,
 }
 
 /// The relay applies these, because `tokio_postgres` does not support them or differs from libpq.
@@ -39,8 +32,9 @@ const OWN: &str = "sslmode sslrootcert sslcert sslkey sslpassword sslcrl sslcrld
 const PASSED: &str = "user password dbname options application_name sslnegotiation host hostaddr port keepalives \
                       keepalives_idle keepalives_interval keepalives_count channel_binding load_balance_hosts";
 
-/// Parameters with fixed behavior: the values that match it, and the help for other values.
-const FIXED: &[(&str, &[&str], &str)] = &[
+/// Restricted parameters: the values that the relay accepts (none if it does not support the parameter), and the help for other
+/// values.
+const RESTRICTED: &[(&str, &[&str], &str)] = &[
     ("client_encoding", &["UTF8", "utf8", "UTF-8", "utf-8"], "remove it: the relay always uses UTF8"),
     (
         "gssencmode",
@@ -57,25 +51,21 @@ const FIXED: &[(&str, &[&str], &str)] = &[
         "remove it: the relay sends the client certificate if it is set and the server requests it",
     ),
     ("sslcompression", &["0"], "remove it: TLS compression is insecure and never used"),
-];
-
-/// Supported by libpq but not by the relay, with the alternative.
-const UNSUPPORTED: &[(&str, &str)] = &[
-    ("fallback_application_name", "set application_name, in the url or in [postgres]"),
-    ("gsslib", NO_GSSAPI),
-    ("krbsrvname", NO_GSSAPI),
-    ("oauth_client_id", NO_OAUTH),
-    ("oauth_client_secret", NO_OAUTH),
-    ("oauth_issuer", NO_OAUTH),
-    ("oauth_scope", NO_OAUTH),
-    ("passfile", "write only the password to a file, and set [postgres] password_file"),
-    ("requiressl", "set sslmode=verify-full and sslrootcert"),
-    ("scram_client_key", "set [postgres] password_file"),
-    ("scram_server_key", "set [postgres] password_file"),
-    ("service", NO_SERVICE),
-    ("servicefile", NO_SERVICE),
-    ("ssl", "set sslmode=verify-full and sslrootcert"),
-    ("sslkeylogfile", "remove it: anyone who can read that file can read the events"),
+    ("fallback_application_name", &[], "set application_name, in the url or in [postgres]"),
+    ("gsslib", &[], NO_GSSAPI),
+    ("krbsrvname", &[], NO_GSSAPI),
+    ("oauth_client_id", &[], NO_OAUTH),
+    ("oauth_client_secret", &[], NO_OAUTH),
+    ("oauth_issuer", &[], NO_OAUTH),
+    ("oauth_scope", &[], NO_OAUTH),
+    ("passfile", &[], "write only the password to a file, and set [postgres] password_file"),
+    ("requiressl", &[], "set sslmode=verify-full and sslrootcert"),
+    ("scram_client_key", &[], "set [postgres] password_file"),
+    ("scram_server_key", &[], "set [postgres] password_file"),
+    ("service", &[], NO_SERVICE),
+    ("servicefile", &[], NO_SERVICE),
+    ("ssl", &[], "set sslmode=verify-full and sslrootcert"),
+    ("sslkeylogfile", &[], "remove it: anyone who can read that file can read the events"),
 ];
 
 const NO_GSSAPI: &str = "use SCRAM or a client certificate: the relay does not support GSSAPI";
@@ -91,18 +81,20 @@ pub(super) fn split(text: &str) -> Result<Conninfo, Vec<Problem>> {
     };
     let (base, parameters) = split.map_err(|problem| vec![problem])?;
     let problems: Vec<Problem> =
-        parameters.iter().filter_map(|one| check(&one.key, &one.value).err()).collect();
+        parameters.iter().filter_map(|(key, value)| check(key, value).err()).collect();
     if !problems.is_empty() {
         return Err(problems);
     }
-    let passed =
-        parameters.iter().filter(|one| is_in(PASSED, &one.key)).map(|Parameter { key, written, .. }| {
-            let key = match key.as_str() {
-                "keepalives_count" => "keepalives_retries",
-                key => key,
-            };
-            format!("{key}={written}")
-        });
+    let passed = parameters.iter().filter(|(key, _)| is_in(PASSED, key)).map(|(key, value)| {
+        let key = match key.as_str() {
+            "keepalives_count" => "keepalives_retries",
+            key => key,
+        };
+        match base {
+            Some(_) => format!("{key}={}", percent_encode(value, "-._~/,:")),
+            None => format!("{key}='{}'", value.replace('\\', "\\\\").replace('\'', "\\'")),
+        }
+    });
     let passed: Vec<String> = passed.collect();
     let rest = match base {
         None => passed.join(" "),
@@ -117,15 +109,12 @@ fn check(key: &str, value: &str) -> Result<(), Problem> {
     if is_in(OWN, key) || is_in(PASSED, key) {
         return Ok(());
     }
-    if let Some((_, values, help)) = FIXED.iter().find(|(known, ..)| *known == key) {
-        if values.contains(&value) {
-            return Ok(());
-        }
-        let message = format!("connection parameter {key} can only be {}", values.join(" or "));
-        return Err(Problem::new(message, *help));
-    }
-    if let Some((_, help)) = UNSUPPORTED.iter().find(|(known, _)| *known == key) {
-        let message = format!("connection parameter {key} is not supported by the relay");
+    if let Some((_, values, help)) = RESTRICTED.iter().find(|(known, ..)| *known == key) {
+        let message = match values {
+            [] => format!("connection parameter {key} is not supported by the relay"),
+            _ if values.contains(&value) => return Ok(()),
+            _ => format!("connection parameter {key} can only be {}", values.join(" or ")),
+        };
         return Err(Problem::new(message, *help));
     }
     // An unknown key may be part of a password, so it is quoted only if it is similar to a known one.
@@ -143,7 +132,7 @@ fn check(key: &str, value: &str) -> Result<(), Problem> {
 
 /// Splits the query off a URL, and decodes it. Outside of the credentials, an @ is written as `%40`, because `tokio_postgres` takes
 /// the first one of the whole URL as their end.
-fn url_parameters(url: &str, prefix: &str) -> Result<(String, Vec<Parameter>), Problem> {
+fn url_parameters(url: &str, prefix: &str) -> Result<(String, Vec<(String, String)>), Problem> {
     // As in libpq, credentials end at an @ before the first slash. But a password may contain a slash, if it does not begin like
     // a port.
     let after = &url[prefix.len()..];
@@ -160,9 +149,7 @@ fn url_parameters(url: &str, prefix: &str) -> Result<(String, Vec<Parameter>), P
     let malformed = || Problem::new("the query of the url is malformed", "write ?key=value&key=value");
     let parameter = |part: &str| {
         let (key, value) = part.split_once('=')?;
-        let (key, value) = (percent_decode(key)?, percent_decode(value)?);
-        let written = percent_encode(&value, "-._~/,:");
-        Some(Parameter { key, value, written })
+        Some((percent_decode(key)?, percent_decode(value)?))
     };
     let parts = query.split('&').filter(|part| !part.is_empty());
     let parameters = parts.map(|part| parameter(part).ok_or_else(malformed)).collect::<Result<_, _>>()?;
@@ -170,7 +157,7 @@ fn url_parameters(url: &str, prefix: &str) -> Result<(String, Vec<Parameter>), P
 }
 
 /// Splits `key=value key='value'`, with backslash escapes.
-fn key_values(text: &str) -> Result<Vec<Parameter>, Problem> {
+fn key_values(text: &str) -> Result<Vec<(String, String)>, Problem> {
     let malformed = || {
         let help = "for example \"postgres://user@host/database\" or \"host=db user=relay dbname=app\"";
         Problem::new("[postgres] url is neither a postgres:// URL nor a list of key=value", help)
@@ -197,8 +184,7 @@ fn key_values(text: &str) -> Result<Vec<Parameter>, Problem> {
                 Some(c) => value.push(c),
             }
         }
-        let written = format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"));
-        parameters.push(Parameter { key, value, written });
+        parameters.push((key, value));
     }
     if parameters.is_empty() { Err(malformed()) } else { Ok(parameters) }
 }
@@ -220,25 +206,16 @@ fn percent_decode(text: &str) -> Option<String> {
 /// The parameters of a connection that the relay applies itself. Later ones override earlier ones.
 pub(super) struct ConnectionBuilder<'a> {
     lookup: &'a Lookup,
-    pub(super) config: Config,
+    pub(super) connection: Connection,
     pub(super) mode: Option<TlsMode>,
     trusts_system: bool,
-    tls: Tls,
-    authentication: Authentication,
-    accepts_read_only: bool,
 }
 
 impl ConnectionBuilder<'_> {
     pub(super) fn new(lookup: &Lookup, config: Config) -> ConnectionBuilder<'_> {
-        ConnectionBuilder {
-            lookup,
-            config,
-            mode: None,
-            trusts_system: false,
-            tls: Tls::new(TlsMode::Prefer),
-            authentication: Authentication::default(),
-            accepts_read_only: false,
-        }
+        let (tls, authentication) = (Tls::new(TlsMode::Prefer), Authentication::default());
+        let connection = Connection { config, tls, authentication, accepts_read_only: false };
+        ConnectionBuilder { lookup, connection, mode: None, trusts_system: false }
     }
 
     /// Applies a parameter, unless `tokio_postgres` handles it.
@@ -255,7 +232,7 @@ impl ConnectionBuilder<'_> {
             || TlsVersion::named(value).ok_or("set TLSv1.2 or TLSv1.3: older versions are insecure");
         let positive =
             |help| value.parse::<i64>().map(|number| u64::try_from(number).unwrap_or(0)).map_err(|_| help);
-        let ConnectionBuilder { config, tls, authentication, accepts_read_only, .. } = self;
+        let Connection { config, tls, authentication, accepts_read_only } = &mut self.connection;
         match key {
             "sslmode" => {
                 self.mode = Some(TlsMode::named(value).ok_or(match value {
@@ -310,23 +287,16 @@ impl ConnectionBuilder<'_> {
 
     /// The settings of the connection, and the problems of the parameters and their files.
     pub(super) fn resolve(self) -> (Connection, Vec<Problem>) {
-        let ConnectionBuilder {
-            lookup,
-            config,
-            mode,
-            trusts_system,
-            mut tls,
-            authentication,
-            accepts_read_only,
-        } = self;
+        let ConnectionBuilder { lookup, mut connection, mode, trusts_system } = self;
+        let Connection { config, tls, authentication, .. } = &mut connection;
         tls.mode = match mode {
             // As in libpq.
             Some(TlsMode::Require) if tls.root_cert.is_some() => TlsMode::VerifyCa,
             Some(mode) => mode,
-            None if is_local(&config) => TlsMode::Prefer,
+            None if is_local(config) => TlsMode::Prefer,
             None => TlsMode::VerifyFull,
         };
-        let authentication = authentication.resolve(tls.mode);
+        authentication.resolve(tls.mode);
         let has_socket = config.get_hosts().iter().any(|host| matches!(host, Host::Unix(_)));
         let mode = tls.mode.name();
         let verify = "set sslmode to verify-full";
@@ -369,24 +339,22 @@ impl ConnectionBuilder<'_> {
         ];
         let broken = rules.into_iter().filter(|(broken, ..)| *broken);
         let mut problems: Vec<_> = broken.map(|(_, message, help)| Problem::new(message, help)).collect();
-        problems.extend(unequal_numbers(&config));
+        problems.extend(unequal_numbers(config));
         problems.extend(tls.unreadable_files(lookup));
         problems.extend(tls.client_key.as_deref().and_then(|key| check_key("sslkey", key).err()));
-        (Connection { config, tls, authentication, accepts_read_only }, problems)
+        (connection, problems)
     }
 }
 
 /// How the connection is encrypted, and how the server is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// How far TLS is required and verified.
     pub mode: TlsMode,
     /// The trusted certificate authorities; `None` for those of the system.
     pub root_cert: Option<PathBuf>,
     pub client_cert: Option<PathBuf>,
     /// The client's key, set if and only if the certificate is set.
     pub client_key: Option<PathBuf>,
-    /// The password of the client's key.
     pub key_password: Option<Secret>,
     pub crl: Option<PathBuf>,
     /// A folder of revocation lists, named by hash as in OpenSSL.
@@ -452,7 +420,6 @@ choice! {
     /// How far TLS is required and verified: libpq's `sslmode`.
     #[derive(PartialOrd, Ord)]
     TlsMode {
-        /// No TLS.
         Disable = "disable",
         /// TLS if the server supports it, without verification.
         Prefer = "prefer",
@@ -520,14 +487,13 @@ pub struct Authentication {
 
 impl Authentication {
     /// Without `require_auth`, a server that is not verified gets no password.
-    fn resolve(mut self, mode: TlsMode) -> Authentication {
+    fn resolve(&mut self, mode: TlsMode) {
         if self.methods.is_empty() {
             let is_safe = |method: &AuthMethod| !matches!(method, AuthMethod::Password | AuthMethod::Md5);
             let is_verified = mode >= TlsMode::VerifyCa;
             self.methods =
                 AuthMethod::ALL.into_iter().filter(|method| is_verified || is_safe(method)).collect();
         }
-        self
     }
 }
 
@@ -554,7 +520,9 @@ mod tests {
         let lookup = Lookup::default();
         let mut builder = ConnectionBuilder::new(&lookup, Config::new());
         builder.set("require_auth", text).ok()?;
-        Some(builder.authentication.resolve(mode).methods.iter().map(|method| method.name()).collect())
+        let mut authentication = builder.connection.authentication;
+        authentication.resolve(mode);
+        Some(authentication.methods.iter().map(|method| method.name()).collect())
     }
 
     #[test]

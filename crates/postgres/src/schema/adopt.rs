@@ -13,7 +13,7 @@ use crate::schema::errors::{
 };
 use crate::schema::migrate::{DDL_LOCK_TIMEOUT, DDL_PAUSE};
 use crate::schema::outbox::{
-    Found, FoundColumns, IdIndex, Outbox, Pending, TEXT, WANTED, Wanted, alter, place,
+    Found, FoundColumns, IdIndex, Index, Outbox, Pending, TEXT, WANTED, Wanted, alter, place,
 };
 use crate::schema::relations::Relations;
 use crate::schema::series::{MigrationState, Origin, Series, State, Texts, print_pending, read_status};
@@ -23,7 +23,6 @@ use crate::table::{TableName, quote_identifier};
 use settings::doctor::Finding;
 use tokio::time::sleep;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 
 /// What a table lacks.
@@ -32,8 +31,6 @@ pub struct Adoption {
     pub steps: Vec<Step>,
     /// For the migrations.
     origin: Origin,
-    /// Whether all migrations are applied.
-    is_migrated: bool,
 }
 
 /// Reads the table, and finds out what it lacks. Changes nothing. `rows` is the choice for the rows that the table has.
@@ -60,7 +57,6 @@ pub enum ExistingRows {
     Sent,
 }
 
-/// A step, which can be repeated.
 #[derive(Debug)]
 pub struct Step {
     /// What it does, for a person.
@@ -69,7 +65,6 @@ pub struct Step {
     how: How,
 }
 
-/// How a step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     /// In one transaction. Inserts wait for its locks.
@@ -103,25 +98,21 @@ async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Existi
     }
     let migrations = read_status(client, table, Series::Outbox).await?;
     // The steps change rows, which runs triggers.
-    let mut faults = relations::foreign(client, table, &[table.table().to_owned()], true).await?;
+    let foreign = relations::foreign(client, table, &[table.table().to_owned()], true).await?;
     // The planner of any further statement may run code of the owner.
-    if !faults.is_empty() {
-        return Err(refused(faults));
+    if !foreign.is_empty() {
+        return Err(refused(foreign));
     }
     let outbox = match Relations::read(client, table).await?.outbox(table) {
-        Some((oid, of_relation)) if of_relation.is_empty() => Outbox { client, table, oid },
-        Some((_, of_relation)) => {
-            faults.extend(of_relation);
-            return Err(refused(faults));
-        }
+        Some((oid, faults)) if faults.is_empty() => Outbox { client, table, oid },
+        Some((_, faults)) => return Err(refused(faults)),
         None => {
             let remedy =
                 "check [outbox] table and [postgres] url. To create a new outbox, run `outbox-relay migrate`";
-            let missing = || RELATION.found(table, "the table does not exist", remedy);
-            faults.extend(faults.is_empty().then(missing));
-            return Err(refused(faults));
+            return Err(refused(vec![RELATION.found(table, "the table does not exist", remedy)]));
         }
     };
+    let mut faults: Vec<Finding> = Vec::new();
     let columns = outbox.columns().await?;
     let existing = Existing {
         is_history_unknown: is_history_unknown(client, table, &columns, &migrations).await?,
@@ -141,7 +132,7 @@ async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Existi
         faults.extend(outbox.sequence_faults().await?);
     }
     faults.extend(other_faults(table, &existing.columns));
-    if let Pending::Different { name, definition } = &existing.pending {
+    if let Pending::Different(Index { name, definition, .. }) = &existing.pending {
         let problem = format!(
             "the index {name} has the name of the pending index, but a different definition: {definition}"
         );
@@ -220,33 +211,32 @@ async fn column_fault(
 }
 
 fn missing(table: &TableName, column: Column) -> Option<(String, String)> {
-    let outbox = table.quoted();
+    let problem = "the table has no such column".to_owned();
     if table.columns().is_renamed(column) {
         let remedy = match is_added(column) {
             true => format!("correct the setting, or remove it so that a column {column} is added"),
             false => "correct the setting".to_owned(),
         };
-        return Some(("the table has no such column".to_owned(), remedy));
+        return Some((problem, remedy));
     }
+    let outbox = table.quoted();
     let remedy = match column {
         _ if is_added(column) => return None,
         Column::Id => format!(
             "set [outbox.columns] id to the column that numbers the rows, or add one, which rewrites the table: ALTER TABLE \
              {outbox} ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY (CACHE 1);"
         ),
-        _ => format!("set [outbox.columns] {column} to the column that has {}", meaning(column)),
+        _ => {
+            let meaning = match column {
+                Column::AggregateType => "the name that determines the topic",
+                Column::AggregateId => "the Kafka key",
+                Column::EventType => "the type of the event",
+                _ => "the value of the record",
+            };
+            format!("set [outbox.columns] {column} to the column that has {meaning}")
+        }
     };
-    Some(("the table has no such column".to_owned(), remedy))
-}
-
-/// What a column contains that only the application knows.
-fn meaning(column: Column) -> &'static str {
-    match column {
-        Column::AggregateType => "the name that determines the topic",
-        Column::AggregateId => "the Kafka key",
-        Column::EventType => "the type of the event",
-        _ => "the value of the record",
-    }
+    Some((problem, remedy))
 }
 
 fn wrong_type(table: &TableName, wanted: &Wanted, found: &Found) -> (String, String) {
@@ -281,8 +271,7 @@ fn wrong_type(table: &TableName, wanted: &Wanted, found: &Found) -> (String, Str
         }
         Column::CreatedAt => format!(
             "add a column of the right type under another name, and set [outbox.columns] created_at to that name: ALTER TABLE \
-             {outbox} ADD COLUMN outbox_created_at {preferred}{};",
-            default_of(column)
+             {outbox} ADD COLUMN outbox_created_at {preferred} NOT NULL DEFAULT now();"
         ),
         _ => format!(
             "set [outbox.columns] {column} to a column of the right type, or, if the values can be converted, change the \
@@ -300,15 +289,6 @@ fn was_sent(type_name: &str, column: &str) -> (String, String) {
             (format!("{column} AT TIME ZONE 'UTC'"), format!("{column} IS NOT NULL"))
         }
         _ => ("now()".to_owned(), "<the event was sent>".to_owned()),
-    }
-}
-
-/// The definition of an added column after its type.
-fn default_of(column: Column) -> &'static str {
-    match column {
-        // Without NOT NULL and without a default, the server does not rewrite the table.
-        Column::CreatedAt => " NOT NULL DEFAULT now()",
-        _ => "",
     }
 }
 
@@ -355,7 +335,7 @@ fn other_faults(table: &TableName, columns: &FoundColumns) -> Vec<Finding> {
 async fn owner_fault(outbox: Outbox<'_>) -> Result<Option<Finding>, tokio_postgres::Error> {
     const OWNER: &str =
         "SELECT pg_has_role(c.relowner, 'USAGE'), current_user::text FROM pg_class AS c WHERE c.oid = $1";
-    let row = outbox.client.query_typed_one(OWNER, &[(&outbox.oid, Type::OID)]).await?;
+    let row = outbox.client.query_typed_one(OWNER, &params![outbox.oid => OID]).await?;
     let (is_owner, role): (bool, &str) = (row.get(0), row.get(1));
     let problem = format!("role {role} does not own the table, so it cannot add columns and indexes");
     let remedy = "connect as the owner, for example with OUTBOX_RELAY__POSTGRES__URL";
@@ -378,7 +358,9 @@ fn steps(table: &TableName, found: &Existing, rows: Option<ExistingRows>) -> Res
     let origin = Origin::Adopted { payload_type: if is_bytes { "bytea" } else { "json" } };
     let mut steps = Vec::new();
     steps.extend(columns(table, found, rows));
-    let identity = replica_identity(found);
+    // Without a replica identity, the server rejects an UPDATE of a published table, so this step precedes the first UPDATE.
+    let purpose = "identify the rows for a publication that contains the table";
+    let identity = found.unidentified.as_ref().map(|fault| step(purpose, &fault.remedy, How::Transaction));
     // As early as possible, because events that are inserted before it count as sent. Without an identity it would fail.
     let (first, last) = match (existing_rows(table, found, rows), &identity) {
         (update, None) => (update, None),
@@ -386,17 +368,25 @@ fn steps(table: &TableName, found: &Existing, rows: Option<ExistingRows>) -> Res
     };
     steps.extend(first);
     steps.extend(defaults(table, found));
-    steps.extend(id_index(table, found));
+    if !found.id_index.is_valid {
+        let name = outbox::id_index_name(table);
+        steps.extend(found.id_index.is_unfinished.then(|| drop_index(table, &name)));
+        steps.push(step("create an index on the IDs", outbox::create_id_index(table), How::Unhurried));
+    }
     steps.extend(identity);
     steps.extend(last);
     steps.extend(not_null(table, found));
-    steps.extend(pending_index(table, found));
-    let is_migrated = found.migrations.iter().all(|known| known.state.is_compatible());
-    if !is_migrated {
+    if let Pending::Invalid(name) = &found.pending {
+        steps.push(drop_index(table, name));
+    }
+    if !matches!(found.pending, Pending::Valid) {
+        steps.push(step("create the pending index", table.render(outbox::CREATE_PENDING), How::Unhurried));
+    }
+    if !found.migrations.iter().all(|known| known.state.is_compatible()) {
         let sql = print_pending(table, &found.migrations, origin);
         steps.push(step("create the other tables and the functions", sql, How::Migrations));
     }
-    Ok(Adoption { steps, origin, is_migrated })
+    Ok(Adoption { steps, origin })
 }
 
 fn step(purpose: impl Into<String>, sql: impl Into<String>, how: How) -> Step {
@@ -411,7 +401,8 @@ fn columns(table: &TableName, found: &Existing, rows: Option<ExistingRows>) -> O
     };
     for Wanted { column, types, .. } in WANTED.iter().filter(is_lacking) {
         let (name, sql_type) = (table.column(*column), types.first().copied().unwrap_or_default());
-        let mut default = default_of(*column);
+        // Without NOT NULL and without a default, the server does not rewrite the table.
+        let mut default = if *column == Column::CreatedAt { " NOT NULL DEFAULT now()" } else { "" };
         if *column == Column::SentAt {
             (default, effect) = match rows {
                 None => ("", ""),
@@ -454,34 +445,6 @@ fn defaults(table: &TableName, found: &Existing) -> Option<Step> {
     (!sql.is_empty()).then(|| step(purpose, sql.join("\n"), How::Transaction))
 }
 
-fn id_index(table: &TableName, found: &Existing) -> Vec<Step> {
-    let mut steps = Vec::new();
-    if !found.id_index.is_valid {
-        if found.id_index.is_unfinished {
-            steps.push(drop_index(table, &outbox::id_index_name(table)));
-        }
-        steps.push(step("create an index on the IDs", outbox::create_id_index(table), How::Unhurried));
-    }
-    steps
-}
-
-/// Before the first UPDATE, which the server rejects without one.
-fn replica_identity(found: &Existing) -> Option<Step> {
-    let purpose = "identify the rows for a publication that contains the table";
-    found.unidentified.as_ref().map(|unidentified| step(purpose, &unidentified.remedy, How::Transaction))
-}
-
-fn pending_index(table: &TableName, found: &Existing) -> Vec<Step> {
-    let mut steps = Vec::new();
-    if let Pending::Invalid(name) = &found.pending {
-        steps.push(drop_index(table, name));
-    }
-    if !matches!(found.pending, Pending::Valid) {
-        steps.push(step("create the pending index", table.render(outbox::CREATE_PENDING), How::Unhurried));
-    }
-    steps
-}
-
 fn drop_index(table: &TableName, name: &str) -> Step {
     let purpose = format!("drop the index {name}, whose build was interrupted");
     let sql = format!("DROP INDEX CONCURRENTLY IF EXISTS {};", table.sibling(name));
@@ -498,8 +461,8 @@ fn not_null(table: &TableName, found: &Existing) -> Vec<Step> {
     if columns.is_empty() {
         return Vec::new();
     }
-    let (outbox, names) = (table.quoted(), columns.iter().map(|column| table.column(*column)));
-    let names: Vec<String> = names.collect();
+    let outbox = table.quoted();
+    let names: Vec<String> = columns.iter().map(|column| table.column(*column)).collect();
     let mut steps = Vec::new();
     if columns.contains(&Column::EventId) {
         let sql = table.render(body(FILL).trim_end());
@@ -511,8 +474,8 @@ fn not_null(table: &TableName, found: &Existing) -> Vec<Step> {
         "{drop}\nALTER TABLE {outbox} ADD CONSTRAINT {NOT_NULL} CHECK ({}) NOT VALID;",
         condition.join(" AND ")
     );
-    let set = columns.iter().map(|column| format!("{} SET NOT NULL;\n", alter(table, *column)));
-    let set: String = set.collect();
+    let set: String =
+        columns.iter().map(|column| format!("{} SET NOT NULL;\n", alter(table, *column))).collect();
     let validate = format!("ALTER TABLE {outbox} VALIDATE CONSTRAINT {NOT_NULL};");
     let of = names.join(", ");
     steps.push(step(format!("reject NULL in {of}"), add, How::Transaction));
@@ -530,7 +493,7 @@ const APPLY_SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET stateme
 /// has changed the table. Sets the session up for [`apply`].
 pub async fn prepare(client: &mut Client, table: &TableName, adoption: &Adoption) -> Result<(), AdoptError> {
     client.batch_execute(&format!("{APPLY_SETTINGS}; SET lock_timeout = '{DDL_LOCK_TIMEOUT}'")).await?;
-    if !adoption.is_migrated {
+    if adoption.steps.iter().any(|step| step.how == How::Migrations) {
         migrate::dry_run_adopted(client, table, adoption.origin).await?;
     }
     Ok(())

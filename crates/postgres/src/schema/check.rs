@@ -11,8 +11,8 @@ use crate::schema::errors::{
     COLUMN, CheckError, ENCODING, HOLD_COUNT, MIGRATE, MIGRATION, MigrateError, PENDING_INDEX, RELATION,
     SEQUENCE, SERVER_TOO_OLD, STANDBY, list,
 };
-use crate::schema::outbox::{Outbox, TopicColumn};
-use crate::schema::relations::{MissingPrivileges, Relations};
+use crate::schema::outbox::Outbox;
+use crate::schema::relations::{MissingPrivileges, RELATIONS, Relations};
 use crate::schema::series::{MigrationState, Series, State};
 use crate::schema::{errors, relations, series};
 use crate::sql::{bare, sql};
@@ -20,7 +20,6 @@ use crate::table::TableName;
 use relay::lanes::LANES;
 use relay::topic::TopicRules;
 use settings::doctor::Finding;
-use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row};
 
 /// Properties of a database that passed the checks.
@@ -46,20 +45,17 @@ impl Facts {
     }
 }
 
-/// Checks that the schema meets the needs of the relay, in a READ ONLY transaction.
-pub async fn check(client: &Client, table: &TableName, topic: TopicColumn) -> Result<Facts, CheckError> {
-    examine(client, check_in(client, table, topic, None)).await
-}
-
-/// [`check`], for a command that needs privileges other than those of the relay. Pending migrations do not stop it: it runs on an
-/// older schema too, if the tables that it needs exist.
-pub async fn check_for(
+/// Checks that the schema meets the needs of the relay, or of a command with these privileges, in a READ ONLY transaction.
+/// `requires_topic` is true if `[outbox] topic_allow` is set. The outbox must then have the column `topic`.
+///
+/// Pending migrations do not stop a command: it runs on an older schema too, if the tables that it needs exist.
+pub async fn check(
     client: &Client,
     table: &TableName,
-    topic: TopicColumn,
-    privileges: &[Privilege],
+    requires_topic: bool,
+    command: Option<&[Privilege]>,
 ) -> Result<Facts, CheckError> {
-    examine(client, check_in(client, table, topic, Some(privileges))).await
+    examine(client, check_in(client, table, requires_topic, command)).await
 }
 
 /// The faults of the server and the database, before there are tables. Call it in a transaction.
@@ -67,11 +63,10 @@ pub async fn server_faults(client: &Client) -> Result<Vec<Finding>, CheckError> 
     Ok(Server::read(client).await?.faults())
 }
 
-/// For the relay, or for a command with these privileges.
 async fn check_in(
     client: &Client,
     table: &TableName,
-    topic: TopicColumn,
+    requires_topic: bool,
     command: Option<&[Privilege]>,
 ) -> Result<Facts, CheckError> {
     let privileges = command.unwrap_or(RELAY_PRIVILEGES);
@@ -109,7 +104,7 @@ async fn check_in(
     if let Some(oid) = outbox {
         let outbox = Outbox { client, table, oid };
         let columns = outbox.columns().await?;
-        faults.extend(columns.faults(table, topic));
+        faults.extend(columns.faults(table, requires_topic));
         faults.extend(outbox.faults(&columns).await?);
         (payload, has_topic) = (columns.payload(table), columns.has_topic(table));
     }
@@ -139,6 +134,11 @@ async fn check_in(
     }
 }
 
+/// Triggers that are enabled as `O` or `A` fire in ordinary sessions.
+const TRIGGER: &str = "
+SELECT 1 FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
+WHERE t.tgrelid = $1 AND t.tgenabled IN ('O', 'A') AND p.proname = $2";
+
 /// The faults of the relay's own tables, as far as it may read them.
 async fn companion_faults(
     client: &Client,
@@ -149,8 +149,16 @@ async fn companion_faults(
     let mut faults = Vec::new();
     let readable = |relation: &str| relations.oid(relation).is_some() && !missing.prevents_reading(relation);
     for counted in ["{hold}", "{blocked_key}", "{pause}"] {
-        if let Some(relation) = relations.oid(counted) {
-            faults.extend(trigger_fault(client, table, counted, relation).await?);
+        let Some(relation) = relations.oid(counted) else { continue };
+        let params = params![relation => OID, table.name_of("{hold_changed}") => TEXT];
+        if client.query_typed(TRIGGER, &params).await?.is_empty() {
+            let place = table.render(counted);
+            let problem = "the trigger hold_changed is missing or disabled, so the end of a hold or block could reorder events";
+            let remedy = format!(
+                "ALTER TABLE {place} ENABLE TRIGGER hold_changed; or recreate it as shown by `outbox-relay migrate --print \
+                 --config FILE`"
+            );
+            faults.push(HOLD_COUNT.found(place, problem, remedy));
         }
     }
     if readable("{lane}") {
@@ -170,9 +178,8 @@ async fn foreign_faults(
     privileges: &[Privilege],
 ) -> Result<Vec<Finding>, Error> {
     let writes = |privilege: &Privilege| privilege.on == "{outbox}" && privilege.kind != "SELECT";
-    let mut names = relations::own_names(table);
-    names.push(table.table().to_owned());
-    relations::foreign(client, table, &names, privileges.iter().any(writes)).await
+    let names = RELATIONS.iter().chain(&["{setting}", "{record_act}"]).map(|name| table.name_of(name));
+    relations::foreign(client, table, &names.collect::<Vec<_>>(), privileges.iter().any(writes)).await
 }
 
 /// Whether this may be missing only because a migration is pending. A command cannot work without the payload.
@@ -370,29 +377,6 @@ async fn hold_version_fault(client: &Client, table: &TableName) -> Result<Option
     Ok(Some(HOLD_COUNT.found(place, problem, remedy)))
 }
 
-/// Triggers that are enabled as `O` or `A` fire in ordinary sessions.
-const TRIGGER: &str = "
-SELECT 1 FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
-WHERE t.tgrelid = $1 AND t.tgenabled IN ('O', 'A') AND p.proname = $2";
-
-async fn trigger_fault(
-    client: &Client,
-    table: &TableName,
-    counted: &str,
-    relation: u32,
-) -> Result<Option<Finding>, Error> {
-    let function = table.name_of("{hold_changed}");
-    let rows = client.query_typed(TRIGGER, &[(&relation, Type::OID), (&function, Type::TEXT)]).await?;
-    let place = table.render(counted);
-    let remedy = format!(
-        "ALTER TABLE {place} ENABLE TRIGGER hold_changed; or recreate it as shown by `outbox-relay migrate --print \
-         --config FILE`"
-    );
-    let problem =
-        "the trigger hold_changed is missing or disabled, so the end of a hold or block could reorder events";
-    Ok(rows.is_empty().then(|| HOLD_COUNT.found(place, problem, remedy)))
-}
-
 /// What a command changes, and the trigger that records it.
 const ACTS: [(&str, &str, &str); 5] = [
     ("INSERT", "{pause}", "pause_recorded"),
@@ -416,14 +400,9 @@ async fn act_faults(
     let triggers: Vec<&str> = wanted.iter().map(|(_, _, trigger)| *trigger).collect();
     let replays = privileges.iter().any(|privilege| privilege.on == "{record_act}");
     let [function, of_replays] = ["{act_recorded}", "{record_act}"].map(|name| table.name_of(name));
-    let schema = table.schema();
-    let params: [(&(dyn ToSql + Sync), Type); 6] = [
-        (&schema, Type::TEXT),
-        (&relations, Type::TEXT_ARRAY),
-        (&triggers, Type::TEXT_ARRAY),
-        (&function, Type::TEXT),
-        (&of_replays, Type::TEXT),
-        (&replays, Type::BOOL),
+    let params = params![
+        table.schema() => TEXT, relations => TEXT_ARRAY, triggers => TEXT_ARRAY, function => TEXT,
+        of_replays => TEXT, replays => BOOL
     ];
     let rows = client.query_typed(bare(sql!("check/unrecorded_acts")), &params).await?;
     let fault = |row: &Row| {

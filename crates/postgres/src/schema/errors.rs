@@ -73,7 +73,6 @@ codes! {
 
 pub(super) const MIGRATE: &str = "run `outbox-relay migrate --config FILE`";
 
-/// Why the checks at start failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     #[error("the database cannot be used:{}", list(.0))]
@@ -125,12 +124,7 @@ pub enum MigrateError {
     )]
     Newer { table: String, number: i32, name: String, upgrade: String },
     #[error("{table}: {source}, but no migration is recorded for it. {remedy}, and run the command again")]
-    Exists {
-        table: String,
-        source: ServerError,
-        /// How to resolve the conflict, without the full stop.
-        remedy: &'static str,
-    },
+    Exists { table: String, source: ServerError, remedy: &'static str },
     #[error("{table}: {problem}, so it was not read, and nothing was changed. Fix: {remedy}")]
     Foreign { table: String, problem: String, remedy: String },
     #[error(

@@ -6,7 +6,7 @@
 //! copy have the same one.
 
 use crate::connection::errors::{answer, unavailable};
-use crate::connection::exec::{Params, ShortTransaction, examine};
+use crate::connection::exec::{ShortTransaction, examine};
 use crate::connection::pool::Database;
 use crate::sql::{Script, sql};
 use crate::table::TableName;
@@ -17,12 +17,9 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
 
 /// Claims wait for the comparison of a new connection.
 const COMPARED_WITHIN: Duration = Duration::from_secs(5);
-const READING: &str = "reading the recorded clusters";
-const RECORDING: &str = "recording the clusters";
 
 /// The row as JSON, so that a table without the columns is read too.
 const READ: &str = "
@@ -83,7 +80,7 @@ impl Identity {
 
 /// What is recorded; nothing if no relay has started, or before the migration that adds it.
 pub async fn recorded(transaction: &ShortTransaction, table: &TableName) -> Result<Identity, PostgresFault> {
-    let rows = transaction.query(READING, &table.render(READ), &[]).await?;
+    let rows = transaction.query("reading the recorded clusters", &table.render(READ), &[]).await?;
     Ok(rows.first().map(Identity::from).unwrap_or_default())
 }
 
@@ -141,12 +138,12 @@ async fn write(
     file: &'static str,
     found: &Identity,
 ) -> Result<bool, PostgresFault> {
-    let params: Params<'_> = &[(&found.system, Type::INT8), (&found.kafka, Type::TEXT)];
+    let params = params![found.system => INT8, found.kafka => TEXT];
     let transaction = ShortTransaction::recording(database.clone());
-    Ok(!transaction.query(RECORDING, &Script::new(file, table).render(), params).await?.is_empty())
+    let sql = Script::new(file, table).render();
+    Ok(!transaction.query("recording the clusters", &sql, &params).await?.is_empty())
 }
 
-const READING_TEMPLATE: &str = "reading the recorded topic template";
 const RECORDING_TEMPLATE: &str = "recording the topic template";
 
 /// Each relay that starts at the same time with another template can make one attempt of this relay fail.
@@ -173,7 +170,8 @@ pub(crate) async fn template(
     transaction: &ShortTransaction,
     table: &TableName,
 ) -> Result<Option<Recorded>, PostgresFault> {
-    let rows = transaction.query(READING_TEMPLATE, &table.render(READ_TEMPLATE), &[]).await?;
+    let sql = table.render(READ_TEMPLATE);
+    let rows = transaction.query("reading the recorded topic template", &sql, &[]).await?;
     Ok(rows.first().map(Recorded::from))
 }
 
@@ -192,8 +190,8 @@ pub async fn record_template(
         if replaced == Some(topic_template) {
             return Ok(None);
         }
-        let params: Params<'_> = &[(&topic_template, Type::TEXT), (&replaced, Type::TEXT)];
-        if !transaction.query(RECORDING_TEMPLATE, &record, params).await?.is_empty() {
+        let params = params![topic_template => TEXT, replaced => TEXT];
+        if !transaction.query(RECORDING_TEMPLATE, &record, &params).await?.is_empty() {
             return Ok(former);
         }
     }
@@ -205,11 +203,8 @@ impl fmt::Display for Recorded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Recorded { topic_template, at, role, application, address } = self;
         let at = humantime::format_rfc3339_seconds(*at);
-        write!(f, "{topic_template}, recorded at {at} by role {role} (application {application:?}")?;
-        match address {
-            Some(address) => write!(f, ", address {address})"),
-            None => f.write_str(")"),
-        }
+        let address = address.map(|address| format!(", address {address}")).unwrap_or_default();
+        write!(f, "{topic_template}, recorded at {at} by role {role} (application {application:?}{address})")
     }
 }
 

@@ -6,7 +6,7 @@
 
 pub use crate::schema::series::{
     MIGRATIONS, Migration, MigrationState, Origin, Series, State, Version, debezium, print, print_pending,
-    read_status, series_status, status,
+    read_status, status,
 };
 
 use crate::connection::exec::{NO_VIEWS, open};
@@ -17,7 +17,6 @@ use crate::table::{TableName, quote_identifier};
 use std::time::Duration;
 use tokio::time::sleep;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 
 /// While a statement waits for a lock on the table, the application's inserts wait too. So it waits briefly, and is retried after
@@ -62,7 +61,7 @@ pub(crate) async fn apply_as(
 ) -> Result<(), MigrateError> {
     let series = texts.series;
     // Read without the lock first, so that a read-only role can run the command if there is nothing to do.
-    let states = series_status(client, table, series).await?;
+    let states = status(client, table, series).await?;
     for migration in pending(series, &states, table)? {
         let mut attempt = 1;
         let is_applied = loop {
@@ -108,13 +107,13 @@ pub async fn dry_run(
     series: Series,
 ) -> Result<Vec<Migration>, MigrateError> {
     require_table(client, table, series).await?;
-    let states = series_status(client, table, series).await?;
+    let states = status(client, table, series).await?;
     if pending(series, &states, table)?.is_empty() {
         return Ok(Vec::new());
     }
     let transaction = begin(client, table, series).await?;
     let applied = run_pending(&transaction, table, Texts::of(series, table)).await?;
-    roll_back(transaction, table).await?;
+    transaction.rollback().await.map_err(failed(table))?;
     Ok(applied)
 }
 
@@ -129,7 +128,7 @@ pub(crate) async fn dry_run_adopted(
     let set = transaction.batch_execute("SET LOCAL check_function_bodies = off").await;
     set.map_err(failed(table))?;
     run_pending(&transaction, table, Texts { series, origin }).await?;
-    roll_back(transaction, table).await
+    transaction.rollback().await.map_err(failed(table))
 }
 
 /// [`dry_run`] of the outbox, followed by `more` in the same transaction. `grant` is the statement for a privilege that `more`
@@ -144,10 +143,9 @@ pub async fn dry_run_with(
     run_pending(&transaction, table, Texts::of(Series::Outbox, table)).await?;
     let done = transaction.batch_execute(more).await;
     done.map_err(|error| MigrateError::new(table, error, grant))?;
-    roll_back(transaction, table).await
+    transaction.rollback().await.map_err(failed(table))
 }
 
-/// Applies every pending migration in this transaction.
 async fn run_pending(
     transaction: &Transaction<'_>,
     table: &TableName,
@@ -159,10 +157,6 @@ async fn run_pending(
         run(transaction, table, texts, migration).await?;
     }
     Ok(pending)
-}
-
-async fn roll_back(transaction: Transaction<'_>, table: &TableName) -> Result<(), MigrateError> {
-    transaction.rollback().await.map_err(failed(table))
 }
 
 /// Opens the transaction of a migration, creates the table that records it if it is missing, and waits for other migrations.
@@ -205,28 +199,22 @@ async fn run(
     migration: &Migration,
 ) -> Result<(), MigrateError> {
     let grant = missing_grant(transaction, table).await?;
+    // Another name for an existing outbox would be a new, empty one, and modules have fixed names.
+    let remedy = match (texts.series, migration.number) {
+        (Series::Outbox, 1) => {
+            "Choose another name in [outbox] table, rename the existing table, or adopt it with `outbox-relay migrate --adopt`"
+        }
+        _ => "Rename or drop the existing table or function",
+    };
     let fault = |error: tokio_postgres::Error| match error.code() {
         Some(&SqlState::LOCK_NOT_AVAILABLE) => MigrateError::InUse { table: table.to_string() },
-        Some(&SqlState::DUPLICATE_TABLE | &SqlState::DUPLICATE_FUNCTION) => MigrateError::Exists {
-            table: table.to_string(),
-            source: error.into(),
-            remedy: remedy_for_conflict(texts.series, migration),
-        },
+        Some(&SqlState::DUPLICATE_TABLE | &SqlState::DUPLICATE_FUNCTION) => {
+            MigrateError::Exists { table: table.to_string(), source: error.into(), remedy }
+        }
         _ => MigrateError::new(table, error, &grant),
     };
     transaction.batch_execute(&texts.sql(migration, table)).await.map_err(fault)?;
-    transaction.batch_execute(&texts.series.record_sql(table, migration)).await.map_err(fault)?;
-    Ok(())
-}
-
-/// What to do if a name is taken. Another name for an existing outbox would be a new, empty one, and modules have fixed names.
-fn remedy_for_conflict(series: Series, migration: &Migration) -> &'static str {
-    match series {
-        Series::Outbox if migration.number == 1 => {
-            "Choose another name in [outbox] table, rename the existing table, or adopt it with `outbox-relay migrate --adopt`"
-        }
-        Series::Outbox | Series::Module(_) => "Rename or drop the existing table or function",
-    }
+    transaction.batch_execute(&texts.series.record_sql(table, migration)).await.map_err(fault)
 }
 
 /// The migrations to apply, or the reason why none can be applied.
@@ -259,7 +247,7 @@ async fn require_table(client: &mut Client, table: &TableName, series: Series) -
     if table.columns().are_standard() || series != Series::Outbox {
         return Ok(());
     }
-    let states = series_status(client, table, series).await?;
+    let states = status(client, table, series).await?;
     match series.migrations().first().is_some_and(|first| first.is_pending(&states)) {
         true => Err(MigrateError::NotAdopted { table: table.to_string() }),
         false => Ok(()),
@@ -270,7 +258,7 @@ async fn require_table(client: &mut Client, table: &TableName, series: Series) -
 /// transaction rejects queries.
 async fn missing_grant(transaction: &Transaction<'_>, table: &TableName) -> Result<String, MigrateError> {
     let schema = table.schema();
-    let row = transaction.query_typed_one(bare(sql!("migrate/names")), &[(&schema, Type::TEXT)]).await;
+    let row = transaction.query_typed_one(bare(sql!("migrate/names")), &params![schema => TEXT]).await;
     let row = row.map_err(failed(table))?;
     let (role, database): (&str, &str) = (row.get(0), row.get(1));
     let (schema_exists, may_create): (bool, bool) = (row.get(2), row.get(3));

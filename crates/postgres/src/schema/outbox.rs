@@ -8,9 +8,7 @@ use crate::schema::errors::{COLUMN, PENDING_INDEX, RELATION, SEQUENCE};
 use crate::schema::migrate::DDL_LOCK_TIMEOUT;
 use crate::sql::{Script, bare, sql};
 use crate::table::{TableName, quote_identifier, quote_literal};
-use relay::topic::TopicRules;
 use settings::doctor::Finding;
-use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row};
 
 pub(super) struct Wanted {
@@ -38,20 +36,6 @@ pub(super) const WANTED: [Wanted; 9] = [
     wanted(Column::SentAt, &["timestamp with time zone"], false),
 ];
 
-/// Whether the outbox must have the column `topic`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TopicColumn {
-    Optional,
-    /// `[outbox] topic_allow` is set.
-    Required,
-}
-
-impl From<&TopicRules> for TopicColumn {
-    fn from(topics: &TopicRules) -> TopicColumn {
-        if topics.allow.is_some() { TopicColumn::Required } else { TopicColumn::Optional }
-    }
-}
-
 /// From PostgreSQL 18, `attnotnull` is also true for a constraint that is NOT VALID, so existing rows may have NULL.
 const COLUMNS: &str = "
 SELECT attname::text, format_type(atttypid, NULL), attnotnull,
@@ -67,13 +51,11 @@ WHERE attrelid = $1::text::regclass AND attname = $2::text AND NOT attisdropped"
 
 /// The current type of the payload column; `None` if the relay does not support it.
 pub(crate) async fn payload_type(client: &Client, table: &TableName) -> Result<Option<PayloadType>, Error> {
-    let payload = table.columns().name(Column::Payload);
-    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&table.quoted(), Type::TEXT), (&payload, Type::TEXT)];
+    let params = params![table.quoted() => TEXT, table.columns().name(Column::Payload) => TEXT];
     let rows = client.query_typed(PAYLOAD_TYPE, &params).await?;
     Ok(rows.first().and_then(|row| PayloadType::named(row.get(0))))
 }
 
-/// A column as it is.
 pub(super) struct Found {
     pub(super) name: String,
     pub(super) type_name: String,
@@ -89,7 +71,6 @@ pub(super) struct Found {
 
 from_row!(Found: name, type_name, not_null, never_null, has_default, is_generated, is_identity);
 
-/// The columns of a table.
 pub(super) struct FoundColumns(pub(super) Vec<Found>);
 
 /// The place of a fault. Names the setting of a renamed column.
@@ -117,15 +98,14 @@ impl FoundColumns {
         table.columns().topic().is_some_and(|name| self.get(name).is_some())
     }
 
-    /// The fault of the column `topic`.
-    fn topic_fault(&self, table: &TableName, wanted: TopicColumn) -> Option<Finding> {
+    fn topic_fault(&self, table: &TableName, requires_topic: bool) -> Option<Finding> {
         let (outbox, topic, alter) =
             (table.quoted(), table.column(Column::Topic), alter(table, Column::Topic));
         let add = || {
             format!("SET lock_timeout = '{DDL_LOCK_TIMEOUT}'; ALTER TABLE {outbox} ADD COLUMN {topic} text;")
         };
         let (problem, remedy) = match table.columns().topic().map(|name| self.get(name)) {
-            None | Some(None) if wanted == TopicColumn::Required => {
+            None | Some(None) if requires_topic => {
                 let remedy = match table.columns().topic() {
                     Some(_) => add(),
                     None => "set [outbox.columns] topic, because another column has that name".to_owned(),
@@ -149,8 +129,8 @@ impl FoundColumns {
         Some(COLUMN.found(place(table, Column::Topic), problem, remedy))
     }
 
-    pub(super) fn faults(&self, table: &TableName, topic: TopicColumn) -> Vec<Finding> {
-        let mut faults = Vec::from_iter(self.topic_fault(table, topic));
+    pub(super) fn faults(&self, table: &TableName, requires_topic: bool) -> Vec<Finding> {
+        let mut faults = Vec::from_iter(self.topic_fault(table, requires_topic));
         for wanted in WANTED {
             let (place, name) = (place(table, wanted.column), table.column(wanted.column));
             let alter = alter(table, wanted.column);
@@ -257,9 +237,9 @@ fn definition_faults(row: &Row, table: &TableName) -> Vec<Finding> {
 /// CONCURRENTLY, because a plain CREATE INDEX would block inserts.
 pub(super) const CREATE_PENDING: &str = "CREATE INDEX CONCURRENTLY {pending_index} ON {outbox} ((hashtext({aggregate_id_column}) & 63), {id_column}) WHERE {sent_at_column} IS NULL;";
 
-struct Index {
-    name: String,
-    definition: String,
+pub(super) struct Index {
+    pub(super) name: String,
+    pub(super) definition: String,
     usable: bool,
     fits: bool,
 }
@@ -271,11 +251,8 @@ pub(super) enum Pending {
     Valid,
     /// Building the index of this name was interrupted.
     Invalid(String),
-    /// An index has its name, but this definition.
-    Different {
-        name: String,
-        definition: String,
-    },
+    /// An index has its name, but another definition.
+    Different(Index),
     Missing,
 }
 
@@ -338,7 +315,6 @@ fn hazard_fault(row: &Row, table: &TableName) -> Finding {
     }
 }
 
-/// The outbox, on a connection.
 #[derive(Clone, Copy)]
 pub(super) struct Outbox<'a> {
     pub(super) client: &'a Client,
@@ -348,7 +324,7 @@ pub(super) struct Outbox<'a> {
 
 impl Outbox<'_> {
     pub(super) async fn columns(&self) -> Result<FoundColumns, Error> {
-        let rows = self.client.query_typed(COLUMNS, &[(&self.oid, Type::OID)]).await?;
+        let rows = self.client.query_typed(COLUMNS, &params![self.oid => OID]).await?;
         Ok(FoundColumns(rows.iter().map(Found::from).collect()))
     }
 
@@ -366,8 +342,7 @@ impl Outbox<'_> {
 
     pub(super) async fn sequence_faults(&self) -> Result<Vec<Finding>, Error> {
         let Outbox { client, table, oid } = *self;
-        let id = table.columns().name(Column::Id);
-        let params: [(&(dyn ToSql + Sync), Type); 2] = [(&oid, Type::OID), (&id, Type::TEXT)];
+        let params = params![oid => OID, table.columns().name(Column::Id) => TEXT];
         let rows = client.query_typed(bare(sql!("check/sequence")), &params).await?;
         if rows.is_empty() {
             let foreign = client.query_typed(bare(sql!("check/foreign_sequence")), &params).await?;
@@ -409,8 +384,7 @@ impl Outbox<'_> {
         let Outbox { client, table, oid } = *self;
         let [id, aggregate_id, sent_at] =
             [Column::Id, Column::AggregateId, Column::SentAt].map(|column| table.columns().name(column));
-        let params: [(&(dyn ToSql + Sync), Type); 4] =
-            [(&oid, Type::OID), (&id, Type::TEXT), (&aggregate_id, Type::TEXT), (&sent_at, Type::TEXT)];
+        let params = params![oid => OID, id => TEXT, aggregate_id => TEXT, sent_at => TEXT];
         let rows = client.query_typed(bare(sql!("check/indexes")), &params).await?;
         let mut indexes: Vec<Index> = rows.iter().map(Index::from).collect();
         if indexes.iter().any(|index| index.fits && index.usable) {
@@ -421,7 +395,7 @@ impl Outbox<'_> {
         indexes.sort_by_key(|index| !index.fits);
         Ok(match indexes.into_iter().find(|index| index.fits || index.name == own) {
             Some(Index { fits: true, name, .. }) => Pending::Invalid(name),
-            Some(Index { name, definition, .. }) => Pending::Different { name, definition },
+            Some(index) => Pending::Different(index),
             None => Pending::Missing,
         })
     }
@@ -435,7 +409,7 @@ impl Outbox<'_> {
                 format!("the index {name} is not valid: building it was interrupted"),
                 format!("REINDEX INDEX CONCURRENTLY {};", quoted(&name)),
             ),
-            Pending::Different { name, definition } => (
+            Pending::Different(Index { name, definition, .. }) => (
                 format!("the index {name} has a different definition: {definition}"),
                 format!("DROP INDEX CONCURRENTLY {}; {create}", quoted(&name)),
             ),
@@ -446,9 +420,8 @@ impl Outbox<'_> {
 
     pub(super) async fn read_id_index(&self) -> Result<IdIndex, Error> {
         let Outbox { client, table, oid } = *self;
-        let (id, name) = (table.columns().name(Column::Id), id_index_name(table));
-        let params: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&oid, Type::OID), (&id, Type::TEXT), (&name, Type::TEXT)];
+        let params =
+            params![oid => OID, table.columns().name(Column::Id) => TEXT, id_index_name(table) => TEXT];
         Ok(IdIndex::from(&client.query_typed_one(bare(sql!("check/id_index")), &params).await?))
     }
 
@@ -471,7 +444,7 @@ impl Outbox<'_> {
     pub(super) async fn hazard_faults(&self) -> Result<Vec<Finding>, Error> {
         let Outbox { client, table, oid } = *self;
         let compared: Vec<&str> = COMPARED.map(|column| table.columns().name(column)).to_vec();
-        let params: [(&(dyn ToSql + Sync), Type); 2] = [(&oid, Type::OID), (&compared, Type::TEXT_ARRAY)];
+        let params = params![oid => OID, compared => TEXT_ARRAY];
         let rows = client.query_typed(bare(sql!("check/hazards")), &params).await?;
         Ok(rows.iter().map(|row| hazard_fault(row, table)).collect())
     }
@@ -480,9 +453,8 @@ impl Outbox<'_> {
     /// identity, whose index may not exist yet.
     pub(super) async fn unidentified(&self) -> Result<Option<Finding>, Error> {
         let Outbox { client, table, oid } = *self;
-        let (schema, name, id) = (table.schema(), table.table(), table.columns().name(Column::Id));
-        let params: [(&(dyn ToSql + Sync), Type); 4] =
-            [(&oid, Type::OID), (&schema, Type::TEXT), (&name, Type::TEXT), (&id, Type::TEXT)];
+        let id = table.columns().name(Column::Id);
+        let params = params![oid => OID, table.schema() => TEXT, table.table() => TEXT, id => TEXT];
         let rows = client.query_typed(bare(sql!("check/unidentified")), &params).await?;
         Ok(rows.first().map(|row| {
             let (publication, index): (&str, Option<String>) = (row.get(0), row.get(1));

@@ -13,7 +13,6 @@ use crate::table::{TableName, quote_identifier};
 use relay::failure::{FaultKind, PostgresFault};
 use settings::doctor::Finding;
 use std::collections::BTreeMap;
-use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, GenericClient, Row};
 
 /// The tables that the relay needs, as placeholders. It also works without its recorded settings.
@@ -51,8 +50,8 @@ pub(super) struct Relations(BTreeMap<&'static str, Relation>);
 impl Relations {
     pub(super) async fn read(client: &Client, table: &TableName) -> Result<Relations, Error> {
         let names: Vec<String> = RELATIONS.iter().map(|relation| table.name_of(relation)).collect();
-        let rows =
-            client.query_typed(READ, &[(&table.schema(), Type::TEXT), (&names, Type::TEXT_ARRAY)]).await?;
+        let params = params![table.schema() => TEXT, names => TEXT_ARRAY];
+        let rows = client.query_typed(READ, &params).await?;
         let placeholder =
             |row: &Row| RELATIONS.into_iter().find(|name| table.name_of(name) == row.get::<_, &str>(4));
         Ok(Relations(rows.iter().filter_map(|row| Some((placeholder(row)?, Relation::from(row)))).collect()))
@@ -120,12 +119,6 @@ impl Relation {
     }
 }
 
-/// What a relay and the commands use, except for the outbox, which belongs to the application, with its triggers.
-pub(super) fn own_names(table: &TableName) -> Vec<String> {
-    let tables = RELATIONS.iter().filter(|relation| **relation != "{outbox}");
-    tables.chain(&["{setting}", "{record_act}"]).map(|name| table.name_of(name)).collect()
-}
-
 /// Which of these names belong to a relation or function that is not ours, or to an outbox whose code would run as a superuser.
 /// `writes` tells whether rows of the outbox are written. The places are their quoted names. Call it in a transaction.
 pub(super) async fn foreign(
@@ -134,7 +127,12 @@ pub(super) async fn foreign(
     names: &[String],
     writes: bool,
 ) -> Result<Vec<Finding>, Error> {
-    let rows = client.query_typed(bare(FOREIGN), &Names::new(table, names, writes).params()).await?;
+    let (triggers, bodies) = triggers(table);
+    let params = params![
+        table.schema() => TEXT, table.table() => TEXT, names => TEXT_ARRAY, triggers => TEXT_ARRAY,
+        bodies => TEXT_ARRAY, writes => BOOL
+    ];
+    let rows = client.query_typed(bare(FOREIGN), &params).await?;
     Ok(rows.iter().filter_map(|row| judge_owner(table, row)).collect())
 }
 
@@ -145,7 +143,13 @@ pub(crate) async fn require_own(
     table: &TableName,
     names: &[String],
 ) -> Result<(), PostgresFault> {
-    let rows = transaction.query(doing, bare(FOREIGN), &Names::new(table, names, false).params()).await?;
+    let (triggers, bodies) = triggers(table);
+    // As in `foreign`, for rows that are only read.
+    let params = params![
+        table.schema() => TEXT, table.table() => TEXT, names => TEXT_ARRAY, triggers => TEXT_ARRAY,
+        bodies => TEXT_ARRAY, false => BOOL
+    ];
+    let rows = transaction.query(doing, bare(FOREIGN), &params).await?;
     match rows.iter().find_map(|row| judge_owner(table, row)) {
         Some(Finding { place, problem, remedy, .. }) => {
             let message = format!("{place}: {problem}, so it was not used. Fix: {remedy}");
@@ -156,34 +160,6 @@ pub(crate) async fn require_own(
 }
 
 const FOREIGN: &str = sql!("check/foreign");
-
-/// The parameters of [`FOREIGN`].
-struct Names<'a> {
-    schema: &'a str,
-    outbox: &'a str,
-    names: &'a [String],
-    triggers: Vec<String>,
-    bodies: Vec<String>,
-    writes: bool,
-}
-
-impl<'a> Names<'a> {
-    fn new(table: &'a TableName, names: &'a [String], writes: bool) -> Names<'a> {
-        let (triggers, bodies) = triggers(table);
-        Names { schema: table.schema(), outbox: table.table(), names, triggers, bodies, writes }
-    }
-
-    fn params(&self) -> [(&(dyn ToSql + Sync), Type); 6] {
-        [
-            (&self.schema, Type::TEXT),
-            (&self.outbox, Type::TEXT),
-            (&self.names, Type::TEXT_ARRAY),
-            (&self.triggers, Type::TEXT_ARRAY),
-            (&self.bodies, Type::TEXT_ARRAY),
-            (&self.writes, Type::BOOL),
-        ]
-    }
-}
 
 /// The names of our trigger functions, and their bodies in the migrations.
 fn triggers(table: &TableName) -> (Vec<String>, Vec<String>) {
@@ -286,16 +262,12 @@ impl MissingPrivileges {
         table: &TableName,
         wanted: &[Privilege],
     ) -> Result<MissingPrivileges, Error> {
-        let schema = table.schema();
         let relations: Vec<String> = wanted.iter().map(|privilege| table.name_of(privilege.on)).collect();
         let kinds: Vec<&str> = wanted.iter().map(|privilege| privilege.kind).collect();
         let columns = wanted.iter().map(|privilege| privilege.column_names(table).join("\n"));
         let columns: Vec<String> = columns.collect();
-        let params: [(&(dyn ToSql + Sync), Type); 4] = [
-            (&schema, Type::TEXT),
-            (&relations, Type::TEXT_ARRAY),
-            (&kinds, Type::TEXT_ARRAY),
-            (&columns, Type::TEXT_ARRAY),
+        let params = params![
+            table.schema() => TEXT, relations => TEXT_ARRAY, kinds => TEXT_ARRAY, columns => TEXT_ARRAY
         ];
         let rows = client.query_typed(bare(sql!("check/missing_privileges")), &params).await?;
         let at: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();

@@ -12,7 +12,6 @@ use settings::doctor::Finding;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::SystemTime;
-use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient, Row};
 
 /// One numbered file of `sql/`.
@@ -83,7 +82,6 @@ pub enum Series {
 }
 
 impl Series {
-    /// The migrations, in order.
     pub(crate) fn migrations(self) -> &'static [Migration] {
         match self {
             Series::Outbox => &MIGRATIONS,
@@ -93,7 +91,6 @@ impl Series {
         }
     }
 
-    /// The module, or `None` for the outbox.
     pub fn module(self) -> Option<Module> {
         match self {
             Series::Outbox => None,
@@ -121,7 +118,6 @@ impl Series {
         table.sibling(&self.record_name(table))
     }
 
-    /// SQL that reads the records.
     pub(super) fn read_sql(self, table: &TableName) -> String {
         let of_module = match self {
             Series::Outbox => String::new(),
@@ -135,7 +131,6 @@ impl Series {
         )
     }
 
-    /// SQL that records a migration.
     pub(super) fn record_sql(self, table: &TableName, migration: &Migration) -> String {
         let Migration { number, name, min_relay, .. } = migration;
         let (name, checksum) = (quote_literal(name), quote_literal(&migration.checksum()));
@@ -151,7 +146,6 @@ impl Series {
     }
 }
 
-/// A migration and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigrationState {
     pub number: i32,
@@ -162,21 +156,14 @@ pub struct MigrationState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Applied with this text.
-    Applied {
-        at: SystemTime,
-        checksum: String,
-    },
+    Applied { at: SystemTime, checksum: String },
+    /// Not applied yet.
     Pending,
-    /// Applied with a different text.
-    ChecksumDiffers {
-        /// The SHA-256 of the applied text.
-        recorded: String,
-    },
-    /// Applied by a newer version.
-    Unknown {
-        /// The lowest version of the relay that can run on it, if a valid one is recorded.
-        min_relay: Option<Version>,
-    },
+    /// Applied with a different text, whose SHA-256 is recorded.
+    ChecksumDiffers { recorded: String },
+    /// Applied by a newer version. `min_relay` is the lowest version of the relay that can run on it, or `None` if no valid one
+    /// is recorded.
+    Unknown { min_relay: Option<Version> },
 }
 
 impl State {
@@ -194,13 +181,8 @@ impl State {
 const SERVER: &str = "
 SELECT current_setting('server_version_num')::integer, current_setting('server_version'), current_user::text";
 
-/// Every migration of the outbox that this version or the database has, in order. Changes nothing.
-pub async fn status(client: &mut Client, table: &TableName) -> Result<Vec<MigrationState>, MigrateError> {
-    series_status(client, table, Series::Outbox).await
-}
-
-/// [`status`], for any series.
-pub async fn series_status(
+/// Every migration of a series that this version or the database has, in order. Changes nothing.
+pub async fn status(
     client: &mut Client,
     table: &TableName,
     series: Series,
@@ -229,7 +211,7 @@ pub(super) async fn require_own(
     }
 }
 
-/// [`series_status`], in a transaction.
+/// [`status`], in a transaction.
 pub async fn read_status(
     client: &impl GenericClient,
     table: &TableName,
@@ -243,11 +225,8 @@ pub async fn read_status(
     }
     let role = quote_identifier(server.get(2));
 
-    let relation = series.record_name(table);
-    let exists = client
-        .query_typed(bare(sql!("migrate/exists")), &[(&table.schema(), Type::TEXT), (&relation, Type::TEXT)])
-        .await
-        .map_err(fault)?;
+    let params = params![table.schema() => TEXT, series.record_name(table) => TEXT];
+    let exists = client.query_typed(bare(sql!("migrate/exists")), &params).await.map_err(fault)?;
     require_own(client, table, series).await?;
     let mut recorded = Vec::new();
     if exists.first().is_some_and(|row| row.get(0)) {
@@ -325,11 +304,9 @@ impl fmt::Display for Version {
 pub enum Origin {
     /// The first migration creates it.
     Created,
-    /// It existed before. Its columns can have other names.
-    Adopted {
-        /// The type of the payload of the function that inserts an event.
-        payload_type: &'static str,
-    },
+    /// It existed before. Its columns can have other names. `payload_type` is the type of the payload
+    /// of the function that inserts an event.
+    Adopted { payload_type: &'static str },
 }
 
 /// The procedure of migration 3 is dropped by migration 6, so new outboxes never get it.
@@ -358,7 +335,6 @@ impl Texts {
         Texts { series, origin: Origin::of(table) }
     }
 
-    /// The statements of a migration.
     pub(super) fn sql(self, migration: &Migration, table: &TableName) -> String {
         match (self.series, self.origin, migration.number) {
             (Series::Outbox, _, 3) => SUPERSEDED.to_owned(),

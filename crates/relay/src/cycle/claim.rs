@@ -83,7 +83,10 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     let owned = claim.lanes().to_vec();
     let planned = match early {
         // The server is still the one for which the read was planned.
-        Some(early) if early.marks.generation == relay.lanes.marks.borrow().generation => early.only(&owned),
+        Some(mut early) if early.marks.generation == relay.lanes.marks.borrow().generation => {
+            early.read.wanted.retain(|wanted| owned.contains(&wanted.lane));
+            PlannedRead { sent: true, ..early }
+        }
         _ => PlannedRead::new(relay, &owned, rows_max),
     };
     let now = Instant::now();
@@ -127,13 +130,6 @@ impl PlannedRead {
             rows_max,
         };
         PlannedRead { marks, read, search, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
-    }
-
-    /// Keeps the part of a read that was sent with the claim for the lanes that were locked.
-    fn only(mut self, owned: &[Lane]) -> PlannedRead {
-        self.read.wanted.retain(|wanted| owned.contains(&wanted.lane));
-        self.sent = true;
-        self
     }
 }
 

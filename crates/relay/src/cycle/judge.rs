@@ -8,10 +8,8 @@ use crate::cycle::publish::Sending;
 use crate::cycle::session::Destination;
 use crate::publisher::Judged;
 use crate::reason::{OTHER_RECORD_REFUSED, RECORD_TOO_LARGE, REJECTS_EVERYTHING};
-use crate::{
-    Batch, Event, FailureKind, Fate, KafkaFailure, Memory, Producer, Publisher, Rejection, Relay, Session,
-};
-use std::collections::HashMap;
+use crate::{Batch, Event, FailureKind, Fate, KafkaFailure, Producer, Publisher, Rejection, Relay, Session};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -22,8 +20,8 @@ const JUDGE_FOR: Duration = Duration::from_millis(500);
 /// Judges the suspects of a batch, one partition after the other. Returns the failure that ended this early, if any.
 pub(super) async fn judge<E: Event, P: Publisher>(sending: &mut Sending<'_, E, P>) -> Option<KafkaFailure> {
     let until = Instant::now() + JUDGE_FOR;
-    for suspects in suspects(sending.session, &sending.batch) {
-        let failure = judge_destination(sending, suspects, until).await;
+    for (destination, rows) in suspects(sending.session, &sending.batch) {
+        let failure = judge_destination(sending, destination, rows, until).await;
         if failure.is_some() {
             return failure;
         }
@@ -34,31 +32,21 @@ pub(super) async fn judge<E: Event, P: Publisher>(sending: &mut Sending<'_, E, P
     None
 }
 
-/// The suspects of one partition, up to its first open row.
-struct Suspects {
-    destination: Destination,
-    rows: Vec<usize>,
-}
-
-fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Vec<Suspects> {
-    let mut found: Vec<Suspects> = Vec::new();
-    let mut at: HashMap<Destination, Option<usize>> = HashMap::new();
+/// The suspects of each partition, up to its first open row. The partition with the earliest suspect comes first.
+fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Vec<(Destination, Vec<usize>)> {
+    let mut found: HashMap<Destination, Vec<usize>> = HashMap::new();
+    let mut ended = HashSet::new();
     for index in 0..batch.len() {
         let Some(destination) = session.destination(index) else { continue };
-        match batch.fate(index) {
-            Fate::Open | Fate::InFlight => _ = at.insert(destination, None),
-            Fate::Suspect => {
-                let entry = at.entry(destination).or_insert_with(|| {
-                    found.push(Suspects { destination, rows: Vec::new() });
-                    Some(found.len() - 1)
-                });
-                if let Some(entry) = *entry {
-                    found[entry].rows.push(index);
-                }
-            }
-            _ => {}
+        let fate = batch.fate(index);
+        if fate.is_undecided() {
+            ended.insert(destination);
+        } else if fate == Fate::Suspect && !ended.contains(&destination) {
+            found.entry(destination).or_default().push(index);
         }
     }
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_unstable_by_key(|(_, rows)| rows[0]);
     found
 }
 
@@ -66,7 +54,8 @@ fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Ve
 /// is up. Returns the failure that ends the judging of other partitions, too.
 async fn judge_destination<E: Event, P: Publisher>(
     Sending { relay, session, batch }: &mut Sending<'_, E, P>,
-    Suspects { destination, rows: mut rest }: Suspects,
+    destination: Destination,
+    mut rest: Vec<usize>,
     until: Instant,
 ) -> Option<KafkaFailure> {
     let topic = session.topic(destination).to_owned();
@@ -74,7 +63,11 @@ async fn judge_destination<E: Event, P: Publisher>(
     loop {
         rest.retain(|&index| !batch.is_blocked(index));
         let &first = rest.first()?;
-        let group = &rest[..width.min(rows_before_large(&relay.memory, &topic, batch, &rest)).max(1)];
+        // A row as large as a refused one is judged alone at once, because halving would take more steps to find it.
+        let is_small =
+            |&&index: &&usize| !relay.memory.streaks.refuse_size(&topic, batch.rows()[index].size());
+        let small = rest.iter().take_while(is_small).count();
+        let group = &rest[..width.min(small).max(1)];
         let rows: Vec<&E> = group.iter().map(|&index| &batch.rows()[index]).collect();
         let Judged { acknowledged, failure } =
             relay.kafka.publisher.judge(&topic, destination.partition, &rows).await;
@@ -92,8 +85,8 @@ async fn judge_destination<E: Event, P: Publisher>(
             // The row was alone in its request, so this reason cannot be right. Whether the row is at fault is unknown.
             FailureKind::Row if failure.reason == OTHER_RECORD_REFUSED.word => return Some(failure),
             FailureKind::Row => {
-                if refused_alone(relay, &topic, &batch.rows()[first], &failure) {
-                    session.hold(destination, rejects_everything(relay, &failure));
+                if let Some(why) = note_refused_alone(relay, &topic, &batch.rows()[first], &failure) {
+                    session.hold(destination, why);
                     return None;
                 }
                 batch.rejected(first, &topic, failure.into());
@@ -111,27 +104,21 @@ async fn judge_destination<E: Event, P: Publisher>(
     }
 }
 
-/// How many rows precede the first one that is as large as a refused row. That one is judged alone at once, because halving
-/// would take more steps to find it.
-fn rows_before_large<E: Event>(memory: &Memory, topic: &str, batch: &Batch<E>, rest: &[usize]) -> usize {
-    let is_large = |index: usize| memory.streaks.refuse_size(topic, batch.rows()[index].size());
-    rest.iter().take_while(|&&index| !is_large(index)).count()
-}
-
-/// Records that a row was refused alone. Returns true after so many in a row that the topic must be the cause.
-fn refused_alone<E: Event, P>(relay: &Relay<P>, topic: &str, row: &E, failure: &KafkaFailure) -> bool {
+/// Records that a row was refused alone. Returns why to hold its topic, after so many in a row that the topic must be the cause.
+fn note_refused_alone<E: Event, P>(
+    relay: &Relay<P>,
+    topic: &str,
+    row: &E,
+    failure: &KafkaFailure,
+) -> Option<Rejection> {
+    let limit = relay.settings.limits().rejections_before_hold;
     let too_large = (failure.reason == RECORD_TOO_LARGE.word).then(|| row.size());
     let refused = relay.memory.streaks.refused(topic, row.event_id(), too_large);
-    refused > relay.settings.limits().rejections_before_hold as usize
-}
-
-fn rejects_everything<P>(relay: &Relay<P>, failure: &KafkaFailure) -> Rejection {
-    let error = format!(
-        "more than {} events in a row were rejected, each sent alone: {}",
-        relay.settings.limits().rejections_before_hold,
-        failure.error
-    );
-    REJECTS_EVERYTHING.rejection(error)
+    (refused > limit as usize).then(|| {
+        let error =
+            format!("more than {limit} events in a row were rejected, each sent alone: {}", failure.error);
+        REJECTS_EVERYTHING.rejection(error)
+    })
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ use crate::{
     Batch, Claim, Coverage, Event, FailureKind, KafkaFailure, Lane, MarksSnapshot, Memory, Outbox,
     PostgresFault, Publisher, Relay, Session, Settled, Settlement, fail_point,
 };
+use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::timeout_at;
 
@@ -145,13 +146,13 @@ async fn settle<C: Claim, P>(
     flow: &Flow,
 ) -> Result<Settled, PostgresFault> {
     relay.memory.holds.leave_out(settlement);
-    if settlement.is_empty() && flow.recorded == 0 {
+    let only_sent =
+        settlement.rejected.is_empty() && settlement.blocked.is_empty() && settlement.held.is_empty();
+    if only_sent && settlement.sent.is_empty() && flow.recorded == 0 {
         claim.release().await?;
         return Ok(Settled::All);
     }
     fail_point::reach("before-settlement").await;
-    let only_sent =
-        settlement.rejected.is_empty() && settlement.blocked.is_empty() && settlement.held.is_empty();
     let settled = claim.settle(settlement).await.inspect_err(|fault| {
         relay.memory.holds.not_settled(settlement, fault);
         if only_sent {
@@ -159,11 +160,6 @@ async fn settle<C: Claim, P>(
         }
     })?;
     fail_point::reach("committed").await;
-    report(relay, settlement);
-    Ok(if flow.missed { Settled::Fewer } else { settled })
-}
-
-fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
     for rejected in &settlement.rejected {
         relay.stats.dead_letters.inc();
         relay.health.rejected(rejected, "moved to the dead letters (see `outbox-relay dead-letters list`)");
@@ -174,6 +170,7 @@ fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
     for held in &settlement.held {
         relay.memory.holds.recorded(held, &relay.stats);
     }
+    Ok(if flow.missed { Settled::Only(HashSet::new()) } else { settled })
 }
 
 /// Raises the marks and removes settled rows from the acknowledged set. The COMMIT must be confirmed.

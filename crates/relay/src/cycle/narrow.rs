@@ -45,7 +45,7 @@ enum Step {
 /// The lanes with rows that cannot be read, and how many lanes a claim covers.
 pub(crate) struct Narrowing {
     steps: RefCell<[Step; LANES]>,
-    width: Width,
+    pub(super) width: Width,
     outage: Availability,
 }
 
@@ -120,10 +120,6 @@ impl Narrowing {
             }
             _ => {}
         }
-    }
-
-    pub(crate) fn read_took(&self, lanes: usize, took: Duration) {
-        self.width.worked(lanes, took);
     }
 
     /// Records that the settlement of these lanes failed. If it was that of an unreadable row, the row has to stay.
@@ -213,9 +209,8 @@ pub(super) async fn read_head<C: Claim, P>(
     batch: &mut Batch<C::Event>,
 ) -> Result<(), PostgresFault> {
     let generation = planned.marks.generation;
-    batch.set_shares(planned.read.wanted.iter().map(|wanted| wanted.share));
     let Head { hold_version, epoch, row, error } = claim.head(&planned.read).await?;
-    batch.read_under(hold_version, epoch);
+    (batch.hold_version, batch.epoch) = (hold_version, epoch);
     relay.lanes.marks.borrow_mut().note_epoch(generation, epoch);
     match (row, error) {
         (None, _) => _ = batch.appended(ReadEnd::Complete),
@@ -251,7 +246,7 @@ mod tests {
 
     /// Reads a lane until its row `bad`, which cannot be read, is the first one. Returns how many reads that took.
     fn reads_until_found(bad: usize) -> usize {
-        let (narrowing, board, lane) = (Narrowing::new(), Board::new(), lanes(3..4)[0]);
+        let (narrowing, board, lane) = (Narrowing::new(), Board::default(), lanes(3..4)[0]);
         let (mut first, mut reads) = (0, 0);
         while !narrowing.reads_head(&[lane]) {
             let rows = narrowing.rows_max(&[lane], BATCH);
@@ -281,7 +276,7 @@ mod tests {
 
     #[test]
     fn after_a_failed_read_its_lanes_are_claimed_one_at_a_time() {
-        let (narrowing, board) = (Narrowing::new(), Board::new());
+        let (narrowing, board) = (Narrowing::new(), Board::default());
         assert_eq!(narrowing.first_of(&board, lanes(0..8)), lanes(0..8));
         narrowing.read_failed(&lanes(2..4), BATCH, &fault(FaultKind::Data));
         assert_eq!(narrowing.first_of(&board, lanes(0..8)), lanes(0..2));
@@ -291,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_fault_that_is_not_about_data_narrows_nothing() {
-        let (narrowing, board, two) = (Narrowing::new(), Board::new(), lanes(0..2));
+        let (narrowing, board, two) = (Narrowing::new(), Board::default(), lanes(0..2));
         for kind in [FaultKind::Unavailable, FaultKind::Contended, FaultKind::Refused] {
             let before = narrowing.before(&two);
             narrowing.read_failed(&two, BATCH, &fault(kind));

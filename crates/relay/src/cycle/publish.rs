@@ -14,7 +14,6 @@
 
 use crate::cycle::claim::{Claimed, PlannedRead, SLICE_ROWS_MAX};
 use crate::cycle::narrow::read_head;
-use crate::cycle::session::Tally;
 use crate::reason::BROKERS_DOWN;
 use crate::{
     Batch, Claim, Event, FailureKind, FaultKind, KafkaFailure, PostgresFault, Producer, Publisher, ReadEnd,
@@ -45,7 +44,6 @@ const SILENT_SHARE: u32 = 3;
 /// How long a flow waits at its end for the reports, before it continues for the sake of other partitions.
 const OVERDUE_AFTER: Duration = Duration::from_millis(100);
 
-/// A batch, and the session that sends it.
 pub(super) struct Sending<'a, E, P: Publisher> {
     pub(super) relay: &'a Relay<P>,
     pub(super) session: &'a mut Session<P::Producer>,
@@ -65,7 +63,6 @@ pub(super) struct Overdue {
     answered_at: Instant,
 }
 
-/// What a read of a flow has found.
 enum Step {
     Rows,
     NoRows,
@@ -76,6 +73,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
     /// Reads and publishes the rows of the claim. A fault is stored in `claimed`.
     pub(super) async fn publish<C: Claim<Event = E>>(&mut self, claimed: &mut Claimed<C>) {
         let relay = self.relay;
+        self.batch.set_shares(claimed.planned.read.wanted.iter().map(|wanted| wanted.share));
         let published = if relay.lanes.narrowing.reads_head(&claimed.planned.lanes) {
             read_head(relay, &mut claimed.claim, &claimed.planned, &mut self.batch).await
         } else {
@@ -135,7 +133,6 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         let (relay, batch) = (self.relay, &mut self.batch);
         // Use the same limits for the whole batch, even if a reload changes them meanwhile.
         let limits = relay.settings.limits();
-        batch.set_shares(planned.read.wanted.iter().map(|wanted| wanted.share));
         let failed = |fault: &PostgresFault| {
             relay.lanes.narrowing.read_failed(&planned.lanes, planned.read.rows_max, fault);
         };
@@ -153,7 +150,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
                 relay.memory.note_failed_slice(limits.batch_bytes);
                 failed(fault);
             })?;
-            batch.read_under(slice.hold_version, slice.epoch);
+            (batch.hold_version, batch.epoch) = (slice.hold_version, slice.epoch);
             let rows = &batch.rows()[from..];
             relay.memory.note_row_size(rows);
             let ids = rows.iter().map(Event::id);
@@ -164,14 +161,15 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
             relay.memory.mark_acknowledged(batch, from);
             if relay.memory.probes_any_of(&batch.rows()[from..]) {
                 batch.cut();
-                return Err(probed_just_now());
+                let message = "a probe of its topic has an event of this claim in flight".to_owned();
+                return Err(PostgresFault { kind: FaultKind::Probed, doing: "reading events", message });
             }
             let full = batch.len() >= limits.batch_rows || batch.bytes >= limits.batch_bytes;
             if slice.end == ReadEnd::More && full {
                 batch.cut();
             }
             if slice.end != ReadEnd::More || full {
-                relay.lanes.narrowing.read_took(planned.lanes.len(), planned.begun.elapsed());
+                relay.lanes.narrowing.width.worked(planned.lanes.len(), planned.begun.elapsed());
                 return Ok(());
             }
             fail_point::reach("between-slices").await;
@@ -192,7 +190,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
     pub(super) fn note_accepted(&self) {
         let streaks = &self.relay.memory.streaks;
         if !streaks.is_empty() {
-            self.session.tally(&self.batch).for_each(|(topic, _)| streaks.accepted(topic, 0));
+            self.session.tally(&self.batch).for_each(|(topic, _, _)| streaks.accepted(topic, 0));
         }
     }
 
@@ -201,7 +199,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         let (relay, first_sent) = (self.relay, self.session.publishing_since);
         // Rows that were acknowledged in an earlier cycle are not part of it: they do not show that Kafka works now.
         let mut acknowledged = false;
-        for (topic, Tally { rows, bytes }) in self.session.tally(&self.batch) {
+        for (topic, rows, bytes) in self.session.tally(&self.batch) {
             relay.stats.count_topic(topic, rows, bytes);
             acknowledged = true;
         }
@@ -513,7 +511,6 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         self.session.others_work(&self.batch) || acknowledged_at.is_some_and(|at| at > overdue.begun)
     }
 
-    /// Closes the session because rows are not acknowledged at the deadline.
     fn close_at_deadline(&mut self) {
         let failure = self.not_acknowledged();
         self.session.close(failure);
@@ -536,11 +533,6 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         self.session.producer.stop(COLLECT_REPORTS_WITHIN).await;
         self.session.absorb(&mut self.batch);
     }
-}
-
-fn probed_just_now() -> PostgresFault {
-    let message = "a probe of its topic has an event of this claim in flight".to_owned();
-    PostgresFault { kind: FaultKind::Probed, doing: "reading events", message }
 }
 
 fn silence_max<P>(relay: &Relay<P>) -> Duration {

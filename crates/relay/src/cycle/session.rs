@@ -73,7 +73,7 @@ pub struct Session<P> {
     /// When the first row of the current batch was sent.
     pub(crate) publishing_since: Option<Instant>,
     pub(crate) reported_at: Option<Instant>,
-    opened_at: Instant,
+    pub(crate) opened_at: Instant,
     pub(crate) failure: Option<KafkaFailure>,
 }
 
@@ -117,13 +117,6 @@ struct Route {
     invalid: Option<Rejection>,
 }
 
-/// The acknowledged rows of a topic.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
-    pub rows: u64,
-    pub bytes: u64,
-}
-
 impl<P: Producer> Session<P> {
     pub fn new(producer: P, counts: Rc<Counts>) -> Session<P> {
         Session {
@@ -136,7 +129,7 @@ impl<P: Producer> Session<P> {
             destinations: Vec::new(),
             deferred: Vec::new(),
             with_large_row: Vec::new(),
-            streaks: Streaks::new(),
+            streaks: Streaks::default(),
             unreported: 0,
             reports: Vec::new(),
             now: Instant::now(),
@@ -161,10 +154,6 @@ impl<P: Producer> Session<P> {
         self.now = Instant::now();
         self.look_up_due();
         self.forget_topics();
-    }
-
-    pub(crate) fn answered_at(&self) -> Instant {
-        self.reported_at.unwrap_or(self.opened_at)
     }
 
     /// Closes the session: nothing more is sent.
@@ -575,17 +564,20 @@ impl<P: Producer> Session<P> {
             || batch.has_refused()
     }
 
-    pub(crate) fn tally<E: Event>(&self, batch: &Batch<E>) -> impl Iterator<Item = (&str, Tally)> {
-        let mut tallies = vec![Tally::default(); self.topics.len()];
+    /// The topics with acknowledged rows, the number of these rows, and their bytes.
+    pub(crate) fn tally<E: Event>(&self, batch: &Batch<E>) -> impl Iterator<Item = (&str, u64, u64)> {
+        let mut tallies = vec![(0_u64, 0_u64); self.topics.len()];
         for (index, destination) in self.destinations.iter().enumerate() {
             if let (Some(destination), Fate::Acknowledged) = (destination, batch.fate(index)) {
-                let tally = &mut tallies[destination.topic as usize];
-                tally.rows += 1;
-                tally.bytes += batch.rows()[index].size() as u64;
+                let (rows, bytes) = &mut tallies[destination.topic as usize];
+                *rows += 1;
+                *bytes += batch.rows()[index].size() as u64;
             }
         }
-        let named = self.topics.iter().zip(tallies).map(|(topic, tally)| (topic.name.as_str(), tally));
-        named.filter(|(_, tally)| tally.rows > 0)
+        let topics = self.topics.iter().zip(tallies);
+        topics
+            .map(|(topic, (rows, bytes))| (topic.name.as_str(), rows, bytes))
+            .filter(|(_, rows, _)| *rows > 0)
     }
 }
 

@@ -133,9 +133,10 @@ impl<P: Publisher> Worker<'_, P> {
     /// delayed by one worker after the other.
     fn is_outdated(&self, session: &Session<P::Producer>) -> bool {
         let unanswered_since = self.relay.health.unanswered_since.get();
+        let answered_at = session.reported_at.unwrap_or(session.opened_at);
         self.renewals != self.relay.settings.renewals()
             || session.producer.is_worn()
-            || unanswered_since.is_some_and(|since| session.answered_at() < since)
+            || unanswered_since.is_some_and(|since| answered_at < since)
     }
 
     /// Runs a cycle over some of these lanes and gives back the others. Returns whether to wait before the next cycle.
@@ -187,7 +188,7 @@ impl<P: Publisher> Worker<'_, P> {
     ) -> Result<Cycle, PostgresFault> {
         let relay = self.relay;
         // A settlement of these lanes has failed, perhaps because of a lock. The next one skips locked rows.
-        let skip_locked = relay.memory.acknowledged.borrow().has_any_of(lanes);
+        let skip_locked = relay.memory.acknowledged.borrow().lanes().any(|lane| lanes.contains(&lane));
         relay.stats.workers_busy.inc();
         relay.stats.claimed_lanes.inc_by(lanes.len() as i64);
         let cycle = cycle::run(relay, outbox, session, lanes, skip_locked);
@@ -210,7 +211,10 @@ impl<P: Publisher> Worker<'_, P> {
         count(&relay.stats, cycle, took);
         give_back(relay, lanes, cycle);
         if cycle.locked_out {
-            self.set_aside_locked(lanes);
+            // Other sessions have locked acknowledged rows of these lanes. Continue with the other lanes.
+            for lane in relay.memory.acknowledged.borrow().lanes().filter(|lane| lanes.contains(lane)) {
+                relay.lanes.board.set_aside(lane, Instant::now() + LOCKED_ASIDE);
+            }
         } else {
             relay.lanes.narrowing.settled(&relay.lanes.board, &cycle.coverage);
         }
@@ -235,7 +239,13 @@ impl<P: Publisher> Worker<'_, P> {
         relay.lanes.board.give_back(lanes, &[]);
         match fault.kind {
             FaultKind::Probed => {
-                self.set_aside_probed(lanes);
+                // The hold of a row was deleted while a probe had the row in flight. Until the probe ends, every claim that reads
+                // the row fails, so claim the other lanes without it.
+                let probed = relay.memory.probed(lanes);
+                for lane in &probed {
+                    relay.lanes.board.set_aside(*lane, Instant::now() + PROBED_ASIDE);
+                }
+                relay.lanes.board.add(lanes.iter().copied().filter(|lane| !probed.contains(lane)));
                 return false;
             }
             FaultKind::Contended => relay.health.locks_failed(self.number, fault),
@@ -244,25 +254,6 @@ impl<P: Publisher> Worker<'_, P> {
             }
         }
         true
-    }
-
-    /// Sets aside the lanes with acknowledged rows that could not be recorded, because other sessions have locked them. The
-    /// worker goes on with the other lanes.
-    fn set_aside_locked(&self, lanes: &[Lane]) {
-        let acknowledged = self.relay.memory.acknowledged.borrow();
-        for lane in acknowledged.lanes().filter(|lane| lanes.contains(lane)) {
-            self.relay.lanes.board.set_aside(lane, Instant::now() + LOCKED_ASIDE);
-        }
-    }
-
-    /// Sets aside the lanes of which a probe has a row in flight, so that the others can be claimed without them. If the hold
-    /// of such a row was deleted, each claim that reads it fails.
-    fn set_aside_probed(&self, lanes: &[Lane]) {
-        let probed = self.relay.memory.probed(lanes);
-        for lane in &probed {
-            self.relay.lanes.board.set_aside(*lane, Instant::now() + PROBED_ASIDE);
-        }
-        self.relay.lanes.board.add(lanes.iter().copied().filter(|lane| !probed.contains(lane)));
     }
 }
 

@@ -256,7 +256,7 @@ impl Episode {
 }
 
 /// The current conditions by key. Each is reported once when it begins and once when it ends.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Episodes<K>(BTreeMap<K, Episode>);
 
 impl<K: Ord> Episodes<K> {
@@ -281,12 +281,6 @@ impl<K: Ord> Episodes<K> {
 
     pub(crate) fn len(&self) -> usize {
         self.0.len()
-    }
-}
-
-impl<K> Default for Episodes<K> {
-    fn default() -> Self {
-        Episodes(BTreeMap::new())
     }
 }
 

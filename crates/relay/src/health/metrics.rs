@@ -65,6 +65,7 @@ impl Metric {
         }
     }
 
+    /// The names of its samples.
     pub fn samples(&self) -> Vec<String> {
         match self.kind {
             MetricKind::Histogram => {
@@ -106,12 +107,8 @@ impl<M: Clone + Default> PerLabel<M> {
 
     /// The metric with these values of its labels.
     pub fn at<const N: usize>(&self, values: [&str; N]) -> M {
-        self.family.get_or_create_owned(&self.labels(values))
-    }
-
-    /// The same if it has been used, so that asking does not create a sample.
-    pub fn find<const N: usize>(&self, values: [&str; N]) -> Option<M> {
-        self.family.get(&self.labels(values)).map(|metric| metric.clone())
+        let labels: Vec<_> = self.names.iter().copied().zip(values.map(str::to_owned)).collect();
+        self.family.get_or_create_owned(&labels)
     }
 
     pub fn clear(&self) {
@@ -120,10 +117,6 @@ impl<M: Clone + Default> PerLabel<M> {
 
     pub fn collected(&self) -> Family<Vec<(&'static str, String)>, M> {
         self.family.clone()
-    }
-
-    fn labels<const N: usize>(&self, values: [&str; N]) -> Vec<(&'static str, String)> {
-        self.names.iter().copied().zip(values.map(str::to_owned)).collect()
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::health::Progress;
 use crate::health::metrics::{Gauge, Named};
+use crate::holds::Counts;
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -194,7 +195,9 @@ crate::metrics! {
         }
     } and {
         pub notes: Notes = Notes::default();
-        pub latencies: Latencies = Latencies::default();
+        /// The number of latencies, and their sum. A histogram cannot be read back.
+        pub latency_count: AtomicU64 = AtomicU64::default();
+        pub latency_micros: AtomicU64 = AtomicU64::default();
         topics: Named = Named::new(TOPICS_COUNTED_MAX);
         /// Brokers by number.
         pub brokers: Named = Named::new(BROKERS_NAMED_MAX);
@@ -216,7 +219,7 @@ impl Stats {
     /// All counters are 0.
     pub fn new() -> Stats {
         let stats = Stats::zero();
-        stats.count_pauses(0, 0, 0);
+        stats.count_pauses(Counts::default());
         stats
     }
 
@@ -230,11 +233,11 @@ impl Stats {
     /// Records the latency of the oldest row of a batch.
     pub fn observe_latency(&self, latency: Duration) {
         self.latency_seconds.observe(latency.as_secs_f64());
-        self.latencies.count.fetch_add(1, Ordering::Relaxed);
-        self.latencies.micros.fetch_add(latency.as_micros() as u64, Ordering::Relaxed);
+        self.latency_count.fetch_add(1, Ordering::Relaxed);
+        self.latency_micros.fetch_add(latency.as_micros() as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_pauses(&self, everything: i64, topics: i64, keys: i64) {
+    pub(crate) fn count_pauses(&self, Counts { everything, topics, keys }: Counts) {
         for (scope, pauses) in [("everything", everything), ("topic", topics), ("key", keys)] {
             self.paused.at([scope]).set(pauses);
         }
@@ -293,11 +296,6 @@ impl Stats {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// "ready", and what else is worth knowing, on one line.
-    pub fn ready(&self) -> String {
-        self.notes.ready()
-    }
-
     /// Why the relay is not ready, on one line; `None` if it is ready.
     pub fn not_ready(&self) -> Option<String> {
         if self.is_stopping() {
@@ -309,13 +307,6 @@ impl Stats {
         let text = faults.into_iter().flatten().collect::<Vec<_>>().join("; ");
         (!text.is_empty()).then_some(text)
     }
-}
-
-/// Latencies and their sum. A histogram cannot be read back.
-#[derive(Default)]
-pub struct Latencies {
-    pub count: AtomicU64,
-    pub micros: AtomicU64,
 }
 
 /// Whether Kafka or Postgres answers, and if not, why.
@@ -383,7 +374,7 @@ impl Notes {
     }
 
     /// "ready", and the notes on the same line.
-    pub(crate) fn ready(&self) -> String {
+    pub fn ready(&self) -> String {
         let mut text = "ready".to_owned();
         if let Some(delay) = self.throttle() {
             text += &format!("; throttled by a quota of the brokers, for up to {delay:.1?} per request");

@@ -24,11 +24,11 @@ const LANE_RESTS: Duration = Duration::from_secs(5);
 
 /// Rows on one producer, at most one per partition.
 pub(crate) struct Flight<P, E> {
-    producer: P,
+    pub(super) producer: P,
     /// When the last report arrived, or the last row was sent.
-    silent_since: Instant,
+    pub(super) silent_since: Instant,
     /// When the leases of its topics were last renewed.
-    renewed_at: Instant,
+    pub(super) renewed_at: Instant,
     sent: u32,
     probes: Vec<Probe<E>>,
 }
@@ -57,25 +57,8 @@ impl<P: Producer, E: Event> Flight<P, E> {
         self.probes.is_empty()
     }
 
-    pub(crate) fn silent_for(&self) -> Duration {
-        self.silent_since.elapsed()
-    }
-
-    /// Whether the leases were last renewed at least this long ago. If so, the caller renews them now.
-    pub(super) fn renewal_is_due(&mut self, time: Duration) -> bool {
-        let is_due = self.renewed_at.elapsed() >= time;
-        if is_due {
-            self.renewed_at = Instant::now();
-        }
-        is_due
-    }
-
     pub(crate) fn topics(&self) -> impl Iterator<Item = &str> {
         self.probes.iter().map(|probe| probe.due.topic.as_str())
-    }
-
-    pub(crate) fn into_producer(self) -> P {
-        self.producer
     }
 
     /// Stops waiting. Rows in flight may still be stored.

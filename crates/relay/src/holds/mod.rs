@@ -188,52 +188,33 @@ pub enum PauseScope {
     KeyOf(String),
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct ReportedPauses {
-    /// The set of holds that they belong to. As long as it is the same, the pauses are too.
-    hold_version: Option<i64>,
-    pauses: Episodes<(i64, String)>,
+/// Logs which pauses have begun and ended since those that were logged before.
+pub(crate) fn log_pauses(before: &[Pause], now: &[Pause]) {
+    for ended in without(before, now) {
+        let (pause, scope) = (ended.id, ended.scope.name());
+        tracing::info!(code = "resumed", pause, scope, "resumed {scope}");
+    }
+    for begun in without(now, before) {
+        let (pause, scope) = (begun.id, begun.scope.name());
+        let reason = begun.reason.as_deref().unwrap_or("no reason given");
+        let others = if begun.scope == PauseScope::Everything { "" } else { "; other events continue" };
+        tracing::warn!(
+            code = "paused",
+            pause,
+            scope,
+            reason,
+            "paused {scope} ({reason}){others}. To resume, run `outbox-relay resume` with the same scope. To list \
+             all pauses, run `outbox-relay status`"
+        );
+    }
 }
 
-impl ReportedPauses {
-    /// Whether they belong to a set of holds other than this one.
-    pub(crate) fn is_older_than(&self, hold_version: i64) -> bool {
-        self.hold_version != Some(hold_version)
-    }
-
-    /// Reports which pauses have begun and ended, given the current ones.
-    pub(crate) fn update(&mut self, hold_version: i64, pauses: &[Pause]) {
-        self.hold_version = Some(hold_version);
-        for (pause, scope) in self.ended(pauses) {
-            tracing::info!(code = "resumed", pause, scope, "resumed {scope}");
-        }
-        for begun in self.begun(pauses) {
-            let (pause, scope) = (begun.id, begun.scope.name());
-            let reason = begun.reason.as_deref().unwrap_or("no reason given");
-            let others = if begun.scope == PauseScope::Everything { "" } else { "; other events continue" };
-            tracing::warn!(
-                code = "paused",
-                pause,
-                scope,
-                reason,
-                "paused {scope} ({reason}){others}. To resume, run `outbox-relay resume` with the same scope. To list \
-                 all pauses, run `outbox-relay status`"
-            );
-        }
-    }
-
-    fn ended(&mut self, pauses: &[Pause]) -> Vec<(i64, String)> {
-        let ended = self.pauses.end(|(id, _), _| pauses.iter().all(|pause| pause.id != *id));
-        ended.into_iter().map(|(pause, _)| pause).collect()
-    }
-
-    fn begun<'a>(&mut self, pauses: &'a [Pause]) -> Vec<&'a Pause> {
-        pauses.iter().filter(|pause| self.pauses.begins((pause.id, pause.scope.name()))).collect()
-    }
+fn without<'a>(pauses: &'a [Pause], others: &[Pause]) -> Vec<&'a Pause> {
+    pauses.iter().filter(|pause| others.iter().all(|other| other.id != pause.id)).collect()
 }
 
 impl PauseScope {
-    pub(crate) fn name(&self) -> String {
+    fn name(&self) -> String {
         match self {
             PauseScope::Everything => "everything".to_owned(),
             PauseScope::Topic(topic) => format!("topic {topic}"),
@@ -279,10 +260,8 @@ mod tests {
     #[test]
     fn only_pauses_that_began_or_ended_are_reported() {
         let pause = |id| Pause { id, scope: PauseScope::Everything, reason: None };
-        let mut reported = ReportedPauses::default();
-        reported.update(1, &[pause(1), pause(2)]);
-        let after = [pause(2), pause(3)];
-        assert_eq!(reported.ended(&after), [(1, "everything".to_owned())]);
-        assert_eq!(reported.begun(&after), [&after[1]]);
+        let (before, after) = ([pause(1), pause(2)], [pause(2), pause(3)]);
+        assert_eq!(without(&before, &after), [&before[0]]);
+        assert_eq!(without(&after, &before), [&after[1]]);
     }
 }

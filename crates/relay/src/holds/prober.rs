@@ -21,7 +21,7 @@
 use crate::health::availability::PROBER;
 use crate::health::stats::TOPICS_NAMED_MAX;
 use crate::holds::flight::{Candidate, Flight, ProbeResults, leaders, reachable, settle_late};
-use crate::holds::{Counts, Due, ExampleRow, Failed, Holds, ReportedPauses, Waiting};
+use crate::holds::{Due, ExampleRow, Failed, Holds, Pause, log_pauses};
 use crate::publisher::LISTED_FROM;
 use crate::reason::{INVALID_TOPIC_NAME, NO_ANSWER, UNKNOWN_TOPIC, not_listed};
 use crate::{
@@ -121,7 +121,9 @@ pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
 
 #[derive(Default)]
 struct Reported {
-    pauses: ReportedPauses,
+    pauses: Vec<Pause>,
+    /// The set of holds that the pauses belong to. As long as it is the same, the pauses are too.
+    pauses_version: Option<i64>,
     /// The version of the set of holds of which topics were named, and when.
     topics: Option<(i64, Instant)>,
 }
@@ -138,8 +140,7 @@ async fn refresh<P, H: Holds>(
         relay.health.locks.worked(PROBER); // nothing is left to probe
     }
     relay.stats.blocked_keys.set(waiting.keys);
-    let Counts { everything, topics, keys } = waiting.paused;
-    relay.stats.count_pauses(everything, topics, keys);
+    relay.stats.count_pauses(waiting.paused);
     relay.memory.nothing_held_at.set(waiting.is_empty().then_some(waiting.hold_version));
     // The server sorts all holds for the sample. If they do not change, the reasons change seldom.
     let is_named = |(version, at): (i64, Instant)| {
@@ -149,26 +150,16 @@ async fn refresh<P, H: Holds>(
     };
     if !reported.topics.is_some_and(is_named) {
         reported.topics = Some((waiting.hold_version, asked));
-        name_held(relay, holds, &waiting, asked).await?;
+        let held = if waiting.topics == 0 { Vec::new() } else { holds.held().await? };
+        relay.stats.name_held(&held);
+        if held.len() as i64 == waiting.topics {
+            relay.memory.holds.only(asked, &held);
+        }
     }
-    if reported.pauses.is_older_than(waiting.hold_version) {
+    if reported.pauses_version != Some(waiting.hold_version) {
         let pauses = if waiting.paused.total() == 0 { Vec::new() } else { holds.pauses().await? };
-        reported.pauses.update(waiting.hold_version, &pauses);
-    }
-    Ok(())
-}
-
-/// Names the held topics in the metrics, and logs those that another relay or an operator has released.
-async fn name_held<P, H: Holds>(
-    relay: &Relay<P>,
-    holds: &mut H,
-    waiting: &Waiting,
-    asked: Instant,
-) -> Result<(), PostgresFault> {
-    let held = if waiting.topics == 0 { Vec::new() } else { holds.held().await? };
-    relay.stats.name_held(&held);
-    if held.len() as i64 == waiting.topics {
-        relay.memory.holds.only(asked, &held);
+        log_pauses(&reported.pauses, &pauses);
+        (reported.pauses, reported.pauses_version) = (pauses, Some(waiting.hold_version));
     }
     Ok(())
 }
@@ -538,7 +529,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let relay = self.relay;
         flight.take_failed(&relay.memory, found);
         if flight.is_done() {
-            self.producer = Some(flight.into_producer()).filter(|producer| !producer.has_failed());
+            self.producer = Some(flight.producer).filter(|producer| !producer.has_failed());
             return Ok(());
         }
         self.finished(flight.topics());
@@ -568,14 +559,15 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             flight.take_failed(&relay.memory, &mut found);
             if flight.is_done() {
                 flight.abandon(&relay.memory);
-            } else if flight.silent_for() >= within {
+            } else if flight.silent_since.elapsed() >= within {
                 let error = format!("the leader has acknowledged no probe for {within:?}");
                 found
                     .fails
                     .extend(flight.topics().map(|topic| (topic.to_owned(), NO_ANSWER.failure(&error))));
                 flight.abandon(&relay.memory);
             } else {
-                if flight.renewal_is_due(RENEW_LEASES_EVERY) {
+                if flight.renewed_at.elapsed() >= RENEW_LEASES_EVERY {
+                    flight.renewed_at = Instant::now();
                     let topics: Vec<&str> = flight.topics().collect();
                     renewed = renewed.and(self.holds.renew_leases(&topics).await);
                 }

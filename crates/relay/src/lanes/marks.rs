@@ -31,7 +31,7 @@ pub struct Marks {
     /// Changes with every [`Marks::forget`]. Results of reads from an older generation are ignored.
     pub generation: u64,
     servers: HashSet<ServerId>,
-    epoch: Epoch,
+    pub(super) epoch: Epoch,
     low: [i64; LANES],
     resets: [u32; LANES],
     /// The last sweep of the lane found a row below its mark.
@@ -40,7 +40,6 @@ pub struct Marks {
     pub(crate) highest_read: i64,
     /// The ids of all rows that reads saw, for flows.
     seen: SeenIds,
-    gaps_max: usize,
     pub(crate) fence: Fence,
 }
 
@@ -67,13 +66,6 @@ pub struct MarksSnapshot {
     pub excepted: Excepted,
 }
 
-impl MarksSnapshot {
-    /// The same, but for a read that begins at the smallest id.
-    pub(crate) fn reading_from_lowest(&self) -> MarksSnapshot {
-        MarksSnapshot { lows: vec![LOWEST; self.lows.len()], ..self.clone() }
-    }
-}
-
 impl Marks {
     pub fn new() -> Marks {
         Marks::with_gaps_max(GAPS_MAX)
@@ -90,36 +82,28 @@ impl Marks {
             was_reset: [false; LANES],
             highest_read: LOWEST,
             seen: SeenIds::new(gaps_max),
-            gaps_max,
             fence: Fence::new(),
         }
     }
 
-    /// Forgets everything, because the server may have lost commits and issue their ids again.
-    pub(crate) fn forget(&mut self) {
-        *self = Marks { generation: self.generation + 1, ..Marks::with_gaps_max(self.gaps_max) };
+    /// Forgets everything except the known servers, because ids may be issued again.
+    fn forget(&mut self) {
+        let (generation, servers) = (self.generation + 1, std::mem::take(&mut self.servers));
+        *self = Marks { generation, servers, ..Marks::with_gaps_max(self.seen.gaps_max) };
     }
 
-    /// Forgets all marks, H and the fence of a known server, because ids below them may be issued again.
-    fn forget_ids(&mut self) {
-        let servers = std::mem::take(&mut self.servers);
-        self.forget();
-        self.servers = servers;
-    }
-
-    /// Forgets everything if this server, or this backend behind a pooler, is new.
+    /// Forgets all marks if this server, or this backend behind a pooler, is new: the server may have lost commits and issue
+    /// their ids again.
     pub fn note_server(&mut self, server: ServerId) {
         if self.servers.contains(&server) {
             return;
         }
-        let mut servers = std::mem::take(&mut self.servers);
-        servers.retain(|known| known.started_us == server.started_us);
-        if servers.len() >= SERVERS_MAX {
-            servers.clear();
+        self.servers.retain(|known| known.started_us == server.started_us);
+        if self.servers.len() >= SERVERS_MAX {
+            self.servers.clear();
         }
-        servers.insert(server);
+        self.servers.insert(server);
         self.forget();
-        self.servers = servers;
     }
 
     pub fn snapshot(&self, lanes: &[Lane]) -> MarksSnapshot {
@@ -141,7 +125,7 @@ impl Marks {
             return;
         }
         if self.epoch != Epoch::NONE && epoch.table_file != self.epoch.table_file {
-            self.forget_ids();
+            self.forget();
         }
         self.epoch = epoch;
         self.low = [LOWEST; LANES];
@@ -243,7 +227,7 @@ impl Marks {
         }
         let below: Vec<Lane> = below.into_iter().map(|(lane, _)| lane).collect();
         if below.len() > 1 || below.iter().any(|lane| self.was_reset[lane.index()]) {
-            self.forget_ids();
+            self.forget();
             return Swept::Forgotten;
         }
         for lane in lanes {
@@ -255,10 +239,6 @@ impl Marks {
             }
         }
         if below.is_empty() { Swept::Clean } else { Swept::Reset }
-    }
-
-    pub(crate) fn are_for(&self, epoch: Epoch) -> bool {
-        self.epoch == epoch
     }
 
     pub(crate) fn low(&self, lane: Lane) -> i64 {

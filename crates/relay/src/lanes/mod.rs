@@ -55,6 +55,7 @@ pub(crate) const CLAIM_LANES_MAX: usize = 16;
 const LOCKED_FIRST: Duration = Duration::from_millis(2);
 const LOCKED_MOST: Duration = Duration::from_millis(100);
 
+#[derive(Default)]
 pub struct Board {
     state: RefCell<BoardState>,
     waiting_workers: Cell<usize>,
@@ -107,25 +108,6 @@ impl LaneState {
 }
 
 impl Board {
-    pub(crate) fn new() -> Board {
-        let [up, free, returned, doubted] = [(); 4].map(|()| Notify::new());
-        let state = BoardState { ready: VecDeque::new(), lanes: [LaneState::default(); LANES] };
-        Board {
-            state: RefCell::new(state),
-            waiting_workers: Cell::default(),
-            stopped: Cell::default(),
-            progress: Cell::default(),
-            doubt: Cell::default(),
-            lost: Cell::default(),
-            arrived_at: Cell::default(),
-            arrives_often: Cell::default(),
-            up,
-            free,
-            returned,
-            doubted,
-        }
-    }
-
     /// Waits for lanes with work and returns an idle worker's share of them, or `None` once the relay stops.
     pub(crate) async fn take(&self) -> Option<Vec<Lane>> {
         loop {
@@ -190,10 +172,6 @@ impl Board {
     pub(crate) fn doubt(&self) {
         self.doubt.set(true);
         self.doubted.notify_one();
-    }
-
-    pub(crate) async fn doubted(&self) {
-        self.doubted.notified().await;
     }
 
     /// Returns these lanes of a worker, and puts those with more work on the board again. A lane that was not read goes before the
@@ -319,17 +297,14 @@ impl Board {
         self.state.borrow().lanes.iter().all(|lane| lane.taken)
     }
 
-    /// Waits until a worker returns lanes, unless some lane is free.
-    pub(crate) async fn some_lane_free(&self) {
-        until(&self.returned, || !self.all_taken() || self.is_stopped()).await;
-    }
-
     pub(crate) fn has_free_worker(&self) -> bool {
         self.waiting_workers.get() > 0
     }
 
-    pub(crate) async fn worker_free(&self) {
+    /// Waits until a worker is idle, then until some lane is free.
+    pub(crate) async fn worker_and_lane_free(&self) {
         until(&self.free, || self.has_free_worker() || self.is_stopped()).await;
+        until(&self.returned, || !self.all_taken() || self.is_stopped()).await;
     }
 
     pub fn is_stopped(&self) -> bool {
@@ -345,6 +320,12 @@ impl Board {
         self.stopped.set(true);
         self.up.notify_waiters();
         self.free.notify_one();
+    }
+}
+
+impl Default for BoardState {
+    fn default() -> BoardState {
+        BoardState { ready: VecDeque::new(), lanes: [LaneState::default(); LANES] }
     }
 }
 
@@ -442,7 +423,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_lane_that_used_its_share_gets_what_the_others_leave() {
-        let board = Board::new();
+        let board = Board::default();
         let [hot, cold]: [Lane; 2] = Lane::all().take(2).collect::<Vec<_>>().try_into().unwrap();
         board.add([hot, cold]);
         assert_eq!(board.take().await, Some(vec![hot, cold]));
@@ -459,7 +440,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_lane_counts_as_locked_elsewhere_until_a_worker_had_it() {
-        let board = Board::new();
+        let board = Board::default();
         let lane = Lane::all().next().unwrap();
         board.add([lane]);
         assert_eq!(board.take().await, Some(vec![lane]));
@@ -474,7 +455,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_lane_whose_reservation_is_cancelled_stays_with_its_worker() {
-        let board = Board::new();
+        let board = Board::default();
         let lane = Lane::all().next().unwrap();
         board.add([lane]);
         assert_eq!(board.take().await, Some(vec![lane]));

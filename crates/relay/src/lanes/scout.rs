@@ -8,7 +8,7 @@
 //! at least every [`SCAN_EVERY`], find those.
 
 use crate::lanes::Width;
-use crate::lanes::marks::{Swept, Writer};
+use crate::lanes::marks::{LOWEST, Swept, Writer};
 use crate::{
     Availability, Backoff, Epoch, FaultKind, LANES, Lane, Limits, Marks, MarksSnapshot, PostgresFault,
     Publisher, Relay, ServerId, fail_point,
@@ -255,10 +255,9 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     /// Scans the lanes that are neither on the board nor with a worker.
     async fn scan(&mut self) -> Result<Work, PostgresFault> {
         let unknown = self.relay.lanes.board.lanes_to_scan();
-        let all_free = unknown.len() == LANES;
         let all_unknown = unknown.len();
         let lanes = self.scan_order.next_lanes(unknown);
-        let covers_all = lanes.len() == all_unknown;
+        let (all_free, covers_all) = (all_unknown == LANES, lanes.len() == all_unknown);
         if lanes.is_empty() {
             return Ok(Work::Unknown);
         }
@@ -273,7 +272,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             }
             scan => scan?,
         };
-        self.scan_order.note_duration(&lanes, begun.elapsed());
+        self.scan_order.width.worked(lanes.len(), begun.elapsed());
         self.relay.stats.scans.inc();
         self.relay.stats.scans_empty.inc_by(scan.first_unsent.is_empty().into());
         let mut marks = self.relay.lanes.marks.borrow_mut();
@@ -307,7 +306,9 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         self.sweep_at = begun + SWEEP_EVERY;
         // The marks before the scan, because those of its rows may be raised before its answer arrives.
         let sent = self.relay.lanes.marks.borrow().snapshot(&lanes);
-        let scan = self.queries.scan(&lanes, &sent.reading_from_lowest()).await;
+        let mut from_lowest = sent.clone();
+        from_lowest.lows.fill(LOWEST);
+        let scan = self.queries.scan(&lanes, &from_lowest).await;
         self.sweep_at = after(&scan, begun, SWEEP_EVERY);
         let timed_out = matches!(&scan, Err(fault) if fault.kind == FaultKind::TimedOut);
         if timed_out && self.sweeping.timed_out(lanes.len()) {
@@ -319,7 +320,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let mut marks = self.relay.lanes.marks.borrow_mut();
         marks.note_server(scan.server);
         // Rows whose hold has just ended may also be below the marks. The next claim discards the marks anyway.
-        let is_outdated = !marks.are_for(scan.epoch);
+        let is_outdated = marks.epoch != scan.epoch;
         match marks.swept(&lanes, &sent, &scan.first_unsent) {
             Swept::Clean => {}
             Swept::Reset => tracing::debug!("unsent event found below the low-water mark of a lane"),
@@ -389,12 +390,11 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         tokio::select! {
             biased;
             () = async {
-                self.relay.lanes.board.worker_free().await;
-                self.relay.lanes.board.some_lane_free().await;
+                self.relay.lanes.board.worker_and_lane_free().await;
                 sleep_until(begun + pause).await;
             } => {}
             () = sleep(FENCE_EVERY), if waits_for_worker => {}
-            () = self.relay.lanes.board.doubted(), if look_every.is_some() => {}
+            () = self.relay.lanes.board.doubted.notified(), if look_every.is_some() => {}
             () = self.relay.lanes.board.stopped() => {}
             () = self.beat() => {}
         }
@@ -457,10 +457,6 @@ impl ScanOrder {
             self.next = lanes.first().map_or(0, |lane| lane.index());
         }
         narrower
-    }
-
-    fn note_duration(&self, lanes: &[Lane], took: Duration) {
-        self.width.worked(lanes.len(), took);
     }
 
     /// Records that a scan found rows, or that a lane was not free.

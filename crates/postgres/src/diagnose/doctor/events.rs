@@ -3,7 +3,6 @@
 use super::{Checked, Context, Schema};
 use crate::access::grants::{RECORD_PRIVILEGES, SETTING_COLUMNS};
 use crate::columns::BAD_HEADER;
-use crate::connection::exec::Params;
 use crate::cycle::statements::topic_sql;
 use crate::schema::identity;
 use crate::sql::{Script, sql};
@@ -17,7 +16,6 @@ use settings::doctor::{Finding, TopicInUse};
 use settings::text::counted;
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 codes! {
     EVENTS_REJECTED = Warning, "events-rejected",
@@ -69,18 +67,23 @@ pub(super) async fn examine(context: &Context<'_>, schema: &Schema, used: &mut V
         waiting.waiting += row.get::<_, i64>(1);
         waiting.largest_bytes = waiting.largest_bytes.max(row.get(2));
     }
-    for row in latest(context, topics).await? {
+    let latest = of_topics(sql!("doctor/latest_topics"), context, topics).render();
+    let limits = params![LATEST_ROWS => INT8, TOPICS_MAX => INT8];
+    for row in context.transaction.query(DOING, &latest, &limits).await? {
         let topic: String = row.get(0);
         let is_rejected = topics.column && !topics.matches(&topic);
         if check_topic(&topic).is_ok() && !is_rejected {
             in_use(&mut found, topic);
         }
     }
-    let limits: Params<'_> = &[(&DEAD_LETTERS_MAX, Type::INT8), (&TOPICS_MAX, Type::INT8)];
-    for row in context.rows(DOING, sql!("doctor/rejected_events"), limits).await? {
+    let limits = params![DEAD_LETTERS_MAX => INT8, TOPICS_MAX => INT8];
+    for row in context.rows(DOING, sql!("doctor/rejected_events"), &limits).await? {
         let (topic, reason, recent): (String, String, i64) = (row.get(0), row.get(1), row.get(2));
         if recent > 0 {
-            findings.push(wave(context, &topic, &reason, recent));
+            let events = counted(recent.unsigned_abs(), "event");
+            let problem = format!("rejected within the last hour for the reason {reason}: {events}");
+            let place = format!("{}, topic {topic}", context.table);
+            findings.push(EVENTS_REJECTED.found(place, problem, remedy(&reason)));
         }
         // The limit of the topic may be above that of the relay.
         if reason == RECORD_TOO_LARGE.word && check_topic(&topic).is_ok() {
@@ -102,20 +105,11 @@ async fn waiting(
     let most = context.settings.record_bytes_max as i64;
     let script = of_topics(sql!("doctor/waiting_events"), context, topics);
     let script = script.set("payload_length", payload.length_sql("o.payload"));
-    let params: Params<'_> = &[
-        (&lanes, Type::INT2_ARRAY),
-        (&ROWS_PER_LANE, Type::INT8),
-        (&most, Type::INT8),
-        (&TOPICS_MAX, Type::INT8),
-        (&context.settings.reserved_headers, Type::TEXT_ARRAY),
-        (&BAD_HEADER, Type::TEXT),
+    let params = params![
+        lanes => INT2_ARRAY, ROWS_PER_LANE => INT8, most => INT8, TOPICS_MAX => INT8,
+        context.settings.reserved_headers => TEXT_ARRAY, BAD_HEADER => TEXT
     ];
-    context.transaction.query(DOING, &script.render(), params).await
-}
-
-async fn latest(context: &Context<'_>, topics: &TopicRules) -> Result<Vec<Row>, PostgresFault> {
-    let sql = of_topics(sql!("doctor/latest_topics"), context, topics).render();
-    context.transaction.query(DOING, &sql, &[(&LATEST_ROWS, Type::INT8), (&TOPICS_MAX, Type::INT8)]).await
+    context.transaction.query(DOING, &script.render(), &params).await
 }
 
 fn of_topics<'a>(text: &'static str, context: &'a Context<'_>, topics: &TopicRules) -> Script<'a> {
@@ -123,14 +117,6 @@ fn of_topics<'a>(text: &'static str, context: &'a Context<'_>, topics: &TopicRul
         .set("rows_with_topic", context.table.rows(topics.column))
         .set("topic", topic_sql(topics))
         .when("has_topic", topics.column)
-}
-
-fn wave(context: &Context<'_>, topic: &str, reason: &str, recent: i64) -> Finding {
-    let problem = format!(
-        "rejected within the last hour for the reason {reason}: {}",
-        counted(recent.unsigned_abs(), "event")
-    );
-    EVENTS_REJECTED.found(format!("{}, topic {topic}", context.table), problem, remedy(reason))
 }
 
 /// Rows that the relay cannot send to their topic.
@@ -189,14 +175,10 @@ fn named(context: &Context<'_>, count: i64, ids: Option<Vec<i64>>) -> String {
 /// Compares the recorded topic template with the configuration.
 pub(super) async fn topic_template(context: &Context<'_>) -> Checked {
     let columns: Vec<&str> = SETTING_COLUMNS.split(", ").collect();
-    let (schema, relation) = (context.table.schema(), context.table.name_of("{setting}"));
-    let rows = context
-        .rows(
-            "reading the privileges on the recorded settings",
-            sql!("doctor/recording_privileges"),
-            &[(&schema, Type::TEXT), (&relation, Type::TEXT), (&columns, Type::TEXT_ARRAY)],
-        )
-        .await?;
+    let relation = context.table.name_of("{setting}");
+    let params = params![context.table.schema() => TEXT, relation => TEXT, columns => TEXT_ARRAY];
+    let doing = "reading the privileges on the recorded settings";
+    let rows = context.rows(doing, sql!("doctor/recording_privileges"), &params).await?;
     let Some(row) = rows.first() else {
         let remedy = "recreate it with its statements from `outbox-relay migrate --print --config FILE`";
         let problem = format!("the table {} is missing", context.table.render("{setting}"));
@@ -211,21 +193,16 @@ pub(super) async fn topic_template(context: &Context<'_>) -> Checked {
         let problem = format!("role {role} lacks a privilege on {}", context.table.render("{setting}"));
         findings.push(TOPIC_TEMPLATE_UNRECORDED.found(PLACE, problem, grants.join(" ")));
     }
-    if may_read {
-        findings.extend(difference(context).await?);
-    }
-    Ok(findings)
-}
-
-/// Nothing is recorded before the first relay starts.
-async fn difference(context: &Context<'_>) -> Result<Option<Finding>, PostgresFault> {
-    let recorded = identity::template(&context.transaction, context.table).await?;
     let configured = context.settings.topics.template.to_string();
-    let different = recorded.filter(|recorded| recorded.topic_template != configured);
-    Ok(different.map(|recorded| {
+    // Nothing is recorded before the first relay starts.
+    if may_read
+        && let Some(recorded) = identity::template(&context.transaction, context.table).await?
+        && recorded.topic_template != configured
+    {
         let problem = format!("the configured template is {configured}. The database has {recorded}");
         let remedy = "use the same [outbox] topic for every relay of this table, and restart them: each relay records \
                       its template when it starts";
-        TOPIC_TEMPLATE_DIFFERS.found(PLACE, problem, remedy)
-    }))
+        findings.push(TOPIC_TEMPLATE_DIFFERS.found(PLACE, problem, remedy));
+    }
+    Ok(findings)
 }

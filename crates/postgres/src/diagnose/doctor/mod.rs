@@ -28,16 +28,12 @@ pub struct Examined {
 
 /// The settings that the checks depend on.
 pub struct Settings<'a> {
-    /// `[postgres]`.
     pub postgres: &'a Postgres,
     pub table: &'a TableName,
-    /// The configured topics.
     pub topics: TopicRules,
-    /// What happens to a row that was sent.
     pub on_sent: OnSent,
     /// The names of headers that a row cannot set.
     pub reserved_headers: Vec<String>,
-    /// The rows of a batch.
     pub batch_rows: usize,
     /// How long a claim may wait for Kafka.
     pub publish_timeout: Duration,
@@ -48,7 +44,6 @@ pub struct Settings<'a> {
 /// The findings of one check, with their remedies.
 type Checked = Result<Vec<Finding>, PostgresFault>;
 
-/// What the checks need.
 struct Context<'a> {
     settings: &'a Settings<'a>,
     database: &'a Database,

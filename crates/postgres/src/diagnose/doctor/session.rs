@@ -4,7 +4,6 @@
 use super::{Checked, Context};
 use crate::access::grants::relay_grants;
 use crate::columns::Column;
-use crate::connection::exec::Params;
 use crate::connection::pool;
 use crate::options::{Connection, TlsMode};
 use crate::schema::relations::RELATIONS;
@@ -15,7 +14,6 @@ use settings::codes;
 use settings::text::span;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 codes! {
     ROLE_SUPERUSER = Warning, "role-superuser",
@@ -92,17 +90,13 @@ pub(super) async fn encryption(context: &Context<'_>) -> Checked {
     let encrypted = rows.first().is_some_and(|row| row.get(0));
     let (place, remedy) = ("[postgres] sslmode", "set sslmode = \"verify-full\", and sslrootcert");
     let name = mode.name();
-    let finding = match mode {
+    let (code, what) = match mode {
         TlsMode::Disable | TlsMode::Prefer if !encrypted => {
-            let problem = format!("sslmode is {name}, and the connection to a remote host is not encrypted");
-            TLS_OFF.found(place, problem, remedy)
+            (&TLS_OFF, "the connection to a remote host is not encrypted")
         }
-        _ => {
-            let problem = format!("sslmode is {name}, and the host is remote");
-            TLS_UNVERIFIED.found(place, problem, remedy)
-        }
+        _ => (&TLS_UNVERIFIED, "the host is remote"),
     };
-    Ok(vec![finding])
+    Ok(vec![code.found(place, format!("sslmode is {name}, and {what}"), remedy)])
 }
 
 /// Finds a pooler in transaction mode, and whether it keeps prepared statements.
@@ -188,16 +182,14 @@ const OTHERS_NAMED: usize = 3;
 
 const PRIVILEGES: &str = "reading the role's privileges";
 
-/// Every table of the outbox.
 fn own_tables(context: &Context<'_>) -> Vec<String> {
     RELATIONS.iter().chain(&["{setting}"]).map(|relation| context.table.name_of(relation)).collect()
 }
 
 /// Finds roles that may create objects in the schema of the outbox.
 pub(super) async fn schema_creators(context: &Context<'_>) -> Checked {
-    let (schema, outbox) = (context.table.schema(), context.table.table());
-    let params: Params<'_> = &[(&schema, Type::TEXT), (&outbox, Type::TEXT)];
-    let rows = context.rows(PRIVILEGES, sql!("doctor/schema_creators"), params).await?;
+    let params = params![context.table.schema() => TEXT, context.table.table() => TEXT];
+    let rows = context.rows(PRIVILEGES, sql!("doctor/schema_creators"), &params).await?;
     let finding = |row: &Row| {
         let (schema, role, owns): (&str, &str, bool) = (row.get(0), row.get(1), row.get(2));
         let (problem, remedy) = if owns {
@@ -224,11 +216,11 @@ pub(super) async fn schema_creators(context: &Context<'_>) -> Checked {
 
 /// Finds privileges on the tables of the outbox that no role needs.
 pub(super) async fn unneeded_privileges(context: &Context<'_>) -> Checked {
-    let (schema, tables) = (context.table.schema(), own_tables(context));
     let records = ["{act}", "{migration}"].map(|name| context.table.name_of(name)).to_vec();
-    let params: Params<'_> =
-        &[(&schema, Type::TEXT), (&tables, Type::TEXT_ARRAY), (&records, Type::TEXT_ARRAY)];
-    let rows = context.rows(PRIVILEGES, sql!("doctor/unneeded_privileges"), params).await?;
+    let params = params![
+        context.table.schema() => TEXT, own_tables(context) => TEXT_ARRAY, records => TEXT_ARRAY
+    ];
+    let rows = context.rows(PRIVILEGES, sql!("doctor/unneeded_privileges"), &params).await?;
     let finding = |row: &Row| {
         let (role, privileges, tables): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
         let remedy = format!(
@@ -264,9 +256,9 @@ pub(super) async fn role_attributes(context: &Context<'_>) -> Checked {
 
 /// Finds privileges of the role on the outbox itself.
 pub(super) async fn role_on_outbox(context: &Context<'_>) -> Checked {
-    let (quoted, sent_at) = (context.table.quoted(), context.table.columns().name(Column::SentAt));
-    let params: Params<'_> = &[(&quoted, Type::TEXT), (&sent_at, Type::TEXT)];
-    let rows = context.rows(PRIVILEGES, sql!("doctor/role_on_outbox"), params).await?;
+    let sent_at = context.table.columns().name(Column::SentAt);
+    let params = params![context.table.quoted() => TEXT, sent_at => TEXT];
+    let rows = context.rows(PRIVILEGES, sql!("doctor/role_on_outbox"), &params).await?;
     let Some(row) = rows.first() else { return Ok(Vec::new()) };
     let (owns, changeable): (bool, Option<&str>) = (row.get(0), row.get(1));
     let (name, role, outbox) =
@@ -289,9 +281,9 @@ pub(super) async fn role_on_outbox(context: &Context<'_>) -> Checked {
 pub(super) async fn other_tables(context: &Context<'_>) -> Checked {
     let mut own = own_tables(context);
     own.extend(MODULE_NAMES.split(' ').map(str::to_owned));
-    let (schema, most) = (context.table.schema(), OTHERS_NAMED as i64 + 1);
-    let params: Params<'_> = &[(&schema, Type::TEXT), (&own, Type::TEXT_ARRAY), (&most, Type::INT8)];
-    let rows = context.rows(PRIVILEGES, sql!("doctor/other_tables"), params).await?;
+    let most = OTHERS_NAMED as i64 + 1;
+    let params = params![context.table.schema() => TEXT, own => TEXT_ARRAY, most => INT8];
+    let rows = context.rows(PRIVILEGES, sql!("doctor/other_tables"), &params).await?;
     if rows.is_empty() {
         return Ok(Vec::new());
     }

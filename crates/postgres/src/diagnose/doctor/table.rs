@@ -3,7 +3,7 @@
 use super::{Checked, Context, Schema};
 use crate::columns::{Column, PayloadType};
 use crate::connection::errors::{answer, fault, unavailable};
-use crate::connection::exec::{PLAIN_NAMES, Params, begin, plain_settings};
+use crate::connection::exec::{PLAIN_NAMES, begin, plain_settings};
 use crate::cycle::statements::Statements;
 use crate::diagnose::status::VacuumHolder;
 use crate::options::OnSent;
@@ -22,7 +22,6 @@ use settings::doctor::Finding;
 use settings::text::{self, span};
 use std::time::Duration;
 use tokio::time::timeout;
-use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row, SimpleQueryMessage};
 
 const CHECKING: &str = "checking the schema";
@@ -47,7 +46,8 @@ const HOLDERS_SHOWN: i64 = 10;
 pub(super) async fn schema(context: &Context<'_>) -> Result<Schema, PostgresFault> {
     let connection = context.database.get().await?;
     let configured = &context.settings.topics;
-    let checked = timeout(CHECKED_WITHIN, check(&connection, context.table, configured.into())).await;
+    let checked = check(&connection, context.table, configured.allow.is_some(), None);
+    let checked = timeout(CHECKED_WITHIN, checked).await;
     // A statement may have failed, or an answer may be outstanding.
     drop(Object::take(connection));
     let (mut findings, is_older, difference) = match checked {
@@ -60,10 +60,9 @@ pub(super) async fn schema(context: &Context<'_>) -> Result<Schema, PostgresFaul
     let remedy = "complete the upgrade, or leave it after a rollback";
     findings.extend(difference.map(|difference| SCHEMA_NEWER.found(context.table, difference, remedy)));
     // Not from the facts, because a schema with faults has none.
-    let (table, names) = (context.table.quoted(), context.table.columns());
-    let (payload, topic) = (names.name(Column::Payload), names.topic());
-    let params: Params<'_> = &[(&table, Type::TEXT), (&payload, Type::TEXT), (&topic, Type::TEXT)];
-    let rows = context.rows(CHECKING, sql!("doctor/columns"), params).await?;
+    let (payload, topic) = (context.table.columns().name(Column::Payload), context.table.columns().topic());
+    let params = params![context.table.quoted() => TEXT, payload => TEXT, topic => TEXT];
+    let rows = context.rows(CHECKING, sql!("doctor/columns"), &params).await?;
     let (payload, has_topic): (Option<&str>, bool) =
         rows.first().map_or((None, false), |row| (row.get(0), row.get(1)));
     Ok(Schema {
@@ -78,9 +77,8 @@ pub(super) async fn schema(context: &Context<'_>) -> Result<Schema, PostgresFaul
 /// pending one under another name, which is already a finding.
 pub(super) async fn indexes(context: &Context<'_>, schema: &Schema) -> Checked {
     let pending_is_broken = schema.has(&PENDING_INDEX);
-    let (outbox, pending) = (context.table.quoted(), context.table.pending_index_name());
-    let params: Params<'_> = &[(&outbox, Type::TEXT), (&pending, Type::TEXT)];
-    let rows = context.rows("reading the indexes", sql!("doctor/indexes"), params).await?;
+    let params = params![context.table.quoted() => TEXT, context.table.pending_index_name() => TEXT];
+    let rows = context.rows("reading the indexes", sql!("doctor/indexes"), &params).await?;
     let mut findings = Vec::new();
     for row in &rows {
         let (name, valid, scans, needed): (&str, bool, i64, bool) =
@@ -101,8 +99,8 @@ pub(super) async fn indexes(context: &Context<'_>, schema: &Schema) -> Checked {
 /// Finds triggers that may suppress the relay's updates and deletes. The checks at start find rules.
 pub(super) async fn triggers(context: &Context<'_>) -> Checked {
     let (outbox, sent_at) = (context.table.quoted(), context.table.columns().name(Column::SentAt));
-    let params: Params<'_> = &[(&outbox, Type::TEXT), (&sent_at, Type::TEXT)];
-    let rows = context.rows("reading the triggers", sql!("doctor/triggers"), params).await?;
+    let params = params![outbox => TEXT, sent_at => TEXT];
+    let rows = context.rows("reading the triggers", sql!("doctor/triggers"), &params).await?;
     let finding = |row: &Row| {
         let name: &str = row.get(0);
         let problem = format!(
@@ -119,9 +117,9 @@ pub(super) async fn triggers(context: &Context<'_>) -> Checked {
 
 /// Finds constraints that may reject the relay's updates and deletes.
 pub(super) async fn constraints(context: &Context<'_>) -> Checked {
-    let (outbox, sent_at) = (context.table.quoted(), context.table.columns().name(Column::SentAt));
-    let params: Params<'_> = &[(&outbox, Type::TEXT), (&sent_at, Type::TEXT)];
-    let rows = context.rows("reading the constraints", sql!("doctor/constraints"), params).await?;
+    let sent_at = context.table.columns().name(Column::SentAt);
+    let params = params![context.table.quoted() => TEXT, sent_at => TEXT];
+    let rows = context.rows("reading the constraints", sql!("doctor/constraints"), &params).await?;
     let marks = context.settings.on_sent == OnSent::Mark;
     let finding = |row: &Row| {
         let (name, on, is_foreign_key): (&str, &str, bool) = (row.get(0), row.get(1), row.get(2));
@@ -144,7 +142,7 @@ pub(super) async fn constraints(context: &Context<'_>) -> Checked {
 
 pub(super) async fn autovacuum(context: &Context<'_>) -> Checked {
     let (place, outbox) = (context.table, context.table.quoted());
-    let rows = context.rows(VACUUM, sql!("doctor/autovacuum"), &[(&outbox, Type::TEXT)]).await?;
+    let rows = context.rows(VACUUM, sql!("doctor/autovacuum"), &params![outbox => TEXT]).await?;
     let Some(row) = rows.first() else { return Ok(Vec::new()) };
     let (server, of_table): (bool, bool) = (row.get(0), row.get(1));
     let (threshold, scale, rows): (f64, f64, f64) = (row.get(2), row.get(3), row.get(4));
@@ -181,7 +179,8 @@ fn wraparound(place: &TableName, age: i32) -> Option<Finding> {
 }
 
 pub(super) async fn vacuum_holders(context: &Context<'_>) -> Checked {
-    let rows = context.rows(VACUUM, sql!("status/vacuum_holders"), &[(&HOLDERS_SHOWN, Type::INT8)]).await?;
+    let params = params![HOLDERS_SHOWN => INT8];
+    let rows = context.rows(VACUUM, sql!("status/vacuum_holders"), &params).await?;
     let long = |held: &VacuumHolder| {
         held.transactions >= TRANSACTIONS_MAX || held.age.is_some_and(|age| age >= HELD_MAX)
     };
@@ -190,28 +189,25 @@ pub(super) async fn vacuum_holders(context: &Context<'_>) -> Checked {
 
 fn held_back(held: &VacuumHolder) -> Finding {
     let age = held.age.map(|age| format!("open for {}; ", span(age))).unwrap_or_default();
-    let problem =
+    let mut problem =
         format!("{age}transactions begun since it started to hold back vacuum: {}", held.transactions);
-    let place = format!("{} {}", held.what, held.name);
-    match (held.what.as_str(), held.pid) {
-        ("prepared transaction", _) => {
-            let id = quote_literal(&held.name);
-            let remedy = format!("ROLLBACK PREPARED {id}; (or COMMIT PREPARED, to keep its changes)");
-            PREPARED_TRANSACTION.found(place, problem, remedy)
-        }
-        ("replication slot", _) if held.active => {
+    let name = quote_literal(&held.name);
+    let (code, remedy) = match held.what.as_str() {
+        "prepared transaction" => (
+            &PREPARED_TRANSACTION,
+            format!("ROLLBACK PREPARED {name}; (or COMMIT PREPARED, to keep its changes)"),
+        ),
+        "replication slot" if held.active => {
             let remedy = "check the standby that uses it, or set hot_standby_feedback = off there";
-            REPLICATION_SLOT.found(place, problem, remedy)
+            (&REPLICATION_SLOT, remedy.to_owned())
         }
-        ("replication slot", _) => {
-            let remedy = format!("SELECT pg_drop_replication_slot({});", quote_literal(&held.name));
-            REPLICATION_SLOT.found(place, format!("{problem}; the slot is not in use"), remedy)
+        "replication slot" => {
+            problem += "; the slot is not in use";
+            (&REPLICATION_SLOT, format!("SELECT pg_drop_replication_slot({name});"))
         }
-        (_, pid) => {
-            let pid = pid.unwrap_or_default();
-            LONG_TRANSACTION.found(place, problem, format!("SELECT pg_terminate_backend({pid});"))
-        }
-    }
+        _ => (&LONG_TRANSACTION, format!("SELECT pg_terminate_backend({});", held.pid.unwrap_or_default())),
+    };
+    code.found(format!("{} {}", held.what, held.name), problem, remedy)
 }
 
 const EXPLAINING: &str = "running EXPLAIN on the claim";
@@ -221,7 +217,7 @@ pub(super) async fn plan(context: &Context<'_>, schema: &Schema) -> Checked {
     let record_bytes_max = i32::try_from(context.settings.record_bytes_max).unwrap_or(i32::MAX);
     let Schema { payload, topics, .. } = schema;
     let statements =
-        Statements::new(context.table, *payload, context.settings.on_sent, topics, record_bytes_max);
+        Statements::new(context.table, *payload, context.settings.on_sent, topics.clone(), record_bytes_max);
     let lanes: Vec<String> = (0..CLAIM_LANES).map(|lane| lane.to_string()).collect();
     let (lanes, lows) = (lanes.join(","), ["0"; CLAIM_LANES].join(","));
     let rows = context.settings.batch_rows;
@@ -241,16 +237,14 @@ pub(super) async fn plan(context: &Context<'_>, schema: &Schema) -> Checked {
     ] {
         if let Some(by) = wrong_read(&explain(context, sql, types, arguments).await?) {
             let problem = format!("{who} reads the outbox with {by}, not with the pending index");
-            findings.push(CLAIM_PLAN.found(context.table, problem, reindex(context.table)));
+            // Whatever the statistics are, only this index has the order of the claim. If the plan does not use it, the index is
+            // unusable as it is.
+            let index = context.table.sibling(&context.table.pending_index_name());
+            let remedy = format!("REINDEX INDEX CONCURRENTLY {index};");
+            findings.push(CLAIM_PLAN.found(context.table, problem, remedy));
         }
     }
     Ok(findings)
-}
-
-/// Whatever the statistics are, only the pending index has the order of the claim. If the plan does not use it, the index is
-/// unusable as it is.
-fn reindex(table: &TableName) -> String {
-    format!("REINDEX INDEX CONCURRENTLY {};", table.sibling(&table.pending_index_name()))
 }
 
 /// Explains the prepared statement under the settings of the relay's transactions. Does not execute it.

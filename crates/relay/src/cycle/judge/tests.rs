@@ -1,10 +1,10 @@
 //! Judging with a cluster that refuses every row for the same reason.
 
 use super::*;
-use crate::ReadEnd;
 use crate::cycle::tests::relay_with;
 use crate::fixture::{FakeCluster, FakeProducer, Row};
 use crate::reason::{INVALID_RECORD, Reason};
+use crate::{OnRejected, ReadEnd};
 use std::rc::Rc;
 
 /// A relay whose cluster refuses every row for this reason, after some time.
@@ -16,7 +16,7 @@ fn refusing(reason: &'static Reason, time: Duration) -> Relay<Rc<FakeCluster>> {
 async fn judged(reason: &'static Reason) -> Fate {
     let relay = refusing(reason, Duration::ZERO);
     let mut session = Session::new(FakeProducer::default(), Rc::default());
-    let mut batch = Batch::default();
+    let mut batch = Batch::new(OnRejected::default());
     batch.rows_mut().extend([Row(1), Row(2)]);
     batch.appended(ReadEnd::Complete);
     session.begin(&relay.memory.streaks);
@@ -39,7 +39,7 @@ async fn a_row_is_not_rejected_because_of_another_row() {
 async fn a_claim_judges_for_a_limited_time_but_completes_a_search() {
     let relay = refusing(&INVALID_RECORD, Duration::from_millis(200));
     let mut session = Session::new(FakeProducer::default(), Rc::default());
-    let mut batch = Batch::default();
+    let mut batch = Batch::new(OnRejected::default());
     batch.rows_mut().extend((1..=16).map(Row));
     batch.appended(ReadEnd::Complete);
     session.begin(&relay.memory.streaks);

@@ -11,9 +11,9 @@ mod many_types;
 
 #[tokio::test]
 async fn a_report_that_arrives_at_the_last_moment_counts_for_its_own_batch() {
-    let (template, streaks) = ("events.{aggregate_type}".parse().unwrap(), Streaks::new());
+    let (template, streaks) = ("events.{aggregate_type}".parse().unwrap(), Streaks::default());
     let mut session = Session::new(FakeProducer::default(), Rc::default());
-    let mut batch = Batch::default();
+    let mut batch = Batch::new(OnRejected::default());
     batch.rows_mut().push(Row(1));
     batch.appended(ReadEnd::Complete);
     session.begin(&streaks);
@@ -26,9 +26,9 @@ async fn a_report_that_arrives_at_the_last_moment_counts_for_its_own_batch() {
 
 #[tokio::test]
 async fn reports_of_deferred_rows_count_for_their_own_batch() {
-    let (template, streaks) = ("events.{aggregate_type}".parse().unwrap(), Streaks::new());
+    let (template, streaks) = ("events.{aggregate_type}".parse().unwrap(), Streaks::default());
     let mut session = Session::new(FakeProducer::default(), Rc::default());
-    let mut batch = Batch::default();
+    let mut batch = Batch::new(OnRejected::default());
     batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
     batch.appended(ReadEnd::Complete);
     session.begin(&streaks);
@@ -46,7 +46,7 @@ async fn the_first_lookup_that_fails_for_the_whole_session_ends_the_others() {
     let mut session =
         Session::new(FakeProducer { is_cut_off: true, ..FakeProducer::default() }, Rc::default());
     let mut batch = batch_of(vec![Row(1), Row(101)]);
-    let streaks = Streaks::new();
+    let streaks = Streaks::default();
     let sending = send(&mut session, &streaks, &mut batch);
     tokio::time::timeout(Duration::from_secs(60), sending).await.expect("it must not wait for the others");
     assert_eq!(session.failure.map(|failure| failure.reason), Some(SILENT_CONNECTION.word));
@@ -54,7 +54,7 @@ async fn the_first_lookup_that_fails_for_the_whole_session_ends_the_others() {
 
 #[tokio::test]
 async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
-    let (template, streaks) = ("events.{aggregate_type}".parse().unwrap(), Streaks::new());
+    let (template, streaks) = ("events.{aggregate_type}".parse().unwrap(), Streaks::default());
     let patience = Duration::from_secs(15);
     for (rows, elsewhere, stuck) in [
         (vec![Row(1), Row(101), Row(201)], false, true),
@@ -63,7 +63,7 @@ async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
     ] {
         let keeps = rows.iter().position(|row| row.0 == 101).map(|index| index as u32);
         let mut session = Session::new(FakeProducer::keeping(keeps), Rc::default());
-        let mut batch = Batch::default();
+        let mut batch = Batch::new(OnRejected::default());
         batch.rows_mut().extend(rows);
         batch.appended(ReadEnd::Complete);
         session.begin(&streaks);
@@ -88,7 +88,7 @@ async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
 async fn session_closes_once_all_rows_in_flight_are_in_topics_that_another_one_has_held() {
     let mut session = Session::new(FakeProducer::keeping(1), Rc::default());
     let mut batch = batch_of(vec![Row(1), Row(101)]);
-    send(&mut session, &Streaks::new(), &mut batch).await;
+    send(&mut session, &Streaks::default(), &mut batch).await;
     let is_silent = |topic: &str| topic == "events.silent";
     assert!(!session.close_if_held(&batch, is_silent), "another row is in flight");
     session.producer.answers.set(true);
@@ -108,7 +108,7 @@ async fn session_closes_once_all_rows_in_flight_are_in_topics_that_another_one_h
 /// A session on `events.order`, whose partition is primed.
 async fn primed() -> Session<FakeProducer> {
     let mut session = Session::new(FakeProducer::default(), Rc::default());
-    publish(&mut session, &Streaks::new(), &mut batch_of(vec![Row(1)])).await;
+    publish(&mut session, &Streaks::default(), &mut batch_of(vec![Row(1)])).await;
     session
 }
 
@@ -142,7 +142,7 @@ async fn a_refused_row_blocks_its_key_once_the_rows_before_it_are_acknowledged()
     let mut session = primed().await;
     session.producer.refuses = vec![1];
     let mut batch = batch_of(vec![Row(2), Row(3), Row(4)]);
-    publish(&mut session, &Streaks::new(), &mut batch).await;
+    publish(&mut session, &Streaks::default(), &mut batch).await;
     assert_eq!(batch.fate(0), Fate::Acknowledged);
     assert_eq!(blocked(&batch), [3]);
     assert_eq!(batch.fate(2), Fate::Open, "it waits for the refused row");
@@ -153,7 +153,7 @@ async fn a_refused_row_after_one_in_flight_blocks_nothing_when_the_session_fails
     let mut session = primed().await;
     session.producer.refuses = vec![1];
     let mut batch = batch_of(vec![Row(2), Row(3)]);
-    send(&mut session, &Streaks::new(), &mut batch).await;
+    send(&mut session, &Streaks::default(), &mut batch).await;
     session.close(KafkaFailure::unknown("the connection broke"));
     assert_eq!(blocked(&batch), [0i64; 0], "a block would hide row 2");
     let lane = Row(2).lane();
@@ -171,7 +171,7 @@ async fn fates_of(
     let mut batch = Batch::new(OnRejected::DeadLetter).holding_after(2);
     batch.rows_mut().extend(rows);
     batch.appended(ReadEnd::Complete);
-    publish(session, &Streaks::new(), &mut batch).await;
+    publish(session, &Streaks::default(), &mut batch).await;
     assert!(session.is_quiet() && session.failure.is_none());
     let held = session.held(&batch);
     assert!(held.iter().all(|held| held.why.reason == REJECTS_EVERYTHING.word), "{:?}", held[0].why);
@@ -210,13 +210,13 @@ async fn invalid_rows_hold_nothing_if_they_block_their_keys() {
     let mut session = primed().await;
     session.producer.refuses = vec![0, 1, 2];
     let mut batch = batch_of(vec![Row(2), Row(3), Row(4)]).holding_after(1);
-    publish(&mut session, &Streaks::new(), &mut batch).await;
+    publish(&mut session, &Streaks::default(), &mut batch).await;
     assert_eq!((blocked(&batch), session.held(&batch).len()), (vec![2], 0));
 }
 
 /// Topic `events.order` has refused a large row because of its size.
 fn large_rows_refused() -> Streaks {
-    let streaks = Streaks::new();
+    let streaks = Streaks::default();
     streaks.refused("events.order", Uuid::from_u128(1), Some(LARGE));
     streaks
 }
@@ -258,7 +258,7 @@ fn partitions_used(session: &Session<FakeProducer>) -> Option<usize> {
 
 #[tokio::test(start_paused = true)]
 async fn sessions_switch_to_another_number_of_partitions_together_between_two_batches() {
-    let (counts, streaks) = (Rc::<Counts>::default(), Streaks::new());
+    let (counts, streaks) = (Rc::<Counts>::default(), Streaks::default());
     let mut sessions = [1, 2].map(|_| Session::new(FakeProducer::default(), Rc::clone(&counts)));
     for session in &mut sessions {
         publish(session, &streaks, &mut batch_of(vec![Row(1)])).await;
@@ -284,7 +284,7 @@ async fn partitions_stay_primed_when_a_topic_is_looked_up_again() {
     let mut session = primed().await;
     tokio::time::advance(LOOK_UP_EVERY).await;
     let mut batch = batch_of(vec![Row(2), Row(3)]);
-    send(&mut session, &Streaks::new(), &mut batch).await;
+    send(&mut session, &Streaks::default(), &mut batch).await;
     assert_eq!(session.producer.in_flight.borrow().len(), 2, "no row waits for the first one");
     session.producer.answers.set(true);
     session.finish(&mut batch).await;

@@ -42,10 +42,10 @@ impl Event for OfType {
 
 /// Publishes one row of each of this many types, in batches of 100, and returns how many were acknowledged.
 async fn publish_types(session: &mut Session<FakeProducer>, template: &str, types: i64) -> usize {
-    let (template, streaks) = (template.parse::<TopicRules>().unwrap(), Streaks::new());
+    let (template, streaks) = (template.parse::<TopicRules>().unwrap(), Streaks::default());
     let mut acknowledged = 0;
     for first in (0..types).step_by(100) {
-        let mut batch = Batch::default();
+        let mut batch = Batch::new(OnRejected::default());
         batch.rows_mut().extend((first..first + 100).map(|id| OfType(id, format!("type-{id}"))));
         batch.appended(ReadEnd::Complete);
         session.begin(&streaks);
@@ -85,10 +85,10 @@ async fn a_session_with_10_000_types_of_one_topic_remembers_a_bounded_number() {
 async fn a_missing_topic_is_forgotten_after_its_batch() {
     let mut session = primed().await;
     let mut batch = batch_of(vec![Row(2), Row(201), Row(101)]);
-    publish(&mut session, &Streaks::new(), &mut batch).await;
+    publish(&mut session, &Streaks::default(), &mut batch).await;
     assert_eq!((batch.sent().count(), session.topics.len()), (2, 3));
     let mut batch = batch_of(vec![Row(3), Row(102)]);
-    publish(&mut session, &Streaks::new(), &mut batch).await;
+    publish(&mut session, &Streaks::default(), &mut batch).await;
     assert_eq!((batch.sent().count(), session.topics.len()), (2, 2));
     let topics = [0, 1].map(|index| session.topic(session.destination(index).unwrap()).to_owned());
     assert_eq!(topics, ["events.order", "events.silent"]);
@@ -100,10 +100,10 @@ async fn thousands_of_missing_topics_are_compared_with_one_list() {
     let producer = FakeProducer::listing(&["events.type-0", "events.other"]);
     let (listed, looked_up) = producer.requests();
     let mut session = Session::new(producer, Rc::default());
-    let mut batch = Batch::default();
+    let mut batch = Batch::new(OnRejected::default());
     batch.rows_mut().extend((0..TYPES).map(|id| OfType(id, format!("type-{id}"))));
     batch.appended(ReadEnd::Complete);
-    session.begin(&Streaks::new());
+    session.begin(&Streaks::default());
     session.send(&"events.{aggregate_type}".parse().unwrap(), &mut batch, 0).await;
     assert_eq!((listed.get(), looked_up.get()), (1, 1), "lists and look-ups");
     let held = session.held(&batch);

@@ -82,7 +82,7 @@ pub(super) async fn record(
     Ok(match settlement.skip_locked {
         _ if recorded == settlement.sent.len() + settlement.rejected.len() => Settled::All,
         true => Settled::Only(sent_ids),
-        false => Settled::Fewer,
+        false => Settled::Only(HashSet::new()),
     })
 }
 
