@@ -83,9 +83,9 @@ impl KafkaCluster {
         limits: &Limits,
     ) -> Result<KafkaCluster, KafkaFailure> {
         let tokens = Tokens::of(kafka);
-        let config = client_config(kafka)?;
+        client_config(kafka)?;
         // The client library's admin client cannot authenticate with a token.
-        let asks_with = tokens.is_none().then_some(config);
+        let asks_with = tokens.is_none().then(|| kafka.clone());
         let shared = Shared {
             limits: TopicLimits::new(asks_with, record_bytes_max(kafka)),
             headers: headers.to_vec(),
@@ -125,11 +125,7 @@ impl KafkaCluster {
         self.judging.replace(None);
         self.generation.set(self.generation.get() + 1);
         self.tokens.iter().for_each(|tokens| tokens.renew());
-        match client_config(kafka) {
-            Ok(config) => self.shared.limits.reconfigure(config),
-            // The secret file existed a moment ago. A session that cannot read it reports the failure.
-            Err(failure) => tracing::debug!("{failure}"),
-        }
+        self.shared.limits.reconfigure(kafka.clone());
     }
 
     /// The largest allowed record, in bytes.
@@ -222,7 +218,10 @@ impl KafkaCluster {
         let answered =
             tokio::task::spawn_blocking(move || client.client().fetch_cluster_id(METADATA_TIMEOUT));
         let (answered, ()) = tokio::join!(answered, self.shared.limits.prepare());
-        let Ok(Some(id)) = answered else { return Err(self.unreachable(producer.reports()).await) };
+        let Ok(Some(id)) = answered else {
+            self.shared.limits.renew();
+            return Err(self.unreachable(producer.reports()).await);
+        };
         self.comparison.check(id).await?;
         Ok(producer)
     }

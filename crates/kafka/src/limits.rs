@@ -4,10 +4,13 @@
 //! authenticate with them. A producer then sends requests that such a topic may refuse although it accepts each of their
 //! records. After a refusal, the next producer sends requests of at most half the size.
 
+use crate::client::client_config;
 use crate::lock;
+use crate::options::Kafka;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaResult;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -27,15 +30,17 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 
 const TOPICS_KEPT: usize = 4_096;
 
+type Admin = AdminClient<DefaultClientContext>;
+
 /// The size limits of the topics in use.
 #[derive(Default)]
 pub(crate) struct TopicLimits {
     /// librdkafka's `message.max.bytes`, the largest allowed record.
     pub record_bytes_max: usize,
     /// `None` if the limits cannot be read.
-    config: RefCell<Option<ClientConfig>>,
-    /// Created with the first producer, and again after a change of the configuration.
-    admin: RefCell<Option<Arc<AdminClient<DefaultClientContext>>>>,
+    settings: RefCell<Option<Kafka>>,
+    /// Created with the first producer, and again after a change of the configuration or a read without an answer.
+    admin: RefCell<Option<Arc<Admin>>>,
     /// The limit of each topic, and how long it is valid.
     known: RefCell<HashMap<String, (usize, Instant)>>,
     /// What refused requests show about limits that cannot be read.
@@ -47,8 +52,8 @@ pub(crate) struct TopicLimits {
 }
 
 impl TopicLimits {
-    pub(crate) fn new(config: Option<ClientConfig>, record_bytes_max: usize) -> TopicLimits {
-        TopicLimits { record_bytes_max, config: RefCell::new(config), ..TopicLimits::default() }
+    pub(crate) fn new(settings: Option<Kafka>, record_bytes_max: usize) -> TopicLimits {
+        TopicLimits { record_bytes_max, settings: RefCell::new(settings), ..TopicLimits::default() }
     }
 
     /// Creates the admin client on another thread before a claim needs it, because that takes as long as creating a producer.
@@ -56,32 +61,36 @@ impl TopicLimits {
         if self.admin.borrow().is_some() {
             return;
         }
-        let (config, generation) = (self.config.borrow().clone(), self.generation.get());
-        let Some(config) = config else { return };
-        let made = tokio::task::spawn_blocking(move || config.create().ok()).await;
+        let (settings, generation) = (self.settings.borrow().clone(), self.generation.get());
+        let Some(settings) = settings else { return };
+        // Reads the secrets again, as each producer does.
+        let made =
+            tokio::task::spawn_blocking(move || quiet(client_config(&settings).ok()?).create().ok()).await;
         let Ok(Some(admin)) = made else { return };
+        let admin = Arc::new(admin);
         let mut known = self.admin.borrow_mut();
         if known.is_none() && generation == self.generation.get() {
-            *known = Some(Arc::new(admin));
+            *known = Some(admin);
         } else {
-            // Dropping it waits for its threads.
-            tokio::task::spawn_blocking(move || drop::<AdminClient<DefaultClientContext>>(admin));
+            drop_elsewhere(admin);
         }
     }
 
+    /// Drops the admin client, whose password or certificate may have been replaced. The next read creates another one.
+    pub(crate) fn renew(&self) {
+        self.admin.take().into_iter().for_each(drop_elsewhere);
+    }
+
     /// Uses this configuration, whose secrets may have changed, if the limits can be read at all.
-    pub(crate) fn reconfigure(&self, config: ClientConfig) {
-        if let Some(current) = self.config.borrow_mut().as_mut() {
-            *current = config;
+    pub(crate) fn reconfigure(&self, settings: Kafka) {
+        if let Some(current) = self.settings.borrow_mut().as_mut() {
+            *current = settings;
         }
         self.generation.set(self.generation.get() + 1);
         self.learned.clear();
         self.known.borrow_mut().clear();
         self.unanswered_until.set(None);
-        if let Some(admin) = self.admin.take() {
-            // Dropping it waits for its threads.
-            tokio::task::spawn_blocking(move || drop(admin));
-        }
+        self.renew();
     }
 
     /// The topic's limit, read from this broker and remembered. Kafka's default if it cannot be read.
@@ -131,21 +140,49 @@ impl TopicLimits {
             return None;
         }
         self.prepare().await;
-        let admin = self.admin.borrow().clone()?;
-        let answer = settings_of(&admin, topic, broker, ASK_TIMEOUT).await;
+        let handle = Handle(Some(self.admin.borrow().clone()?));
+        let admin = handle.0.as_ref()?;
+        let answer = settings_of(admin, topic, broker, ASK_TIMEOUT).await;
         if answer.is_err() {
             // This broker may be unreachable. The lookups of other topics must not wait for it too.
             self.unanswered_until.set(Some(Instant::now() + UNKNOWN_FOR));
+            self.learned.forget_read(topic);
+            if self.admin.borrow().as_ref().is_some_and(|current| Arc::ptr_eq(current, admin)) {
+                self.renew();
+            }
         }
         value(&answer.ok()??, "max.message.bytes")
     }
+}
+
+/// Nothing polls the main queue of an admin client, so statistics and log lines would accumulate there. Errors of connections still
+/// do, at most a few a minute.
+pub(crate) fn quiet(mut config: ClientConfig) -> ClientConfig {
+    config.remove("debug");
+    config.set("statistics.interval.ms", "0");
+    config.set_log_level(RDKafkaLogLevel::Emerg);
+    config
+}
+
+/// Keeps the client during a read, even if it is replaced meanwhile.
+struct Handle(Option<Arc<Admin>>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(drop_elsewhere);
+    }
+}
+
+/// Dropping the last handle waits for the client's threads.
+fn drop_elsewhere(admin: Arc<Admin>) {
+    tokio::task::spawn_blocking(move || drop(admin));
 }
 
 /// The settings of a topic, from this broker; `None` if this user may not read them.
 ///
 /// Any broker knows them. Without a broker ID, librdkafka would wait for the controller, which a mock cluster lacks.
 pub(crate) async fn settings_of(
-    admin: &AdminClient<DefaultClientContext>,
+    admin: &Admin,
     topic: &str,
     broker: Option<i32>,
     within: Duration,
@@ -176,6 +213,14 @@ impl LearnedLimits {
     /// What was learned about this topic.
     fn of(&self, topic: &str) -> Option<usize> {
         lock(&self.0).get(topic).copied().flatten()
+    }
+
+    /// Learns about this topic again, because its limit can no longer be read.
+    fn forget_read(&self, topic: &str) {
+        let mut limits = lock(&self.0);
+        if limits.get(topic) == Some(&None) {
+            limits.remove(topic);
+        }
     }
 
     fn smallest(&self) -> Option<usize> {
@@ -247,5 +292,24 @@ mod tests {
         limits.set("a", None);
         assert!(!limits.refused("a", 10, 1_000_000));
         assert_eq!(limits.smallest(), None);
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_read_any_more_is_learned() {
+        let limits = LearnedLimits::default();
+        limits.set("a", None);
+        limits.forget_read("a");
+        assert!(limits.refused("a", 10, 1_000_000));
+        limits.forget_read("a");
+        assert!(limits.of("a").is_some(), "what was learned stays");
+    }
+
+    #[test]
+    fn an_admin_client_reports_no_statistics_and_no_log_lines() {
+        let mut config = ClientConfig::new();
+        config.set("statistics.interval.ms", "1000").set("debug", "all");
+        let config = quiet(config);
+        assert_eq!(config.get("statistics.interval.ms"), Some("0"));
+        assert_eq!(config.get("debug"), None);
     }
 }

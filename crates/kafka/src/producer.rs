@@ -162,6 +162,23 @@ impl Producer for KafkaProducer {
         Some(listed.topics().iter().map(|topic| topic.name().to_owned()).collect())
     }
 
+    async fn is_cut_off(&self) -> bool {
+        let reports = self.reports();
+        if reports.has_failed() || reports.is_fatal() {
+            return true;
+        }
+        if !reports.were_all_down() {
+            return false;
+        }
+        let (client, topic) = (self.client(), self.shared.topic.borrow().clone());
+        let fetch = move || client.client().fetch_metadata(topic.as_deref(), METADATA_TIMEOUT);
+        let answer = blocking("checking an idle producer", fetch).await;
+        if answer.is_ok() {
+            reports.answered();
+        }
+        answer.is_err()
+    }
+
     fn is_worn(&self) -> bool {
         self.missing.borrow().len() > MISSING_MAX
     }

@@ -45,6 +45,8 @@ pub(crate) struct Reports {
     identified_at: OnceLock<Instant>,
     /// The client had a fatal error and accepts no more records.
     fatal: AtomicBool,
+    /// Each broker had a connection that failed or could not be opened. Meanwhile, another address may have accepted one.
+    all_down: AtomicBool,
     /// The worker waits for any report, not only for the last one.
     any: AtomicBool,
     /// The cluster refuses the producer altogether. Delivery reports do not contain this.
@@ -81,6 +83,15 @@ impl Reports {
 
     pub(crate) fn is_fatal(&self) -> bool {
         self.fatal.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn were_all_down(&self) -> bool {
+        self.all_down.load(Ordering::Acquire)
+    }
+
+    /// A broker has answered.
+    pub(crate) fn answered(&self) {
+        self.all_down.store(false, Ordering::Release);
     }
 
     pub(crate) fn take(&self, reports: &mut Vec<DeliveryReport>) {
@@ -219,6 +230,7 @@ impl ClientContext for Context {
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown) {
             // librdkafka counts the brokers again for its text, which may then be "0/1 brokers are down".
             self.reports.note_brokers_down("all brokers are down");
+            self.reports.all_down.store(true, Ordering::Release);
         } else {
             self.reports.note_error(reason);
         }

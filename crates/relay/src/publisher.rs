@@ -59,6 +59,11 @@ pub trait Producer {
     /// Whether a failure was reported. Nothing more may be sent then.
     fn has_failed(&self) -> bool;
 
+    /// Whether Kafka no longer answers this producer, although it may not have sent anything.
+    async fn is_cut_off(&self) -> bool {
+        self.has_failed()
+    }
+
     /// Why the cluster refuses this producer altogether, if it does.
     fn fatal_error(&self) -> Option<KafkaFailure>;
 

@@ -183,7 +183,8 @@ reasons! {
         "report a bug in outbox-relay, with the log at level debug";
     UNKNOWN = Unknown, "unknown",
         "an error without a code, or no acknowledgement in time",
-        "no action is needed unless this persists. In that case, check the broker logs";
+        "no action is needed unless this persists. In that case, run `outbox-relay doctor`: partitions may have no leader, or \
+         fewer in-sync replicas than min.insync.replicas. Also check the broker logs";
 }
 
 /// The error of a topic that the list of all topics does not have.
@@ -251,9 +252,10 @@ mod tests {
     #[test]
     fn a_remedy_without_an_action_is_a_sentence() {
         assert_eq!(fix(remedy("unknown-topic")), format!("Fix: {}", UNKNOWN_TOPIC.remedy));
-        assert_eq!(
-            fix(remedy("unknown")),
-            "No action is needed unless this persists. In that case, check the broker logs"
+        let unknown = fix(remedy("unknown"));
+        assert!(
+            unknown.starts_with("No action is needed unless this persists. In that case, run"),
+            "{unknown}"
         );
         assert!(REASONS.iter().all(|reason| !reason.remedy.starts_with("nothing")));
     }

@@ -126,3 +126,23 @@ async fn claim_lost_while_kafka_is_slow_repeats_nothing() {
     println!("{}", outbox.check().await.assert_exact());
     outbox.drop().await;
 }
+
+/// Without events, only the connections of idle sessions show that Kafka is unavailable.
+#[tokio::test]
+async fn outage_without_events_is_reported_and_ends_by_itself() {
+    let outbox = Outbox::create("idle_cut", 1).await;
+    let mut kafka = Proxy::open().await;
+    let relay = behind(&outbox, &kafka).set("admin", "listen", "127.0.0.1:0");
+    let mut relay = relay.start().await;
+    rows::insert(&outbox, "order", 10, 0..10, Filling::Nothing).await;
+    outbox.wait_until_drained(STALLED).await;
+    kafka.close().await;
+    wait_until("the relay is not ready", STALLED, async || relay.not_ready().await.is_some()).await;
+    kafka.resume().await;
+    wait_until("the relay is ready again", STALLED, async || relay.not_ready().await.is_none()).await;
+    rows::insert(&outbox, "order", 10, 10..20, Filling::Nothing).await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
+}

@@ -3,7 +3,7 @@
 use crate::client::{METADATA_TIMEOUT, client_config};
 use crate::cluster::KafkaCluster;
 use crate::errors::{failure, reason};
-use crate::limits::{settings_of, value};
+use crate::limits::{quiet, settings_of, value};
 use crate::options::Kafka;
 use crate::producer::{KafkaProducer, existing};
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, NewTopic, TopicReplication};
@@ -97,7 +97,7 @@ impl Inspector {
 }
 
 fn admin(settings: &Kafka) -> Result<AdminClient<DefaultClientContext>, KafkaFailure> {
-    client_config(settings)?.create().map_err(|error| failure("creating a client", &error))
+    quiet(client_config(settings)?).create().map_err(|error| failure("creating a client", &error))
 }
 
 /// How long the brokers may take to create a topic.

@@ -83,7 +83,7 @@ impl<P: Publisher> Worker<'_, P> {
     /// next session.
     async fn use_session<O: Outbox>(&mut self, outbox: &mut O, mut session: Session<P::Producer>) -> bool {
         loop {
-            let Some(lanes) = self.take().await else { return false };
+            let Some(lanes) = self.take(&session).await else { return false };
             let waits = self.work_on(outbox, &mut session, lanes).await;
             if session.failure.is_some() {
                 return waits;
@@ -97,9 +97,10 @@ impl<P: Publisher> Worker<'_, P> {
         }
     }
 
-    /// Waits for lanes with work, or returns `None` once the relay stops. Outages of a worker that stays idle end once another
-    /// one has settled something meanwhile. The busy one may have all lanes for as long as there is work.
-    async fn take(&self) -> Option<Vec<Lane>> {
+    /// Waits for lanes with work. Returns `None` once the relay stops, or if the session is cut off from Kafka meanwhile: opening
+    /// the next one shows whether Kafka is available. Outages of a worker that stays idle end once another one has settled
+    /// something meanwhile. The busy one may have all lanes for as long as there is work.
+    async fn take(&self, session: &Session<P::Producer>) -> Option<Vec<Lane>> {
         let health = &self.relay.health;
         let begun = Instant::now();
         let idle = async {
@@ -110,10 +111,20 @@ impl<P: Publisher> Worker<'_, P> {
             health.locks.worked(self.number);
             std::future::pending().await
         };
+        let cut_off = async {
+            loop {
+                sleep(QUIET).await; // also the least time between two sessions
+                if session.producer.is_cut_off().await {
+                    break;
+                }
+            }
+            tracing::debug!("Kafka does not answer an idle producer, which is replaced");
+        };
         tokio::select! {
             biased;
             lanes = self.relay.lanes.board.take() => lanes,
             never = idle => never,
+            () = cut_off => None,
         }
     }
 

@@ -107,8 +107,24 @@ impl LaneState {
     }
 }
 
+/// Counts a waiting worker, also if it stops waiting.
+struct Waits<'a>(&'a Cell<usize>);
+
+impl Waits<'_> {
+    fn new(waiting: &Cell<usize>) -> Waits<'_> {
+        waiting.set(waiting.get() + 1);
+        Waits(waiting)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
 impl Board {
-    /// Waits for lanes with work and returns an idle worker's share of them, or `None` once the relay stops.
+    /// Waits for lanes with work and returns an idle worker's share of them, or `None` once the relay stops. Cancel-safe.
     pub(crate) async fn take(&self) -> Option<Vec<Lane>> {
         loop {
             let changed = self.up.notified();
@@ -118,10 +134,9 @@ impl Board {
             if !self.state.borrow().ready.is_empty() {
                 return Some(self.state.borrow_mut().share(self.waiting_workers.get() + 1));
             }
-            self.waiting_workers.set(self.waiting_workers.get() + 1);
+            let _waits = Waits::new(&self.waiting_workers);
             self.free.notify_one();
             changed.await;
-            self.waiting_workers.set(self.waiting_workers.get() - 1);
         }
     }
 
@@ -436,6 +451,14 @@ mod tests {
         board.give_back(&[hot, cold], &[more(hot, false)]);
         assert_eq!(board.shares(&[hot], 11), [11]);
         assert_eq!(board.shares(&[cold, hot], 11), [6, 6], "it used less than its share since");
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_stops_waiting_leaves_the_lanes_to_the_others() {
+        let board = Board::default();
+        assert!(tokio::time::timeout(Duration::ZERO, board.take()).await.is_err());
+        board.add(Lane::all().take(2));
+        assert_eq!(board.take().await.map(|lanes| lanes.len()), Some(2), "no other worker waits");
     }
 
     #[tokio::test]
