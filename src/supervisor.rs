@@ -321,8 +321,8 @@ impl<'a> Start<'a> {
         if ids.is_empty() {
             return 0;
         }
-        match self.holds().count_unsent(&ids, &event_ids).await {
-            Ok(unsent) => unsent,
+        match self.holds().unsent(&ids, &event_ids).await {
+            Ok(unsent) => unsent.len(),
             Err(fault) => {
                 tracing::debug!("{fault}");
                 ids.len()

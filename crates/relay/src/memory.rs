@@ -202,6 +202,23 @@ impl Acknowledged {
         }
     }
 
+    /// The rows that no claim has read, although it covered them: held, or settled.
+    pub(crate) fn hidden(&self) -> (Vec<i64>, Vec<Uuid>) {
+        let hidden = self.lanes.iter().flatten().filter(|(_, entry)| entry.hidden);
+        hidden.map(|(id, entry)| (*id, entry.event_id)).unzip()
+    }
+
+    /// Removes those of these hidden rows that are settled: all but `unsent` in a later snapshot. If they stayed, an operator's
+    /// `sent_at = NULL` would be ignored for as long as anything is held.
+    pub(crate) fn forget_settled(&mut self, ids: &[i64], event_ids: &[Uuid], unsent: &HashSet<i64>) {
+        let asked: HashMap<i64, Uuid> = ids.iter().copied().zip(event_ids.iter().copied()).collect();
+        for lane in &mut self.lanes {
+            lane.retain(|id, entry| {
+                !entry.hidden || unsent.contains(id) || asked.get(id) != Some(&entry.event_id)
+            });
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.lanes.iter().map(HashMap::len).sum()
     }

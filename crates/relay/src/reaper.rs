@@ -38,7 +38,6 @@ pub async fn keep_reaping<R: Reap>(mut reap: R, mut paces: watch::Receiver<Pace>
         let pace = *paces.borrow_and_update();
         let reaped = reap.reap_once(pace).await;
         stats.reaper_batches.inc();
-        stats.reaper_faults.inc_by(reaped.is_err().into());
         match reaped {
             Ok(Reaped { rows, more }) => {
                 outage.worked(0);
@@ -48,13 +47,56 @@ pub async fn keep_reaping<R: Reap>(mut reap: R, mut paces: watch::Receiver<Pace>
                     continue;
                 }
             }
-            // The scout fails the same way and logs it.
-            Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
-            Err(fault) => outage.failed(0, &fault, ADVICE),
+            Err(fault) if fault.kind == FaultKind::Unavailable => {
+                // During an outage, the scout fails the same way and logs it.
+                stats.reaper_faults.inc_by((stats.postgres_up.get() == 1).into());
+                tracing::debug!("{fault}");
+            }
+            Err(fault) => {
+                stats.reaper_faults.inc();
+                outage.failed(0, &fault, ADVICE);
+            }
         }
         tokio::select! {
             () = sleep(pace.interval) => {}
             Ok(()) = paces.changed() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::timeout;
+
+    struct Failing(FaultKind);
+
+    impl Reap for Failing {
+        async fn reap_once(&mut self, _: Pace) -> Result<Reaped, PostgresFault> {
+            Err(PostgresFault { kind: self.0, doing: "reaping", message: String::new() })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_of_postgres_is_no_fault_of_the_reaper() {
+        let minute = Duration::from_secs(60);
+        let pace = Pace {
+            interval: minute,
+            retention: minute,
+            inbox_retention: minute,
+            idempotency_retention: minute,
+            batch_rows: 1,
+        };
+        for (kind, is_up, counts) in [
+            (FaultKind::Unavailable, false, false),
+            (FaultKind::Unavailable, true, true),
+            (FaultKind::Refused, true, true),
+        ] {
+            let stats = Arc::new(Stats::new());
+            stats.postgres_up.set(is_up.into());
+            let (_paces, changes) = watch::channel(pace);
+            _ = timeout(10 * minute, keep_reaping(Failing(kind), changes, Arc::clone(&stats))).await;
+            assert_eq!(stats.reaper_faults.get() > 0, counts, "{kind:?}, {is_up}");
         }
     }
 }

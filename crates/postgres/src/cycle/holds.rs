@@ -11,7 +11,7 @@ use relay::holds::{
 };
 use relay::lanes::Lane;
 use relay::reason::REJECTS_EVERYTHING;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::SystemTime;
 use tokio_postgres::Row;
@@ -43,13 +43,6 @@ impl PostgresHolds {
         }
     }
 
-    pub async fn count_unsent(&self, ids: &[i64], event_ids: &[Uuid]) -> Result<usize, PostgresFault> {
-        let params = params![ids => INT8_ARRAY, event_ids => UUID_ARRAY];
-        let doing = "checking which events are recorded as sent";
-        let rows = self.transaction.query(doing, &self.queries().unsent, &params).await?;
-        Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0)) as usize)
-    }
-
     fn queries(&self) -> &Queries {
         &self.statements.queries
     }
@@ -63,6 +56,13 @@ const POSTPONING: &str = "postponing the probes of held topics";
 const LEASE_MS: i32 = LEASE.as_millis() as i32;
 
 impl Holds for PostgresHolds {
+    async fn unsent(&mut self, ids: &[i64], event_ids: &[Uuid]) -> Result<HashSet<i64>, PostgresFault> {
+        let params = params![ids => INT8_ARRAY, event_ids => UUID_ARRAY];
+        let doing = "checking which events are recorded as sent";
+        let rows = self.transaction.query(doing, &self.queries().unsent, &params).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
     async fn count(&mut self) -> Result<Waiting, PostgresFault> {
         let (hold_version, server_started) =
             self.counted.as_ref().map(|counted| (counted.hold_version, counted.server_started)).unzip();

@@ -127,7 +127,7 @@ crate::metrics! {
             postgres_connections: Counter "outbox_relay_postgres_connections_total" [],
                 "Connections opened to PostgreSQL, including reconnects", "a steady increase: connections are lost";
             reaper_faults: Counter "outbox_relay_reaper_faults_total" [],
-                "Failed batches of the reaper", "an increase that lasts for hours: the table grows";
+                "Failed batches of the reaper, except while PostgreSQL is unavailable", "an increase that lasts for hours: the table grows";
             unfinished_requests: Gauge "outbox_relay_idempotency_unfinished_requests" [],
                 "Unfinished requests with an idempotency key that are older than idempotency_retention, at the last run of the \
                  reaper; counted up to 1000",

@@ -10,9 +10,10 @@ use crate::outbox::TopicHold;
 use crate::reason::{self, STUCK};
 use crate::{Event, FaultKind, Lane, PostgresFault, Settlement, Stats};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 /// The holds. They are rows in the database, so all relays agree on them.
 pub trait Holds {
@@ -33,6 +34,8 @@ pub trait Holds {
     async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), PostgresFault>;
     /// Makes due every topic that this relay has postponed and no other relay has leased since.
     async fn make_due(&mut self) -> Result<(), PostgresFault>;
+    /// The ids of those of these rows that are unsent.
+    async fn unsent(&mut self, ids: &[i64], event_ids: &[Uuid]) -> Result<HashSet<i64>, PostgresFault>;
 }
 
 /// How long a due topic belongs to the relay that probes it. If that relay dies, another one probes it afterwards.

@@ -126,6 +126,8 @@ struct Reported {
     pauses_version: Option<i64>,
     /// The version of the set of holds of which topics were named, and when.
     topics: Option<(i64, Instant)>,
+    /// When hidden rows were last looked up.
+    hidden_at: Option<Instant>,
 }
 
 async fn refresh<P, H: Holds>(
@@ -160,6 +162,12 @@ async fn refresh<P, H: Holds>(
         let pauses = if waiting.paused.total() == 0 { Vec::new() } else { holds.pauses().await? };
         log_pauses(&reported.pauses, &pauses);
         (reported.pauses, reported.pauses_version) = (pauses, Some(waiting.hold_version));
+    }
+    let (ids, event_ids) = relay.memory.acknowledged.borrow().hidden();
+    if !ids.is_empty() && reported.hidden_at.is_none_or(|at| at.elapsed() >= NAMED_FOR) {
+        reported.hidden_at = Some(asked);
+        let unsent = holds.unsent(&ids, &event_ids).await?;
+        relay.memory.acknowledged.borrow_mut().forget_settled(&ids, &event_ids, &unsent);
     }
     Ok(())
 }

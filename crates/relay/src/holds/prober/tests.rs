@@ -2,13 +2,16 @@
 
 use super::*;
 use crate::cycle::tests::relay_with;
-use crate::fixture::{FakeCluster, FakeProducer};
+use crate::fixture::{FakeCluster, FakeProducer, Row};
 use crate::holds::flight::tests::Table;
 use crate::holds::{ExampleRow, Pause, Waiting};
+use crate::memory::HoldsSeen;
+use crate::{Coverage, Event};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use tokio::time::advance;
+use uuid::Uuid;
 
 /// What the prober did with the holds.
 #[derive(Default)]
@@ -33,8 +36,13 @@ impl Scripted {
 }
 
 impl Holds for Scripted {
+    /// A key is blocked.
     async fn count(&mut self) -> Result<Waiting, PostgresFault> {
-        unreachable!("the test counts")
+        Ok(Waiting { keys: 1, hold_version: 4, ..Waiting::default() })
+    }
+    /// The row 1.
+    async fn unsent(&mut self, ids: &[i64], _: &[Uuid]) -> Result<HashSet<i64>, PostgresFault> {
+        Ok(ids.iter().copied().filter(|id| *id == 1).collect())
     }
     async fn pauses(&mut self) -> Result<Vec<Pause>, PostgresFault> {
         unreachable!("only the log names pauses")
@@ -79,6 +87,28 @@ impl Holds for Scripted {
     async fn make_due(&mut self) -> Result<(), PostgresFault> {
         Ok(())
     }
+}
+
+/// A COMMIT took effect, but its answer was lost. Its rows stay acknowledged until the database shows them as sent.
+#[tokio::test(start_paused = true)]
+async fn a_hidden_row_that_is_settled_is_forgotten_although_a_key_stays_blocked() {
+    let relay = relay_with(FakeCluster::default());
+    {
+        let mut acknowledged = relay.memory.acknowledged.borrow_mut();
+        acknowledged.keep([Row(1), Row(2)].iter(), 3);
+        let covered = [Row(1), Row(2)].map(|row| Coverage {
+            lane: row.lane(),
+            last_read: None,
+            first_open: None,
+            cut: false,
+            used_share: false,
+        });
+        acknowledged.forget::<Row>(&covered, &[], HoldsSeen { hold_version: 4, nothing_held: false });
+    }
+    refresh(&relay, &mut Scripted::default(), &mut Reported::default()).await.unwrap();
+    let acknowledged = relay.memory.acknowledged.borrow();
+    assert!(acknowledged.contains(&Row(1)), "it waits");
+    assert!(!acknowledged.contains(&Row(2)), "a replay of it would be ignored");
 }
 
 fn table() -> Table {

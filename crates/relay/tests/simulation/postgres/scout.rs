@@ -14,7 +14,9 @@ use relay::lanes::scout::Look;
 use relay::lanes::scout::{Looked, Scan, ScoutQueries};
 use relay::outbox::{Event, ServerId};
 use relay::reason::REJECTS_EVERYTHING;
+use std::collections::HashSet;
 use std::time::Duration;
+use uuid::Uuid;
 
 impl ScoutQueries for SimConnection {
     async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, PostgresFault> {
@@ -105,6 +107,17 @@ impl Holds for SimConnection {
     /// Only displayed to operators.
     async fn held(&mut self) -> Result<Vec<(String, String)>, PostgresFault> {
         Ok(Vec::new())
+    }
+
+    async fn unsent(&mut self, ids: &[i64], event_ids: &[Uuid]) -> Result<HashSet<i64>, PostgresFault> {
+        self.send_statement(false).await?;
+        let rows = ids.iter().zip(event_ids);
+        let is_unsent = |(id, event_id): &(&i64, &Uuid)| {
+            self.server.unsent(**id).is_some_and(|event| event.event_id() == **event_id)
+        };
+        let unsent = rows.filter(is_unsent).map(|(id, _)| *id).collect();
+        self.receive_answer().await?;
+        Ok(unsent)
     }
 
     async fn due(&mut self, most: usize) -> Result<Vec<Due>, PostgresFault> {
