@@ -14,7 +14,8 @@ FROM pg_class AS c
 JOIN pg_publication_tables AS t ON t.schemaname = $2::text AND t.tablename = $3::text
 JOIN pg_publication AS p ON p.pubname = t.pubname AND (p.pubupdate OR p.pubdelete)
 WHERE c.oid = $1 AND CASE c.relreplident
-    WHEN 'd' THEN NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indisvalid)
+    WHEN 'd' THEN NOT EXISTS (
+        SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate AND i.indisvalid)
     WHEN 'i' THEN NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisreplident AND i.indisvalid)
     ELSE c.relreplident = 'n' END
 LIMIT 1;

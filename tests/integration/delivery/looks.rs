@@ -15,6 +15,7 @@ use relay::lanes::scout::ScoutQueries;
 
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
+use crate::support::rows::{self, Filling};
 use crate::support::wait::{STALLED, wait_until};
 
 const INSERT: &str =
@@ -108,5 +109,25 @@ async fn look_never_reads_the_whole_table() {
     drop(queries); // the server then counts what its session has done
     wait_until("the scans are counted", STALLED, async || scans("idx_scan").await >= found + 40).await;
     assert_eq!(scans("seq_scan").await, before);
+    outbox.drop().await;
+}
+
+/// A test suite that truncates all tables deletes the row of `outbox_hold_version`. Then no statement of the relay finds a row.
+#[tokio::test]
+async fn missing_version_of_the_holds_is_reported_by_a_running_relay() {
+    let outbox = Outbox::create("no_version", 3).await;
+    let relay = outbox.relay().set("admin", "listen", "127.0.0.1:0").start().await;
+    rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
+    outbox.wait_until_drained(STALLED).await;
+    run(&outbox.client, "TRUNCATE app.outbox_hold_version").await;
+    rows::insert(&outbox, "order", 10, 100..200, Filling::Nothing).await;
+    wait_until("the relay is not ready and names the table", STALLED, async || {
+        relay.not_ready().await.is_some_and(|reason| reason.contains("outbox_hold_version"))
+    })
+    .await;
+    run(&outbox.client, "INSERT INTO app.outbox_hold_version DEFAULT VALUES").await;
+    outbox.wait_until_drained(STALLED).await;
+    outbox.check().await.assert_exact();
+    drop(relay);
     outbox.drop().await;
 }

@@ -111,3 +111,12 @@ async fn publication_without_a_replica_identity_stops_publishing() {
     let damage = "ALTER TABLE app.outbox REPLICA IDENTITY NOTHING; CREATE PUBLICATION changes FOR ALL TABLES";
     prevented("unidentified", damage, "DROP PUBLICATION changes", "replica identity").await;
 }
+
+#[tokio::test]
+async fn publication_with_an_unsuitable_row_filter_stops_publishing() {
+    // PostgreSQL 14 has no row filters.
+    if !std::env::var("OUTBOX_RELAY_TEST_PG_VERSION").is_ok_and(|version| version == "14") {
+        let damage = "CREATE PUBLICATION filtered FOR TABLE app.outbox WHERE (sent_at IS NULL)";
+        prevented("filtered", damage, "DROP PUBLICATION filtered", "which names the publication").await;
+    }
+}

@@ -228,6 +228,21 @@ async fn hazards_of_the_table_are_found() {
     run(&client, "ALTER TABLE app.outbox REPLICA IDENTITY NOTHING").await;
     assert_eq!(faults(&client, &outbox).await, [], "only updates and deletes need a replica identity");
     found("CREATE PUBLICATION changes FOR ALL TABLES", &RELATION, "the publication changes").await;
+    if check(&client, &outbox, false, None).await.unwrap().server_version_num >= 150_000 {
+        let filtered = "CREATE PUBLICATION filtered FOR TABLE app.outbox WHERE (sent_at IS NULL)";
+        found(filtered, &RELATION, "the publication filtered").await;
+        let listed = "CREATE PUBLICATION listed FOR TABLE app.outbox (event_id, payload)";
+        found(listed, &RELATION, "the publication listed").await;
+        let suitable = "CREATE PUBLICATION suitable FOR TABLE app.outbox (id, event_id) WHERE (id > 0)";
+        run(&client, suitable).await;
+        assert_eq!(faults(&client, &outbox).await, []);
+        // With the whole row as its identity, the table accepts any row filter, and no column list.
+        run(&client, "ALTER PUBLICATION suitable SET TABLE app.outbox WHERE (sent_at IS NULL)").await;
+        run(&client, "ALTER TABLE app.outbox REPLICA IDENTITY FULL").await;
+        assert_eq!(faults(&client, &outbox).await, []);
+        found("CREATE PUBLICATION listed_again FOR TABLE app.outbox (id)", &RELATION, "listed_again").await;
+        run(&client, "DROP PUBLICATION suitable").await;
+    }
     run(
         &client,
         "CREATE COLLATION app.ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",

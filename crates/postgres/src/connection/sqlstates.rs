@@ -138,6 +138,12 @@ pub const SQLSTATES: &[Sqlstate] = &[
     ),
     refused("42501", "a privilege is missing, or row security hides rows", PRIVILEGES),
     unavailable("42P05", "the prepared statement already exists, for example behind a pooler", POOLER),
+    refused(
+        "42P10",
+        "a publication of the outbox has a row filter or a column list that does not fit its replica identity, or a table of the relay \
+         lacks its primary key",
+        "run `outbox-relay doctor`, which names the publication. If it names none, compare the primary keys with those of a new outbox",
+    ),
     refused("42P01", "a table does not exist", "check [outbox] table and run `outbox-relay migrate`"),
     refused("44", "a view's CHECK OPTION is violated", OBJECTS),
     refused("53", "the server has insufficient resources", FIX_SERVER),

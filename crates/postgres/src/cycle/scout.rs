@@ -7,7 +7,7 @@ use crate::connection::exec::{Params, Place, ShortTransaction};
 use crate::connection::pool::{Database, serial};
 use crate::cycle::statements::Statements;
 use deadpool_postgres::Object;
-use relay::failure::PostgresFault;
+use relay::failure::{FaultKind, PostgresFault};
 use relay::lanes::Lane;
 use relay::lanes::marks::{MarksSnapshot, Writer};
 use relay::lanes::scout::{Look, Looked, Scan, ScoutQueries};
@@ -122,6 +122,7 @@ impl ScoutQueries for PostgresScoutQueries {
             excepted.floor => INT8
         ];
         let (connection, rows) = self.query(DOING, &statements.queries.scan, &params).await?;
+        require_version(DOING, &statements, &rows)?;
         scan(connection, &rows).map_err(|error| fault(DOING, error))
     }
 
@@ -184,6 +185,18 @@ impl ScoutQueries for PostgresScoutQueries {
         }
         ended
     }
+}
+
+/// A scan returns a row for each lane, unless the row with the version of the holds is missing.
+fn require_version(doing: &'static str, statements: &Statements, rows: &[Row]) -> Result<(), PostgresFault> {
+    if !rows.is_empty() {
+        return Ok(());
+    }
+    let table = statements.table.render("{hold_version}");
+    let message = format!(
+        "{table} has no row, so no event is found. Fix: run `outbox-relay check-config --connect`, which names all missing rows"
+    );
+    Err(PostgresFault { kind: FaultKind::Refused, doing, message })
 }
 
 fn scan(connection: u64, rows: &[Row]) -> Result<Scan, tokio_postgres::Error> {

@@ -2,8 +2,8 @@
 //! theirs, and which PostgreSQL cluster and which Kafka cluster the outbox belongs to.
 //!
 //! If relays disagree about the template, the last one to record its own wins, and reports what it replaces. The first relay
-//! records the clusters. A dump, a logical replica or an upgraded cluster has another system identifier. A standby and a physical
-//! copy have the same one.
+//! records the clusters. An upgraded cluster, and a dump or a logical replica in another cluster, have another system identifier. A
+//! standby, a physical copy and every other database of the same cluster have the same one.
 
 use crate::connection::errors::{answer, unavailable};
 use crate::connection::exec::{ShortTransaction, examine};

@@ -301,6 +301,17 @@ fn hazard_fault(row: &Row, table: &TableName) -> Finding {
             ),
             format!("DROP RULE {name} ON {outbox};"),
         ),
+        "publication" => RELATION.found(
+            table,
+            format!(
+                "the publication {name} has a row filter or a column list that does not fit the replica identity of the \
+                 table, so the server rejects updates or deletes of the relay"
+            ),
+            format!(
+                "ALTER PUBLICATION {name} DROP TABLE {outbox}; ALTER PUBLICATION {name} ADD TABLE {outbox}; or limit its option \
+                 publish to 'insert'"
+            ),
+        ),
         _ => {
             let column = COMPARED.into_iter().find(|column| table.columns().name(*column) == name);
             let problem =
