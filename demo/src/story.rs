@@ -72,13 +72,12 @@ pub(super) fn next(screen: &mut Screen) {
         "
 {title}
   cargo build --release
-  cp config.example.toml config.toml    # set [postgres] url, [kafka] bootstrap_servers
-  target/release/outbox-relay migrate --config config.toml
+  target/release/outbox-relay init --config config.toml --topic events.order
   target/release/outbox-relay run --config config.toml
   psql YOUR_DATABASE -c \"INSERT INTO outbox
     (aggregate_type, aggregate_id, event_type, payload)
     VALUES ('order', '42', 'OrderPlaced', '{{}}')\"
-The event arrives in the topic events.order, which must exist.",
+`init` asks for the servers, and creates the tables, the roles, the topic and config.toml. The event arrives in the topic events.order.",
         title = screen.bold("Next, with your own database and broker:"),
     ));
 }

@@ -52,7 +52,7 @@ impl Failed {
             Failed::Unavailable(error) => (69, format!("{error:#}")),
             Failed::Configuration(error) => (78, format!("{error:#}")),
         };
-        output::note(&format!("error: {text}"));
+        output::note_with_priority(3, &format!("error: {text}"));
         ExitCode::from(code)
     }
 }

@@ -106,7 +106,7 @@ pub(super) fn loaded(file: Option<&Path>, loaded: Result<Config, Findings>) -> R
         Failed::configuration(format!("The configuration is invalid.\n{findings}{hint}"))
     })?;
     if !config.warnings.is_empty() {
-        output::note(&config.warnings.to_string());
+        output::note_with_priority(4, &config.warnings.to_string());
     }
     Ok(config)
 }

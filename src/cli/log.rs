@@ -2,8 +2,8 @@
 //! logged too.
 
 use super::failed::Failed;
+use super::output::goes_to_the_journal;
 use crate::config::{Log, LogFormat};
-use rustix::fs::fstat;
 use settings::text::{commands, printable};
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal, Write};
@@ -43,12 +43,6 @@ pub fn init(log: &Log) -> Result<Filter, Failed> {
     let (filter, handle) = reload::Layer::new(filter);
     tracing_subscriber::registry().with(layer).with(filter).init();
     Ok(Filter(Box::new(move |filter| handle.reload(filter))))
-}
-
-/// Whether stderr is the journal. A program whose stderr is a file may inherit the variable too (systemd.exec(5)).
-fn goes_to_the_journal() -> bool {
-    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
-    fstat(io::stderr()).is_ok_and(|stderr| stream == format!("{}:{}", stderr.st_dev, stderr.st_ino))
 }
 
 /// These log each connection that ends, which the relay also reports.

@@ -6,6 +6,7 @@ use crate::config::Secret;
 use anyhow::{Context, Error};
 use indicatif::{ProgressBar, ProgressStyle};
 use relay::failure::PostgresFault;
+use rustix::fs::fstat;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -57,6 +58,22 @@ pub(crate) fn line(text: &str) -> Result<Reader, Failed> {
 /// Prints a line on stderr, like [`print`]. The commands in it name the configuration file.
 pub(crate) fn note(text: &str) {
     aside(printable(&commands(text)));
+}
+
+/// Like [`note`]. In the journal, the lines have this priority. Without one, they would count as information (sd-daemon(3)).
+pub(crate) fn note_with_priority(priority: u8, text: &str) {
+    if !goes_to_the_journal() {
+        return note(text);
+    }
+    for line in text.lines() {
+        note(&format!("<{priority}>{line}"));
+    }
+}
+
+/// Whether stderr is the journal. A program whose stderr is a file may inherit the variable too (systemd.exec(5)).
+pub(super) fn goes_to_the_journal() -> bool {
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
+    fstat(std::io::stderr()).is_ok_and(|stderr| stream == format!("{}:{}", stderr.st_dev, stderr.st_ino))
 }
 
 /// Prints a line on stderr as it is. If stderr is closed or its disk is full, the command continues.

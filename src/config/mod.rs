@@ -41,6 +41,17 @@ pub(crate) use written::{Draft, DraftPassword};
 /// Read if nothing else is given and it exists. The packages and the container image put the configuration there.
 pub(crate) const DEFAULT_FILE: &str = "/etc/outbox-relay/config.toml";
 
+/// The unit of the packages that runs with this configuration file.
+pub(crate) fn unit(file: &str) -> Option<String> {
+    let name = file.strip_prefix("/etc/outbox-relay/")?.strip_suffix(".toml")?;
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    match name {
+        "config" => Some("outbox-relay".to_owned()),
+        _ => (!name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain))
+            .then(|| format!("outbox-relay@{name}")),
+    }
+}
+
 /// Below this, an ordinary pause of the machine or the network would end a claim.
 const TAKEOVER_TIMEOUT_LEAST: Duration = Duration::from_secs(3);
 /// The largest allowed size of all batches together.

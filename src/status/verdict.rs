@@ -1,7 +1,7 @@
 //! The verdict in the first line: the state, the reason, and the next command to run.
 
 use super::Report;
-use crate::config::DEFAULT_FILE;
+use crate::config::{DEFAULT_FILE, unit};
 use postgres::diagnose::status::DeadLetters;
 use postgres::operate::pauses::Scope;
 use serde::Serialize;
@@ -111,11 +111,8 @@ pub(super) fn verdict(report: &Report, config: &str) -> Verdict {
 
 /// The command that starts a relay, or shows why the service does not run. The service has the default configuration.
 fn start(config: &str) -> String {
-    if config.is_empty() || config.strip_prefix(" --config ") == Some(DEFAULT_FILE) {
-        "systemctl status outbox-relay".to_owned()
-    } else {
-        format!("outbox-relay run{config}")
-    }
+    let unit = unit(config.strip_prefix(" --config ").unwrap_or(DEFAULT_FILE));
+    unit.map_or_else(|| format!("outbox-relay run{config}"), |unit| format!("systemctl status {unit}"))
 }
 
 /// Many recent rejections, and the most frequent reason.

@@ -206,13 +206,10 @@ fn property(text: &str) -> Result<(String, String), String> {
 /// The next commands, for a user who has run `init`.
 fn next_commands(wanted: &Wanted, config: &Config) -> String {
     let file = wanted.file.display().to_string();
-    let of_service = file == DEFAULT_FILE;
-    let run = if of_service && Path::new(SYSTEMD).exists() {
-        "sudo systemctl enable --now outbox-relay".to_owned()
-    } else if of_service {
-        "outbox-relay run".to_owned()
-    } else {
-        format!("outbox-relay run --config {}", shell(&file))
+    let run = match config::unit(&file) {
+        Some(unit) if Path::new(SYSTEMD).exists() => format!("sudo systemctl enable --now {unit}"),
+        _ if file == DEFAULT_FILE => "outbox-relay run".to_owned(),
+        _ => format!("outbox-relay run --config {}", shell(&file)),
     };
     let psql = |sql: &str| format!("psql {} -c {}", shell(&wanted.owner.text), shell(sql));
     let grant = psql(&wanted.role.operator_grant("alice"));

@@ -220,7 +220,9 @@ fn a_pause_is_shown_with_its_role_and_the_command_that_ends_it() {
 
 #[test]
 fn only_the_file_of_the_service_belongs_to_the_service() {
+    assert_eq!(start(""), "systemctl status outbox-relay");
     assert_eq!(start(" --config /etc/outbox-relay/config.toml"), "systemctl status outbox-relay");
+    assert_eq!(start(" --config /etc/outbox-relay/shop.toml"), "systemctl status outbox-relay@shop");
     let other = " --config /srv/etc/outbox-relay/config.toml";
     assert_eq!(start(other), format!("outbox-relay run{other}"));
 }

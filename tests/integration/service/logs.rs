@@ -1,6 +1,7 @@
 //! The log formats. JSON lines and journal entries have the fields that docs/logs.md lists.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -277,4 +278,18 @@ async fn journal_entries_have_the_fields_that_the_page_lists() {
     let unknown: Vec<&String> = seen.difference(&known).collect();
     assert!(unknown.is_empty(), "docs/logs.md does not list {unknown:?}");
     outbox.drop().await;
+}
+
+/// The runbook filters the journal by priority.
+#[test]
+fn error_that_ends_the_relay_has_the_priority_of_errors_in_the_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("stderr");
+    let stderr = std::fs::File::create(&place).unwrap();
+    let found = stderr.metadata().unwrap();
+    let mut relay = binary(&["run", "--config", "/nonexistent.toml"]);
+    relay.env("JOURNAL_STREAM", format!("{}:{}", found.dev(), found.ino()));
+    assert!(!relay.stderr(stderr).status().unwrap().success());
+    let text = std::fs::read_to_string(&place).unwrap();
+    assert!(!text.is_empty() && text.lines().all(|line| line.starts_with("<3>")), "{text}");
 }

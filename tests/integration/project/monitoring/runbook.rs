@@ -2,6 +2,8 @@
 
 use super::{RULES, RUNBOOK, read};
 use crate::support::command::{Ended, binary};
+use relay::failure::FailureKind;
+use relay::reason::{OTHER_CLUSTER, REASONS};
 use std::collections::BTreeMap;
 
 /// The rules by the name of the alert.
@@ -87,5 +89,15 @@ fn every_command_of_the_runbook_and_its_options_exist() {
         for option in command.iter().filter(|word| word.starts_with("--")) {
             assert!(help.contains(option.as_str()), "{command:?}: there is no {option}\n{help}");
         }
+    }
+}
+
+/// A relay that finds another cluster ends, so its reason is not that of an outage.
+#[test]
+fn every_reason_that_stops_all_publishing_is_in_the_section_about_kafka() {
+    let section = &sections()["OutboxRelayKafkaDown"];
+    let of_kafka = |kind| kind == FailureKind::Cluster;
+    for reason in REASONS.iter().filter(|reason| of_kafka(reason.kind) && reason.word != OTHER_CLUSTER.word) {
+        assert!(section.contains(&format!("`{}`", reason.word)), "{}", reason.word);
     }
 }
