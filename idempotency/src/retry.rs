@@ -87,7 +87,7 @@ mod verdict;
 use std::fmt;
 use std::future::{Future, Ready, ready};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder, Retryable, Sleeper, TokioSleeper};
@@ -283,12 +283,18 @@ impl Policy {
             budget.earn();
         }
         let attempts = AtomicU32::new(0);
+        // An attempt may have had an effect, whatever a later one reports.
+        let is_unknown = AtomicBool::new(false);
         let mut reason = StopReason::Final;
         let counted = || {
             attempts.fetch_add(1, Ordering::Relaxed);
             work()
         };
-        let retried = counted.retry(self.pauses()).when(|error: &E| again(error.verdict()));
+        let retried = counted.retry(self.pauses()).when(|error: &E| {
+            let verdict = error.verdict();
+            is_unknown.fetch_or(verdict == Verdict::Unknown, Ordering::Relaxed);
+            again(verdict)
+        });
         let retried = retried.adjust(|_, pause| {
             let Some(pause) = pause else {
                 reason = StopReason::Attempts;
@@ -306,9 +312,9 @@ impl Policy {
         });
         let result = retried.sleep(sleeper).await;
         let attempts = attempts.load(Ordering::Relaxed);
-        result.map_err(|error| match error.verdict() {
-            Verdict::Unknown => Failure::Unknown { error, attempts },
-            _ => Failure::GaveUp { error, attempts, reason },
+        result.map_err(|error| match is_unknown.load(Ordering::Relaxed) {
+            true => Failure::Unknown { error, attempts },
+            false => Failure::GaveUp { error, attempts, reason },
         })
     }
 
@@ -358,7 +364,8 @@ impl<'a, K: ?Sized> Keyed<'a, K> {
     ///
     /// # Errors
     ///
-    /// [`Failure::Unknown`] if the outcome of the last attempt is unknown. Retry later with the same key.
+    /// [`Failure::Unknown`] if the outcome of an attempt is unknown, even if a later one failed: retry later with the same key.
+    /// Otherwise [`Failure::GaveUp`].
     pub async fn run<T, E, F, Work>(&self, mut work: F) -> Result<T, Failure<E>>
     where
         E: Classify,

@@ -139,3 +139,13 @@ async fn a_used_up_budget_stops_all_retries() {
     // 20 first attempts, a burst of 3 retries, and one more that ten calls have earned.
     assert_eq!(attempts, 20 + 3 + 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_later_failure_does_not_make_an_unknown_outcome_known() {
+    for later in [Again, Final] {
+        let script = Script::new(&[Unknown, later, later]);
+        let policy = Policy::default().attempts_max(3).keyed("k");
+        let failure = policy.run(|_| script.attempt()).await.unwrap_err();
+        assert!(matches!(failure, Failure::Unknown { .. }), "{failure:?}");
+    }
+}

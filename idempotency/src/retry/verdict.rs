@@ -59,7 +59,7 @@ pub trait Classify {
 pub const RETRYABLE_SQLSTATES: [&str; 5] = ["40001", "40P01", "55P03", "53300", "57P03"];
 
 /// The connection was lost, or the server does not know the outcome. Class 08 (connection exceptions) counts too.
-const UNKNOWN_SQLSTATES: [&str; 5] = ["40003", "57P01", "57P02", "57P05", "25P03"];
+const UNKNOWN_SQLSTATES: [&str; 6] = ["40003", "57P01", "57P02", "57P05", "25P03", "25P04"];
 
 impl Verdict {
     /// The verdict for an error with this SQLSTATE.
@@ -196,7 +196,7 @@ mod tests {
         for code in RETRYABLE_SQLSTATES {
             assert_eq!(Verdict::of_sqlstate(code), Verdict::Again, "{code}");
         }
-        for code in ["08006", "08007", "57P01", "40003"] {
+        for code in ["08006", "08007", "57P01", "40003", "25P03", "25P04"] {
             assert_eq!(Verdict::of_sqlstate(code), Verdict::Unknown, "{code}");
         }
         for code in ["23505", "22P02", "42501", "57014", "OB001", "40000"] {
