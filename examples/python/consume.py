@@ -11,20 +11,20 @@ SUBSCRIBER = "totals-python"  # the consumer group, and the name in the inbox
 
 
 def process(connection: psycopg.Connection, message: Message) -> None:
-    headers = {name: value.decode() for name, value in message.headers() or []}
-    if headers["event_type"] != "OrderPaid":
+    headers = dict(message.headers() or [])  # values are bytes, and those of other headers may not be text
+    if headers["event_type"] != b"OrderPaid":
         return
-    event = json.loads(message.value())
+    event_id, event = headers["event_id"].decode(), json.loads(message.value())
     with connection.transaction():
         # The mark and the effect are in one transaction. If the event is already marked, its effect has been committed.
-        (first,) = connection.execute("SELECT inbox_receive(%s, %s)", [SUBSCRIBER, headers["event_id"]]).fetchone()
+        (first,) = connection.execute("SELECT inbox_receive(%s, %s)", [SUBSCRIBER, event_id]).fetchone()
         if first:
             connection.execute(
                 """INSERT INTO customer_total AS t VALUES (%(customer)s, %(cents)s)
                    ON CONFLICT (customer) DO UPDATE SET cents = t.cents + excluded.cents""",
                 event,
             )
-    print("added" if first else "duplicate", headers["event_id"], flush=True)
+    print("added" if first else "duplicate", event_id, flush=True)
 
 
 def main() -> None:

@@ -49,10 +49,10 @@ pub struct Payment {
 impl Payment {
     /// Parses a record's header and value.
     pub fn read(event_id: &str, value: &[u8]) -> Result<Payment, String> {
-        if event_id.is_empty() || event_id.len() > inbox::BYTES_MAX {
-            return Err("the event id must have 1 to 255 bytes".to_owned());
+        if event_id.is_empty() || event_id.len() > inbox::BYTES_MAX || event_id.contains('\0') {
+            return Err("the event id must have 1 to 255 bytes without U+0000".to_owned());
         }
-        let order = serde_json::from_slice(value).map_err(|_| "not a payment in JSON".to_owned())?;
+        let order = Order::read(value).ok_or("not a payment in JSON")?;
         Ok(Payment { event_id: event_id.to_owned(), order })
     }
 }
@@ -142,4 +142,18 @@ async fn post(tx: &Transaction<'_>, payments: &[&Payment]) -> Result<(), tokio_p
     let accounts = text(|payment| &payment.order.account);
     let cents: Vec<i64> = payments.iter().map(|payment| payment.order.cents).collect();
     tx.execute(POST, &[&ids, &references, &accounts, &cents]).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_that_postgresql_cannot_store_are_set_aside() {
+        let order = br#"{"reference": "a", "account": "b", "cents": 1}"#;
+        let with_null = br#"{"reference": "a\u0000", "account": "b", "cents": 1}"#;
+        assert!(Payment::read("1", order).is_ok());
+        assert!(Payment::read("1", with_null).is_err());
+        assert!(Payment::read("1\0", order).is_err());
+    }
 }

@@ -24,6 +24,15 @@ pub struct Order {
     pub cents: i64,
 }
 
+impl Order {
+    /// `None` if it is not a payment that can be made. PostgreSQL cannot store the character U+0000.
+    pub fn read(json: &[u8]) -> Option<Order> {
+        let order: Order = serde_json::from_slice(json).ok()?;
+        let is_storable = !order.reference.contains('\0') && !order.account.contains('\0');
+        (is_storable && order.cents > 0).then_some(order)
+    }
+}
+
 /// The reason why a payment has no answer yet. Nothing final is stored, and the payment must be continued.
 #[derive(Debug, Error)]
 pub enum Unfinished {
@@ -61,10 +70,7 @@ pub struct Shop {
 impl Shop {
     /// Makes the payment, or continues it. `by` is recorded in the payment.
     pub async fn pay(&self, guard: &mut Guard, body: &[u8], by: &str) -> Result<Response, Unfinished> {
-        let order = match serde_json::from_slice::<Order>(body) {
-            Ok(order) if order.cents > 0 => order,
-            _ => return self.refuse(guard).await,
-        };
+        let Some(order) = Order::read(body) else { return self.refuse(guard).await };
         // Committed before the provider is called, because it records that there may be a charge.
         let mut client = connection(&self.pool).await?;
         let payment: i64 = guard.phase(&mut client, "started", async |tx| start(tx, &order).await).await?;
