@@ -1,7 +1,7 @@
 -- Finds those of these rows that are unsent.
 --
--- For acknowledged rows that claims do not read, and when a relay stops, to find out what it could not record. IS TRUE prevents a join, which with the statistics of a drained outbox
--- would compare each row with each other.
+-- For acknowledged rows that claims do not read, and when a relay stops, to find out what it could not record. IS TRUE prevents a
+-- join, which with the statistics of a drained outbox would compare each row with each other.
 --
 -- $1: the ids
 -- $2: the event ids

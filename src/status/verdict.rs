@@ -109,7 +109,7 @@ pub(super) fn verdict(report: &Report, config: &str) -> Verdict {
     healthy(report, config)
 }
 
-/// The command that starts a relay, or shows why the service does not run. The service has the default configuration.
+/// The command that starts a relay, or shows why the unit of this configuration does not run.
 fn start(config: &str) -> String {
     let unit = unit(config.strip_prefix(" --config ").unwrap_or(DEFAULT_FILE));
     unit.map_or_else(|| format!("outbox-relay run{config}"), |unit| format!("systemctl status {unit}"))

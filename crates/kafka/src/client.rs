@@ -1,6 +1,7 @@
 //! What all clients of a cluster share: their settings, the library in this binary, the comparison of the cluster that a
 //! producer has reached, and the advertised addresses that this host cannot use.
 
+use crate::elsewhere;
 use crate::lock;
 use crate::options::{ALIASES, Kafka, OAUTHBEARER};
 use crate::tokens::{Tokens, issued};
@@ -144,7 +145,7 @@ pub(super) async fn listed(mut config: ClientConfig, tokens: Option<Arc<Tokens>>
             }
         }
         // Waits for threads that may be resolving a name.
-        tokio::task::spawn_blocking(move || drop(client));
+        elsewhere(move || drop(client));
         brokers.sort();
         Some(brokers)
     };

@@ -83,7 +83,7 @@ impl KafkaCluster {
         limits: &Limits,
     ) -> Result<KafkaCluster, KafkaFailure> {
         let tokens = Tokens::of(kafka);
-        client_config(kafka)?;
+        client_config(kafka)?; // a secret that cannot be read is an error now
         // The client library's admin client cannot authenticate with a token.
         let asks_with = tokens.is_none().then(|| kafka.clone());
         let shared = Shared {

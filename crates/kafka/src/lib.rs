@@ -32,3 +32,11 @@ mod tokens;
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Runs something that blocks, such as the end of a client, on another thread of the runtime; without a runtime, here.
+pub(crate) fn elsewhere(blocks: impl FnOnce() + Send + 'static) {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => _ = runtime.spawn_blocking(blocks),
+        Err(_) => blocks(),
+    }
+}

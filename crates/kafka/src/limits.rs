@@ -5,6 +5,7 @@
 //! records. After a refusal, the next producer sends requests of at most half the size.
 
 use crate::client::client_config;
+use crate::elsewhere;
 use crate::lock;
 use crate::options::Kafka;
 use rdkafka::ClientConfig;
@@ -30,7 +31,16 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 
 const TOPICS_KEPT: usize = 4_096;
 
-type Admin = AdminClient<DefaultClientContext>;
+/// A handle of the admin client. Dropping the last one waits for the client's threads, so another thread does that.
+#[derive(Clone)]
+struct Admin(Option<Arc<AdminClient<DefaultClientContext>>>);
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        let client = self.0.take();
+        elsewhere(move || drop(client));
+    }
+}
 
 /// The size limits of the topics in use.
 #[derive(Default)]
@@ -40,7 +50,7 @@ pub(crate) struct TopicLimits {
     /// `None` if the limits cannot be read.
     settings: RefCell<Option<Kafka>>,
     /// Created with the first producer, and again after a change of the configuration or a read without an answer.
-    admin: RefCell<Option<Arc<Admin>>>,
+    admin: RefCell<Option<Admin>>,
     /// The limit of each topic, and how long it is valid.
     known: RefCell<HashMap<String, (usize, Instant)>>,
     /// What refused requests show about limits that cannot be read.
@@ -67,18 +77,16 @@ impl TopicLimits {
         let made =
             tokio::task::spawn_blocking(move || quiet(client_config(&settings).ok()?).create().ok()).await;
         let Ok(Some(admin)) = made else { return };
-        let admin = Arc::new(admin);
+        let admin = Admin(Some(Arc::new(admin)));
         let mut known = self.admin.borrow_mut();
         if known.is_none() && generation == self.generation.get() {
             *known = Some(admin);
-        } else {
-            drop_elsewhere(admin);
         }
     }
 
     /// Drops the admin client, whose password or certificate may have been replaced. The next read creates another one.
     pub(crate) fn renew(&self) {
-        self.admin.take().into_iter().for_each(drop_elsewhere);
+        self.admin.take();
     }
 
     /// Uses this configuration, whose secrets may have changed, if the limits can be read at all.
@@ -140,14 +148,19 @@ impl TopicLimits {
             return None;
         }
         self.prepare().await;
-        let handle = Handle(Some(self.admin.borrow().clone()?));
+        let handle = self.admin.borrow().clone()?;
         let admin = handle.0.as_ref()?;
         let answer = settings_of(admin, topic, broker, ASK_TIMEOUT).await;
         if answer.is_err() {
             // This broker may be unreachable. The lookups of other topics must not wait for it too.
             self.unanswered_until.set(Some(Instant::now() + UNKNOWN_FOR));
             self.learned.forget_read(topic);
-            if self.admin.borrow().as_ref().is_some_and(|current| Arc::ptr_eq(current, admin)) {
+            let current = self.admin.borrow().clone();
+            if current
+                .as_ref()
+                .and_then(|current| current.0.as_ref())
+                .is_some_and(|it| Arc::ptr_eq(it, admin))
+            {
                 self.renew();
             }
         }
@@ -164,25 +177,11 @@ pub(crate) fn quiet(mut config: ClientConfig) -> ClientConfig {
     config
 }
 
-/// Keeps the client during a read, even if it is replaced meanwhile.
-struct Handle(Option<Arc<Admin>>);
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.0.take().into_iter().for_each(drop_elsewhere);
-    }
-}
-
-/// Dropping the last handle waits for the client's threads.
-fn drop_elsewhere(admin: Arc<Admin>) {
-    tokio::task::spawn_blocking(move || drop(admin));
-}
-
 /// The settings of a topic, from this broker; `None` if this user may not read them.
 ///
 /// Any broker knows them. Without a broker ID, librdkafka would wait for the controller, which a mock cluster lacks.
 pub(crate) async fn settings_of(
-    admin: &Admin,
+    admin: &AdminClient<DefaultClientContext>,
     topic: &str,
     broker: Option<i32>,
     within: Duration,

@@ -5,6 +5,7 @@
 //! slightly longer than a whole number of milliseconds avoids it.
 
 use crate::client::METADATA_TIMEOUT;
+use crate::elsewhere;
 use crate::errors::{blocking, failure, reason};
 use crate::headers::HeaderTemplate;
 use crate::limits::{BATCH_BYTES_LEAST, TopicLimits};
@@ -25,7 +26,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 /// How long the brokers may take to answer the prober.
@@ -317,10 +317,6 @@ pub(crate) fn start(
 impl Drop for PollingThread {
     fn drop(&mut self) {
         let thread = self.0.take();
-        let end = move || drop(thread.map(JoinHandle::join));
-        match Handle::try_current() {
-            Ok(runtime) => _ = runtime.spawn_blocking(end),
-            Err(_) => end(),
-        }
+        elsewhere(move || drop(thread.map(JoinHandle::join)));
     }
 }
