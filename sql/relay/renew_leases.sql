@@ -1,4 +1,4 @@
--- Extends the lease of topics whose probe is in flight.
+-- Extends the lease of topics whose probe is in flight, or whose probed row is not recorded as sent yet.
 --
 -- $1: the topics
 -- $2: the lease in ms

@@ -27,10 +27,18 @@ pub(crate) struct Flight<P, E> {
     pub(super) producer: P,
     /// When the last report arrived, or the last row was sent.
     pub(super) silent_since: Instant,
-    /// When the leases of its topics were last renewed.
-    pub(super) renewed_at: Instant,
     sent: u32,
     probes: Vec<Probe<E>>,
+    /// Rows whose settlement failed or left them out.
+    pub(super) unsettled: Vec<Unsettled<E>>,
+}
+
+/// A row that Kafka has acknowledged and PostgreSQL has not recorded as sent.
+pub(crate) struct Unsettled<E> {
+    pub(super) topic: String,
+    pub(super) row: E,
+    /// Its acknowledgement shows that the topic works now.
+    pub(super) proves: bool,
 }
 
 /// A row whose outcome was not handled yet.
@@ -49,8 +57,8 @@ impl<E: Event> Probe<E> {
 
 impl<P: Producer, E: Event> Flight<P, E> {
     pub(crate) fn new(producer: P) -> Flight<P, E> {
-        let now = Instant::now();
-        Flight { producer, silent_since: now, renewed_at: now, sent: 0, probes: Vec::new() }
+        let silent_since = Instant::now();
+        Flight { producer, silent_since, sent: 0, probes: Vec::new(), unsettled: Vec::new() }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -62,7 +70,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
     }
 
     /// Stops waiting. Rows in flight may still be stored.
-    pub(crate) fn abandon(self, memory: &Memory) {
+    pub(crate) fn abandon(&self, memory: &Memory) {
         self.probes.iter().for_each(|probe| memory.end_probing(&probe.row));
     }
 
@@ -104,7 +112,9 @@ impl<P: Producer, E: Event> Flight<P, E> {
         lane_rests: &mut [Option<Instant>; LANES],
     ) -> Result<(), PostgresFault> {
         let examples = candidates.iter().map(|candidate| (candidate.example.lane, candidate.example.id));
-        let (mut rows, _) = read(relay, &mut claim, RowSelection::FirstOfKeys, examples).await?;
+        let (rows, _) = read(relay, &mut claim, RowSelection::FirstOfKeys, examples).await?;
+        let of_topic = |row| (topic::name(&relay.kafka.topics, &row), row);
+        let mut rows: HashMap<String, E> = rows.into_iter().map(of_topic).collect();
         let (first, mut recovered) = (self.sent, Vec::new());
         for Candidate { due, partitions, .. } in candidates {
             let Some(row) = rows.remove(&due.topic) else { continue };
@@ -112,7 +122,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
                 classify(due, rejection.into(), found);
             } else if relay.memory.acknowledged.borrow().contains(&row) {
                 // An earlier probe sent it, which does not show whether the topic works now.
-                recovered.push(row);
+                recovered.push((due.topic, row));
             } else {
                 self.send(due, row, partitions, found);
             }
@@ -124,16 +134,26 @@ impl<P: Producer, E: Event> Flight<P, E> {
             lane_rests[probe.row.lane().index()] = Some(Instant::now() + LANE_RESTS);
         }
         let is_ours = |probe: &mut Probe<E>| probe.index >= first && probe.is_acknowledged();
-        let acknowledged: Vec<Probe<E>> = self.probes.extract_if(.., is_ours).collect();
-        let sent: Vec<&E> = acknowledged.iter().map(|probe| &probe.row).chain(&recovered).collect();
-        let settled = settle(relay, claim, &sent).await?;
-        for Probe { due, row, .. } in acknowledged {
+        let mut acknowledged: Vec<(String, E)> =
+            self.probes.extract_if(.., is_ours).map(|probe| (probe.due.topic, probe.row)).collect();
+        for (topic, row) in &acknowledged {
             // The row of a probe was sent after every row that was refused unsent.
-            relay.memory.streaks.sent(&due.topic);
-            relay.memory.streaks.accepted(&due.topic, row.size());
-            found.works.extend(settled.has_recorded(&row).then_some(due.topic));
+            relay.memory.streaks.sent(topic);
+            relay.memory.streaks.accepted(topic, row.size());
         }
-        Ok(())
+        let probed = acknowledged.len();
+        acknowledged.append(&mut recovered);
+        let sent: Vec<&E> = acknowledged.iter().map(|(_, row)| row).collect();
+        let settled = settle(relay, claim, &sent).await;
+        for (index, (topic, row)) in acknowledged.into_iter().enumerate() {
+            let proves = index < probed;
+            if !settled.as_ref().is_ok_and(|settled| settled.has_recorded(&row)) {
+                self.unsettled.push(Unsettled { topic, row, proves });
+            } else if proves {
+                found.works.push(topic);
+            }
+        }
+        settled.map(drop)
     }
 
     fn send(&mut self, due: Due, row: E, partitions: u32, found: &mut ProbeResults) {
@@ -195,14 +215,14 @@ impl<P: Producer, E: Event> Flight<P, E> {
         }
     }
 
-    /// Removes the rows whose acks arrived late and adds them to the acknowledged set. Returns them with their topics.
-    pub(crate) fn take_acknowledged(&mut self, memory: &Memory) -> Vec<(String, E)> {
+    /// Removes the rows whose acks arrived late and adds them to the acknowledged set.
+    pub(crate) fn take_acknowledged(&mut self, memory: &Memory) -> Vec<Unsettled<E>> {
         self.absorb();
         let mut acknowledged = Vec::new();
         for probe in self.probes.extract_if(.., |probe| probe.is_acknowledged()) {
             memory.acknowledged.borrow_mut().keep(std::iter::once(&probe.row), UNKNOWN_HOLDS);
             memory.end_probing(&probe.row);
-            acknowledged.push((probe.due.topic, probe.row));
+            acknowledged.push(Unsettled { topic: probe.due.topic, row: probe.row, proves: true });
         }
         acknowledged
     }
@@ -217,15 +237,16 @@ fn classify(due: Due, failure: KafkaFailure, found: &mut ProbeResults) {
     }
 }
 
-/// Settles rows that were acknowledged after their lanes were released. Their topics work. Rows that were paused meanwhile
-/// are settled too: they are in Kafka, and another relay would publish them again after `resume`.
+/// Settles rows that were acknowledged after their lanes were released, or that could not be settled then. Rows that were paused
+/// meanwhile are settled too: they are in Kafka, and another relay would publish them again after `resume`. Those that stay in
+/// `unsettled` are not settled yet.
 pub(crate) async fn settle_late<Q, O: Outbox>(
     relay: &Relay<Q>,
     outbox: &mut O,
-    mut waiting: Vec<(String, O::Event)>,
+    unsettled: &mut Vec<Unsettled<O::Event>>,
     found: &mut ProbeResults,
 ) -> Result<(), PostgresFault> {
-    let mut turns = Turns::new(&relay.lanes.board, waiting.iter().map(|(_, row)| row.lane()));
+    let mut turns = Turns::new(&relay.lanes.board, unsettled.iter().map(|late| late.row.lane()));
     while let Some(free) = turns.next().await {
         let mut claim = outbox.claim(&free, None).await?;
         let owned = claim.lanes().to_vec();
@@ -234,32 +255,43 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
             sleep(TRY_EVERY).await;
             continue;
         }
-        let ours: Vec<_> = waiting.extract_if(.., |(_, row)| owned.contains(&row.lane())).collect();
-        let named = ours.iter().map(|(_, row)| (row.lane(), row.id()));
-        let (rows, end) = read(relay, &mut claim, RowSelection::Named, named).await?;
+        let is_ours = |row: &O::Event| owned.contains(&row.lane());
+        let ours = unsettled.iter().map(|late| &late.row).filter(|row| is_ours(row));
+        let ours = ours.map(|row| (row.lane(), row.id()));
+        let (rows, end) = read(relay, &mut claim, RowSelection::Named, ours).await?;
         let is_known = |row: &&O::Event| relay.memory.acknowledged.borrow().contains(*row);
-        let known: Vec<&O::Event> = rows.values().filter(is_known).collect();
+        let known: Vec<&O::Event> = rows.iter().filter(is_known).collect();
         let settled = settle(relay, claim, &known).await?;
         turns.done(&owned);
-        for (topic, row) in ours {
-            let was_read = known.iter().any(|known| known.id() == row.id());
-            if !was_read && end == ReadEnd::Complete {
-                // Another relay has settled it. Otherwise an operator's `sent_at = NULL` would be ignored.
-                relay.memory.acknowledged.borrow_mut().settled(std::iter::once(&row));
+        unsettled.retain(|Unsettled { topic, row, proves }| {
+            if !is_ours(row) {
+                return true;
             }
-            found.works.extend((was_read && settled.has_recorded(&row)).then_some(topic));
-        }
+            let is_row = |read: &O::Event| read.id() == row.id();
+            if known.iter().any(|read| is_row(read)) {
+                let is_recorded = settled.has_recorded(row);
+                found.works.extend((is_recorded && *proves).then(|| topic.clone()));
+                return !is_recorded;
+            }
+            // Another relay has settled it, or its id belongs to another row.
+            let is_gone = end == ReadEnd::Complete || rows.iter().any(is_row);
+            if is_gone {
+                // Otherwise an operator's `sent_at = NULL` would be ignored.
+                relay.memory.acknowledged.borrow_mut().settled(std::iter::once(row));
+            }
+            !is_gone
+        });
     }
     Ok(())
 }
 
-/// At most one row of each topic, by its topic, and whether these are all.
+/// At most one row for each named one, and whether these are all.
 async fn read<Q, C: Claim>(
     relay: &Relay<Q>,
     claim: &mut C,
     rows: RowSelection,
     named: impl Iterator<Item = (Lane, i64)>,
-) -> Result<(HashMap<String, C::Event>, ReadEnd), PostgresFault> {
+) -> Result<(Vec<C::Event>, ReadEnd), PostgresFault> {
     // Without marks: it begins at the smallest id, and raises none.
     let wanted: Vec<Wanted> =
         named.map(|(lane, id)| Wanted { lane, low: LOWEST, share: 1, row: Some(id) }).collect();
@@ -269,7 +301,7 @@ async fn read<Q, C: Claim>(
     let mut rows = Vec::new();
     // Rows beyond the byte limit are probed later.
     let slice = claim.next_slice(count, relay.settings.limits().batch_bytes, &mut rows).await?;
-    Ok((rows.into_iter().map(|row| (topic::name(&relay.kafka.topics, &row), row)).collect(), slice.end))
+    Ok((rows, slice.end))
 }
 
 /// Settles rows that Kafka has acknowledged, or ends the claim if there are none.

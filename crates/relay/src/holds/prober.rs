@@ -15,12 +15,12 @@
 //! No lane is locked before the leader has answered, or for more than 250 ms while waiting for Kafka. A row whose ack is
 //! late stays in flight without the lock. That is safe: its topic is held, so no claim reads the row or a later one, and
 //! the lease stops other relays from probing with it. The row stays unsent until its ack arrives. It then enters the
-//! acknowledged set, and the hold ends only after a claim of its lane has settled it. If an operator deletes the hold
-//! first, a claim that reads the row waits for the probe.
+//! acknowledged set, and the lease and the hold end only after a claim of its lane has settled it. If an operator deletes the
+//! hold first, a claim that reads the row waits for the probe.
 
 use crate::health::availability::PROBER;
 use crate::health::stats::TOPICS_NAMED_MAX;
-use crate::holds::flight::{Candidate, Flight, ProbeResults, leaders, reachable, settle_late};
+use crate::holds::flight::{Candidate, Flight, ProbeResults, Unsettled, leaders, reachable, settle_late};
 use crate::holds::{Due, ExampleRow, Failed, Holds, Pause, log_pauses};
 use crate::publisher::LISTED_FROM;
 use crate::reason::{INVALID_TOPIC_NAME, NO_ANSWER, UNKNOWN_TOPIC, not_listed};
@@ -31,7 +31,7 @@ use crate::{
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use pg_outbox::topic::check_topic;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -191,11 +191,7 @@ pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, 
             fail_point::reach("probing-holds").await;
             note(&outage, probes.round().await);
         } else {
-            probes.give_up();
-            relay.opened().await;
-            if relay.lanes.board.is_stopped() {
-                return;
-            }
+            probes.wait_for_kafka(&outage).await;
             probes.make_all_due = true; // because Kafka is available again
         }
         tokio::select! {
@@ -216,7 +212,7 @@ const LATE_MAX: usize = 4;
 const ANSWER_WITHIN: Duration = Duration::from_secs(8);
 /// How often a relay that stops looks for late acks.
 const LATE_EVERY: Duration = Duration::from_millis(50);
-/// How often the lease of a topic with a late ack is renewed.
+/// How often the lease of a topic whose ack is late, or whose row is not recorded yet, is renewed.
 const RENEW_LEASES_EVERY: Duration = Duration::from_secs(2);
 /// The minimum time between two releases that make all other topics due, and what each held topic adds to it.
 const MAKE_DUE_EVERY: Duration = Duration::from_secs(2);
@@ -241,6 +237,13 @@ struct Probes<'a, P: Publisher, H, O: Outbox> {
     /// The version of the settings that `producer` was opened with.
     renewals: u64,
     late: Vec<Flight<P::Producer, O::Event>>,
+    /// The leases of their topics are kept until they are recorded, because another relay would send the rows again.
+    unsettled: Vec<Unsettled<O::Event>>,
+    /// The last settlement of such rows recorded only a part or failed, perhaps because of one row: the next has a single row.
+    settles_one: bool,
+    settle_at: Instant,
+    /// When the leases of topics in `late` and `unsettled` were last renewed.
+    renewed_at: Instant,
     /// Leased topics without a result so far. Without one at the end, for example because another relay has locked the lane,
     /// their leases are given back.
     unfinished: Vec<String>,
@@ -267,6 +270,10 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             producer: None,
             renewals: 0,
             late: Vec::new(),
+            unsettled: Vec::new(),
+            settles_one: false,
+            settle_at: Instant::now(),
+            renewed_at: Instant::now(),
             unfinished: Vec::new(),
             lane_rests: [None; LANES],
             made_due_at: None,
@@ -281,11 +288,27 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
 
     /// Stops waiting for acks, because Kafka is unavailable.
     fn give_up(&mut self) {
-        for flight in self.late.drain(..) {
+        for mut flight in self.late.drain(..) {
+            self.unsettled.extend(flight.take_acknowledged(&self.relay.memory));
             self.unfinished.extend(flight.topics().map(str::to_owned));
             flight.abandon(&self.relay.memory);
         }
         self.producer = None;
+    }
+
+    /// While Kafka is unavailable, rows that it has acknowledged are recorded all the same.
+    async fn wait_for_kafka(&mut self, outage: &Availability) {
+        self.give_up();
+        while !self.unsettled.is_empty() && !self.relay.kafka.gate.is_open() {
+            let renewed = self.take_in_late().await;
+            note(outage, renewed.and(self.settle_late().await));
+            tokio::select! {
+                biased;
+                () = self.relay.opened() => return,
+                () = sleep(HOLDS_EVERY) => {}
+            }
+        }
+        self.relay.opened().await;
     }
 
     /// Processes late acks, then probes every topic that is due once.
@@ -293,18 +316,21 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let relay = self.relay;
         self.give_back().await?;
         self.listed = None;
+        let mut settled = Ok(());
         loop {
             self.take_in_late().await?;
+            settled = settled.and(self.settle_late().await);
             if relay.stats.held_topics.get() == 0 {
                 self.producer = None;
                 self.slow.clear();
-                return Ok(());
+                return settled;
             }
             if std::mem::take(&mut self.make_all_due) {
                 self.holds.make_due().await?;
             }
-            if self.late.len() >= LATE_MAX || relay.lanes.board.is_stopped() || !self.may_probe().await {
-                return Ok(());
+            let waits = self.late.len() >= LATE_MAX || self.unsettled.len() >= TOPICS_MAX;
+            if waits || relay.lanes.board.is_stopped() || !self.may_probe().await {
+                return settled;
             }
             let together = if self.listed.is_some() { LISTED_TOPICS_MAX } else { TOPICS_MAX };
             if self.alone_since.elapsed() > ALONE_FOR {
@@ -314,7 +340,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             due.iter().for_each(|due| _ = self.alone.remove(&due.topic));
             self.unfinished.extend(due.iter().map(|due| due.topic.clone()));
             if due.is_empty() || !relay.kafka.gate.is_open() {
-                return Ok(());
+                return settled;
             }
             let mut found = ProbeResults::default();
             let probed = self.probe(due, &mut found).await;
@@ -324,12 +350,18 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
 
     /// Waits for late acks and records them, so that another relay does not publish their rows again.
     async fn end(&mut self) -> Result<(), PostgresFault> {
-        let (mut done, until) = (Ok(()), Instant::now() + ANSWER_WITHIN);
-        while !self.late.is_empty() && self.relay.kafka.gate.is_open() && Instant::now() < until {
-            sleep(LATE_EVERY).await;
-            done = done.and(self.take_in_late().await);
+        let until = Instant::now() + ANSWER_WITHIN;
+        loop {
+            if !self.relay.kafka.gate.is_open() {
+                self.give_up();
+            }
+            let taken = self.take_in_late().await;
+            let done = taken.and(self.settle_late().await);
+            if Instant::now() >= until || self.late.is_empty() && self.unsettled.is_empty() {
+                return done;
+            }
+            sleep(if self.unsettled.is_empty() { LATE_EVERY } else { HOLDS_EVERY }).await;
         }
-        done
     }
 
     /// Lists the topics of the cluster if many are held. Returns false if the last list was made a moment ago.
@@ -390,9 +422,9 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
 
     async fn probe(&mut self, mut due: Vec<Due>, found: &mut ProbeResults) -> Result<(), PostgresFault> {
         // The lease may have expired while an ack was late.
-        let in_flight: HashSet<&str> = self.late.iter().flat_map(Flight::topics).collect();
-        due.retain(|due| !in_flight.contains(due.topic.as_str()));
-        self.unfinished.retain(|topic| !in_flight.contains(topic.as_str()));
+        let kept = self.kept();
+        due.retain(|due| !kept.contains(&due.topic));
+        self.unfinished.retain(|topic| !kept.contains(topic));
         let mut due = self.of_valid_names(due, found).await?;
         self.leave_out(&mut due, found);
         if due.is_empty() {
@@ -426,7 +458,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let mut flight = Flight::new(producer);
         let lane_rests = &mut self.lane_rests;
         let done = match flight.publish(self.relay, &mut self.outbox, candidates, found, lane_rests).await {
-            Err(fault) if fault.kind == FaultKind::Data => {
+            Err(fault) if fault.kind == FaultKind::Data && flight.unsettled.is_empty() => {
                 self.cannot_read(topics, found);
                 Ok(())
             }
@@ -536,53 +568,83 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     ) -> Result<(), PostgresFault> {
         let relay = self.relay;
         flight.take_failed(&relay.memory, found);
-        if flight.is_done() {
+        if flight.is_done() && flight.unsettled.is_empty() {
             self.producer = Some(flight.producer).filter(|producer| !producer.has_failed());
             return Ok(());
         }
-        self.finished(flight.topics());
-        let renewed = self.holds.renew_leases(&flight.topics().collect::<Vec<_>>()).await;
-        self.late.push(flight);
-        renewed
+        self.unsettled.append(&mut flight.unsettled);
+        if flight.is_done() {
+            self.producer = Some(flight.producer).filter(|producer| !producer.has_failed());
+        } else {
+            self.late.push(flight);
+        }
+        let kept = self.kept();
+        self.unfinished.retain(|topic| !kept.contains(topic));
+        self.renew_leases().await
     }
 
-    /// Processes acks that arrived since the lanes were released, and gives up on those that took too long.
+    /// The topics whose leases are kept.
+    fn kept(&self) -> BTreeSet<String> {
+        let in_flight = self.late.iter().flat_map(Flight::topics);
+        in_flight.chain(self.unsettled.iter().map(|late| late.topic.as_str())).map(str::to_owned).collect()
+    }
+
+    async fn renew_leases(&mut self) -> Result<(), PostgresFault> {
+        self.renewed_at = Instant::now();
+        let kept = self.kept();
+        if kept.is_empty() {
+            return Ok(());
+        }
+        self.holds.renew_leases(&kept.iter().map(String::as_str).collect::<Vec<_>>()).await
+    }
+
+    /// Processes reports that arrived since the lanes were released, and gives up on acks that took too long.
     async fn take_in_late(&mut self) -> Result<(), PostgresFault> {
         let relay = self.relay;
-        let mut flights = std::mem::take(&mut self.late);
         let within =
-            if flights.len() < LATE_MAX { relay.settings.limits().publish_timeout } else { ANSWER_WITHIN };
+            if self.late.len() < LATE_MAX { relay.settings.limits().publish_timeout } else { ANSWER_WITHIN };
         let mut found = ProbeResults::default();
-        let (mut settled, mut renewed) = (Ok(()), Ok(()));
-        while let Some(mut flight) = flights.pop() {
+        self.late.retain_mut(|flight| {
             let acknowledged = flight.take_acknowledged(&relay.memory);
-            self.unfinished.extend(acknowledged.iter().map(|(topic, _)| topic.clone()));
             if !acknowledged.is_empty() {
                 // The brokers are slow but available, so no lane has to rest.
                 self.lane_rests = [None; LANES];
             }
-            if !acknowledged.is_empty() && settled.is_ok() {
-                settled = settle_late(relay, &mut self.outbox, acknowledged, &mut found).await;
-            }
+            self.unsettled.extend(acknowledged);
             flight.take_failed(&relay.memory, &mut found);
-            if flight.is_done() {
-                flight.abandon(&relay.memory);
-            } else if flight.silent_since.elapsed() >= within {
+            let gives_up = flight.silent_since.elapsed() >= within;
+            if gives_up {
                 let error = format!("the leader has acknowledged no probe for {within:?}");
-                found
-                    .fails
-                    .extend(flight.topics().map(|topic| (topic.to_owned(), NO_ANSWER.failure(&error))));
+                let fails = flight.topics().map(|topic| (topic.to_owned(), NO_ANSWER.failure(&error)));
+                found.fails.extend(fails);
                 flight.abandon(&relay.memory);
-            } else {
-                if flight.renewed_at.elapsed() >= RENEW_LEASES_EVERY {
-                    flight.renewed_at = Instant::now();
-                    let topics: Vec<&str> = flight.topics().collect();
-                    renewed = renewed.and(self.holds.renew_leases(&topics).await);
-                }
-                self.late.push(flight);
             }
+            !flight.is_done() && !gives_up
+        });
+        let renewed =
+            if self.renewed_at.elapsed() < RENEW_LEASES_EVERY { Ok(()) } else { self.renew_leases().await };
+        renewed.and(self.conclude(found).await)
+    }
+
+    /// Settles the rows whose acks came late, and those that could not be settled at once.
+    async fn settle_late(&mut self) -> Result<(), PostgresFault> {
+        if self.unsettled.is_empty() || Instant::now() < self.settle_at {
+            return Ok(());
         }
-        settled.and(renewed).and(self.conclude(found).await)
+        let count = if self.settles_one { 1 } else { self.unsettled.len() };
+        let mut tried: Vec<_> = self.unsettled.drain(..count).collect();
+        // Without a result, the topic is probed again.
+        self.unfinished.extend(tried.iter().map(|late| late.topic.clone()));
+        let mut found = ProbeResults::default();
+        let settled = settle_late(self.relay, &mut self.outbox, &mut tried, &mut found).await;
+        self.settles_one = !tried.is_empty();
+        if self.settles_one {
+            self.settle_at = Instant::now() + HOLDS_EVERY;
+        }
+        self.unsettled.append(&mut tried); // behind the others, which are tried next
+        let kept = self.kept();
+        self.unfinished.retain(|topic| !kept.contains(topic));
+        settled.and(self.conclude(found).await)
     }
 }
 

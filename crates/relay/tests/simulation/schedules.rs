@@ -142,6 +142,24 @@ fn stopping_a_relay_that_probes_held_topics_causes_no_duplicates() {
     });
 }
 
+/// Acks of probes arrive when their lanes are free again, and then another relay reads on in them.
+#[test]
+fn with_several_relays_a_late_ack_of_a_probe_causes_no_duplicates() {
+    none_is_duplicated(|seed| Plan {
+        relays: 3,
+        workers: 1,
+        writers: 3,
+        transactions: 40,
+        writing: Duration::from_secs(40),
+        topics: 3,
+        lanes: 1,
+        flow_window: Duration::from_secs(3),
+        brokers_slow: Duration::from_millis(400),
+        disasters: 12,
+        ..strikes(seed, &[Disaster::TopicDenied])
+    });
+}
+
 #[test]
 fn changing_limits_at_runtime_causes_no_duplicates() {
     none_is_duplicated(|seed| Plan {

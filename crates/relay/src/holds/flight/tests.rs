@@ -4,7 +4,7 @@ use super::*;
 use crate::fixture::{self, FakeProducer, Row};
 use crate::outbox::{SearchResult, Slice};
 use crate::reason::{NO_ANSWER, Reason, UNKNOWN_TOPIC};
-use crate::{Head, Lane, Marks, Search, ServerId, Stats};
+use crate::{FaultKind, Head, Lane, Marks, Search, ServerId, Stats};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -15,12 +15,21 @@ use tokio::time::advance;
 pub(in crate::holds) struct Table {
     pub(in crate::holds) unsent: Vec<i64>,
     pub(in crate::holds) free: HashSet<i64>,
+    /// Settlements with this row fail.
+    pub(in crate::holds) fails: Option<i64>,
+}
+
+impl Table {
+    pub(in crate::holds) fn new(unsent: &[i64], free: &[i64]) -> Table {
+        Table { unsent: unsent.to_vec(), free: free.iter().copied().collect(), fails: None }
+    }
 }
 
 pub(in crate::holds) struct TableClaim {
     lanes: Vec<Lane>,
     unsent: Vec<i64>,
     free: HashSet<i64>,
+    fails: Option<i64>,
 }
 
 impl Outbox for Table {
@@ -28,7 +37,8 @@ impl Outbox for Table {
     type Claim<'a> = TableClaim;
 
     async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<TableClaim, PostgresFault> {
-        Ok(TableClaim { lanes: lanes.to_vec(), unsent: self.unsent.clone(), free: self.free.clone() })
+        let (unsent, free) = (self.unsent.clone(), self.free.clone());
+        Ok(TableClaim { lanes: lanes.to_vec(), unsent, free, fails: self.fails })
     }
 }
 
@@ -41,7 +51,10 @@ impl Claim for TableClaim {
     fn server(&self) -> ServerId {
         ServerId { connection: 1, started_us: 1, backend: 1 }
     }
-    async fn read(&mut self, _: &ReadRequest) -> Result<(), PostgresFault> {
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), PostgresFault> {
+        if matches!(read.rows, RowSelection::Named) {
+            self.unsent.retain(|id| read.wanted.iter().any(|wanted| wanted.row == Some(*id)));
+        }
         Ok(())
     }
     async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, PostgresFault> {
@@ -61,6 +74,10 @@ impl Claim for TableClaim {
         Ok(())
     }
     async fn settle(self, settlement: &Settlement<'_, Row>) -> Result<Settled, PostgresFault> {
+        if settlement.sent.iter().any(|row| Some(row.id()) == self.fails) {
+            let message = "a trigger refuses it".to_owned();
+            return Err(PostgresFault { kind: FaultKind::Refused, doing: "settling", message });
+        }
         let sent = settlement.sent.iter().map(|row| row.id());
         let recorded: HashSet<i64> = sent.filter(|id| self.free.contains(id)).collect();
         Ok(if recorded.len() == settlement.sent.len() { Settled::All } else { Settled::Only(recorded) })
@@ -70,36 +87,37 @@ impl Claim for TableClaim {
     }
 }
 
-/// Settles row 1, which was acknowledged late. Returns whether its topic works, and whether the row is still known.
-async fn late(unsent: &[i64], free: &[i64]) -> (bool, bool) {
+/// Settles row 1, which was acknowledged late. Returns whether its topic works, whether the row is still known, and whether the
+/// lease is kept.
+async fn late(unsent: &[i64], free: &[i64]) -> (bool, bool, bool) {
     let template = "events.{aggregate_type}".parse().unwrap();
     let marks = Rc::new(RefCell::new(Marks::new()));
     let relay = Relay::new((), template, fixture::limits(), marks, Arc::new(Stats::new()));
     relay.memory.acknowledged.borrow_mut().keep(std::iter::once(&Row(1)), UNKNOWN_HOLDS);
-    let mut table = Table { unsent: unsent.to_vec(), free: free.iter().copied().collect() };
+    let mut table = Table::new(unsent, free);
     let mut found = ProbeResults::default();
-    let acknowledged = vec![("events.order".to_owned(), Row(1))];
-    settle_late(&relay, &mut table, acknowledged, &mut found).await.unwrap();
+    let mut unsettled = vec![Unsettled { topic: "events.order".to_owned(), row: Row(1), proves: true }];
+    settle_late(&relay, &mut table, &mut unsettled, &mut found).await.unwrap();
     assert!(found.fails.is_empty(), "{:?}", found.fails);
     let is_known = relay.memory.acknowledged.borrow().contains(&Row(1));
-    (!found.works.is_empty(), is_known)
+    (!found.works.is_empty(), is_known, !unsettled.is_empty())
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_topic_works_once_its_late_row_is_recorded() {
-    assert_eq!(late(&[1], &[1]).await, (true, false));
+    assert_eq!(late(&[1], &[1]).await, (true, false, false));
 }
 
 /// Otherwise another relay would publish the row again after the hold.
 #[tokio::test(start_paused = true)]
 async fn a_topic_stays_held_while_another_session_has_locked_its_late_row() {
-    assert_eq!(late(&[1], &[]).await, (false, true));
+    assert_eq!(late(&[1], &[]).await, (false, true, true));
 }
 
 /// If the relay still knew the row, it would ignore an operator's `sent_at = NULL`.
 #[tokio::test(start_paused = true)]
 async fn a_late_row_that_another_relay_has_settled_is_forgotten() {
-    assert_eq!(late(&[], &[]).await, (false, false));
+    assert_eq!(late(&[], &[]).await, (false, false, false));
 }
 
 /// Slow brokers acknowledge rows one after the other. If the prober gave up, the rows would be published again.

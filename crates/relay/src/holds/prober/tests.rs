@@ -5,12 +5,11 @@ use crate::cycle::tests::relay_with;
 use crate::fixture::{FakeCluster, FakeProducer, Row};
 use crate::holds::flight::tests::Table;
 use crate::holds::{ExampleRow, Pause, Waiting};
-use crate::memory::HoldsSeen;
+use crate::memory::{HoldsSeen, UNKNOWN_HOLDS};
 use crate::{Coverage, Event};
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use tokio::time::advance;
+use tokio::time::{advance, timeout};
 use uuid::Uuid;
 
 /// What the prober did with the holds.
@@ -21,6 +20,8 @@ struct Log {
     soon: Vec<(Instant, String)>,
     released: BTreeSet<String>,
     postponed: BTreeSet<String>,
+    /// Topics whose leases were renewed.
+    renewed: BTreeSet<String>,
     /// How many topics each search for events covered.
     searched: Vec<usize>,
 }
@@ -81,7 +82,8 @@ impl Holds for Scripted {
         self.0.borrow_mut().soon.extend(topics.iter().map(|topic| (at, (*topic).to_owned())));
         Ok(())
     }
-    async fn renew_leases(&mut self, _: &[&str]) -> Result<(), PostgresFault> {
+    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
+        self.0.borrow_mut().renewed.extend(topics.iter().map(|topic| (*topic).to_owned()));
         Ok(())
     }
     async fn make_due(&mut self) -> Result<(), PostgresFault> {
@@ -111,8 +113,112 @@ async fn a_hidden_row_that_is_settled_is_forgotten_although_a_key_stays_blocked(
     assert!(!acknowledged.contains(&Row(2)), "a replay of it would be ignored");
 }
 
+/// A relay that has published the row 1 of a held topic, which another session has locked, and its prober.
+async fn published<'a>(
+    relay: &'a Relay<Rc<FakeCluster>>,
+    holds: &Scripted,
+) -> Probes<'a, Rc<FakeCluster>, Scripted, Table> {
+    relay.kafka.gate.open();
+    relay.stats.held_topics.set(1);
+    let mut probes = Probes::new(relay, holds.clone(), Table::new(&[1], &[]));
+    let mut flight = Flight::new(FakeProducer { answers: Cell::new(true), ..FakeProducer::default() });
+    let candidate = Candidate::new(
+        Due { topic: "events.order".to_owned(), reason: "stuck".to_owned() },
+        ExampleRow { lane: Row(1).lane(), id: 1, key: None },
+        &[Some(0)],
+    );
+    let mut found = ProbeResults::default();
+    let lane_rests = &mut [None; LANES];
+    flight.publish(relay, &mut probes.outbox, vec![candidate], &mut found, lane_rests).await.unwrap();
+    assert!(found.works.is_empty() && found.fails.is_empty());
+    probes.unfinished.push("events.order".to_owned());
+    probes.keep_late(flight, &mut found).await.unwrap();
+    probes.conclude(found).await.unwrap();
+    probes
+}
+
+fn order() -> BTreeSet<String> {
+    BTreeSet::from(["events.order".to_owned()])
+}
+
+/// If the lease ended, another relay would publish the row again.
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_topic_is_kept_until_its_acknowledged_row_is_recorded() {
+    let (relay, holds) = (relay_with(FakeCluster::default()), Scripted::default());
+    let mut probes = published(&relay, &holds).await;
+    assert_eq!(std::mem::take(&mut holds.0.borrow_mut().renewed), order());
+    rounds(&mut probes).await;
+    {
+        let log = holds.0.borrow();
+        assert_eq!(log.renewed, order());
+        assert!(log.soon.is_empty() && log.released.is_empty(), "{:?} {:?}", log.soon, log.released);
+    }
+    probes.outbox.free.insert(1);
+    probes.round().await.unwrap();
+    assert_eq!(holds.0.borrow().released, order());
+    assert!(relay.memory.acknowledged.borrow().is_empty());
+}
+
+/// Whoever starts next would publish the row again.
+#[tokio::test(start_paused = true)]
+async fn an_acknowledged_row_is_recorded_when_the_relay_stops_while_kafka_is_unavailable() {
+    let (relay, holds) = (relay_with(FakeCluster::default()), Scripted::default());
+    let mut probes = published(&relay, &holds).await;
+    relay.kafka.gate.close(NO_ANSWER.failure(""));
+    probes.outbox.free.insert(1);
+    probes.end().await.unwrap();
+    assert_eq!(holds.0.borrow().released, order());
+    assert!(relay.memory.acknowledged.borrow().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_an_acknowledged_row_is_kept_while_kafka_is_unavailable() {
+    let (relay, holds) = (relay_with(FakeCluster::default()), Scripted::default());
+    let mut probes = published(&relay, &holds).await;
+    relay.kafka.gate.close(NO_ANSWER.failure(""));
+    holds.0.borrow_mut().renewed.clear();
+    let outage = Availability::new("probes", "probes_failed");
+    assert!(timeout(Duration::from_secs(60), probes.wait_for_kafka(&outage)).await.is_err(), "Kafka is away");
+    assert_eq!(holds.0.borrow().renewed, order());
+    probes.outbox.free.insert(1);
+    assert!(timeout(Duration::from_secs(60), probes.wait_for_kafka(&outage)).await.is_err(), "Kafka is away");
+    assert_eq!(holds.0.borrow().released, order());
+}
+
+/// A trigger or a constraint may refuse a single row.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_cannot_be_recorded_delays_no_other_topic() {
+    let (relay, holds) = (relay_with(FakeCluster::default()), Scripted::default());
+    let mut probes = published(&relay, &holds).await;
+    probes.outbox = Table { fails: Some(1), ..Table::new(&[1, 100], &[1, 100]) };
+    relay.memory.acknowledged.borrow_mut().keep([Row(100)].iter(), UNKNOWN_HOLDS);
+    probes.unsettled.push(Unsettled { topic: "events.silent".to_owned(), row: Row(100), proves: true });
+    holds.make_due_again(&["events.a"]);
+    for _ in 0..6 {
+        _ = probes.round().await;
+        advance(HOLDS_EVERY).await;
+    }
+    let log = holds.0.borrow();
+    assert_eq!(log.released, BTreeSet::from(["events.a", "events.silent"].map(str::to_owned)));
+    assert!(log.soon.is_empty(), "the lease of the other row is kept");
+}
+
+/// A worker published the row before the topic was held.
+#[tokio::test(start_paused = true)]
+async fn a_hold_does_not_end_because_an_earlier_row_is_recorded() {
+    let (relay, holds) = (relay_with(FakeCluster::default()), Scripted::default());
+    relay.memory.acknowledged.borrow_mut().keep([Row(1)].iter(), UNKNOWN_HOLDS);
+    let mut probes = published(&relay, &holds).await;
+    rounds(&mut probes).await;
+    assert!(holds.0.borrow().soon.is_empty(), "the lease is kept while the row is locked");
+    probes.outbox.free.insert(1);
+    probes.round().await.unwrap();
+    let log = holds.0.borrow();
+    assert!(log.released.is_empty() && log.soon.len() == 1, "{:?} {:?}", log.released, log.soon);
+}
+
 fn table() -> Table {
-    Table { unsent: Vec::new(), free: HashSet::new() }
+    Table::new(&[], &[])
 }
 
 /// A topic that is held, and whose events were deleted or belong to a blocked key, has no row to probe it with. The search walks
