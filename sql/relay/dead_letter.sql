@@ -3,13 +3,14 @@
 -- Except locked ones. The server moves whole events, so the relay need not have read their payloads.
 --
 -- $1: the IDs of the rows
--- $2: their topics
--- $3: the reasons
--- $4: the errors
+-- $2: their event IDs
+-- $3: their topics
+-- $4: the reasons
+-- $5: the errors
 WITH moved AS (
     DELETE FROM :outbox o
-    USING unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS r(id, topic, reason, error)
-    WHERE o.:id_column = r.id
+    USING unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::text[]) AS r(id, event_id, topic, reason, error)
+    WHERE o.:id_column = r.id AND o.:event_id_column = r.event_id
       AND o.:id_column = ANY (ARRAY(
           SELECT :id_column FROM :outbox WHERE :id_column = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))
     RETURNING :whole_event,

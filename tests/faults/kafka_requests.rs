@@ -11,7 +11,7 @@ use crate::support::outbox::Outbox;
 use crate::support::relay::Relay;
 use crate::support::rows::{self, Filling};
 use crate::support::wait::{STALLED, wait_until};
-use crate::support::writers::{Load, Writers};
+use crate::support::writers::{self, Load, Writers};
 
 const PARTITIONS: i32 = 6;
 
@@ -174,6 +174,34 @@ async fn request_is_not_stored_before_one_that_was_taken_back_when_the_session_e
     report.assert_sound();
     assert_eq!(outbox.dead_letters().await, 0);
     outbox.drop().await;
+}
+
+/// Somebody empties the outbox and restarts its ids while an event is in flight.
+#[tokio::test]
+async fn row_that_has_the_id_of_an_acknowledged_one_is_published_too() {
+    for on_sent in ["mark", "delete"] {
+        let outbox = Outbox::create("reused_id", 1).await;
+        let keys = outbox.add_aggregates("order", 2).await;
+        let proxy = Proxy::open().await;
+        let held = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&held);
+        proxy.act(move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Action::Hold
+        });
+        let mut relay = through(&proxy, &outbox).set("outbox", "on_sent", on_sent).start().await;
+        let first = writers::write(&outbox.client, &keys[..1]).await;
+        wait_until("the request is delayed", STALLED, async || held.load(Ordering::Relaxed) > 0).await;
+        let restart = "DELETE FROM app.outbox; ALTER SEQUENCE app.outbox_id_seq RESTART";
+        outbox.client.batch_execute(restart).await.unwrap();
+        let second = writers::write(&outbox.client, &keys[1..]).await;
+        assert_eq!(first, second, "the id is used again");
+        proxy.release();
+        outbox.wait_until_drained(STALLED).await;
+        assert!(relay.stop().await.success());
+        outbox.check().await.assert_exact();
+        outbox.drop().await;
+    }
 }
 
 #[tokio::test]

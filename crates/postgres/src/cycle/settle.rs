@@ -12,6 +12,7 @@ use relay::outbox::{Event, RejectedRow, Settled, Settlement, TopicHold};
 use settings::text::counted;
 use std::collections::HashSet;
 use tokio_postgres::{Client, Error, Row};
+use uuid::Uuid;
 
 const DOING: &str = "settling a batch";
 const SUPPRESSED: &str = "drop the trigger on the outbox that suppresses or undoes updates or deletes (`outbox-relay doctor` names it)";
@@ -87,6 +88,7 @@ async fn record_and_commit(
 struct SentRows<'a> {
     sql: &'a str,
     ids: Vec<i64>,
+    event_ids: Vec<Uuid>,
     /// Set if the statement finds rows by `ctid`.
     ctids: Option<Vec<Ctid>>,
 }
@@ -104,13 +106,16 @@ impl<'a> SentRows<'a> {
         SentRows {
             sql,
             ids: sent.iter().map(|row| row.id()).collect(),
+            event_ids: sent.iter().map(|row| row.event_id()).collect(),
             ctids: by_ctid.then(|| sent.iter().filter_map(|row| row.ctid()).collect()),
         }
     }
 
     fn params(&self) -> Vec<Param<'_>> {
-        let ids = params![self.ids => INT8_ARRAY];
-        self.ctids.iter().flat_map(|ctids| params![*ctids => TID_ARRAY]).chain(ids).collect()
+        match &self.ctids {
+            Some(ctids) => params![*ctids => TID_ARRAY, self.ids => INT8_ARRAY].into(),
+            None => params![self.ids => INT8_ARRAY, self.event_ids => UUID_ARRAY].into(),
+        }
     }
 
     /// Returns how many rows were recorded. A mark returns the number, a delete changes as many rows.
@@ -156,11 +161,14 @@ async fn record_rejected(
     rejected: &[RejectedRow<'_, OutboxRow>],
 ) -> Result<bool, PostgresFault> {
     let ids: Vec<i64> = rejected.iter().map(|rejected| rejected.row.id()).collect();
+    let event_ids: Vec<Uuid> = rejected.iter().map(|rejected| rejected.row.event_id()).collect();
     let topics: Vec<&str> = rejected.iter().map(|rejected| rejected.topic).collect();
     let reasons: Vec<&str> = rejected.iter().map(|rejected| rejected.why.reason).collect();
     let errors: Vec<String> = rejected.iter().map(|rejected| storable(&rejected.why.error)).collect();
-    let params =
-        params![ids => INT8_ARRAY, topics => TEXT_ARRAY, reasons => TEXT_ARRAY, errors => TEXT_ARRAY];
+    let params = params![
+        ids => INT8_ARRAY, event_ids => UUID_ARRAY,
+        topics => TEXT_ARRAY, reasons => TEXT_ARRAY, errors => TEXT_ARRAY
+    ];
     Ok(transaction.execute(DOING, sql, &params).await? == ids.len() as u64)
 }
 
