@@ -271,6 +271,32 @@ async fn relay_waits_for_a_primary_that_became_a_standby_until_it_is_promoted() 
     setup.assert_resumed(relay, "read-only standby", promoted).await;
 }
 
+/// A standby that answers does not hide why the other host failed.
+#[tokio::test]
+async fn refusal_of_a_standby_includes_the_error_of_the_other_host() {
+    let mut server = PostgresServer::start(&[]).await;
+    let mut setup = Setup::of(Outbox::create_on(&server, "hidden", 3).await).await;
+    // Nothing listens on the port of the first host.
+    let hosts = setup.url("first").replace("@127.0.0.1:", "@127.0.0.1:1,127.0.0.1:");
+    let url = format!("{hosts}?target_session_attrs=read-write");
+    let relay = setup.relay().set("postgres", "url", url).start().await;
+    writers::write(&setup.outbox.client, &setup.keys).await;
+    server.stop(Shutdown::Fast);
+    server.become_standby();
+    server.start_again().await;
+    wait_until("the relay is not ready for both reasons", STALLED, async || {
+        relay.not_ready().await.is_some_and(|why| {
+            why.contains("database does not allow writes; another host: ")
+                && why.contains("Connection refused")
+        })
+    })
+    .await;
+    server.promote().await;
+    let promoted = Instant::now();
+    setup.outbox.reconnect().await;
+    setup.assert_resumed(relay, "standby next to a host that is down", promoted).await;
+}
+
 /// The rows of a settlement that takes longer than the relay's statement_timeout, 30 s, are acknowledged nevertheless.
 #[tokio::test]
 async fn statement_timeout_repeats_nothing() {

@@ -5,7 +5,7 @@
 //! only with the methods of `require_auth`. The guard reads what the server sends until it accepts the relay. If the server
 //! requests another method, reading fails before the client library sees the request, so nothing is sent.
 
-use crate::connection::errors::{Refused, fault};
+use crate::connection::errors::{Refused, ServerError};
 use crate::options::{AuthMethod, Authentication, Connection as Settings, Tls, TlsMode};
 use postgres_openssl::{MakeTlsConnector, TlsConnector, TlsStream};
 use rustix::net::sockopt;
@@ -27,6 +27,10 @@ use tokio_postgres::{Client, Config, Error, tls};
 /// The default of `connect_timeout`.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const PORT: u16 = 5432;
+/// A standby answers, so its refusal would hide why the primary failed.
+const READ_ONLY: &str = "database does not allow writes";
+/// How many other errors the message shows next to it.
+const OTHERS_SHOWN: usize = 3;
 /// The message that requests TLS: its length, and a code instead of a version.
 const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
@@ -68,14 +72,24 @@ impl Dialer {
         self.shuffle(&mut places);
         let last = places.pop().unwrap_or_default();
         let limit = self.timeout();
+        let mut others = Vec::new();
         for place in places {
-            match timeout(limit, self.connect_to(place)).await {
+            let error = match timeout(limit, self.connect_to(place, &mut others)).await {
                 Ok(Ok(connected)) => return Ok(connected),
-                Ok(Err(error)) => tracing::debug!("{}", fault("connecting to PostgreSQL", error)),
-                Err(_) => tracing::debug!("no response within {limit:?}, trying the next host"),
-            }
+                Ok(Err(error)) => text(error),
+                Err(_) => format!("no response within {limit:?}"),
+            };
+            tracing::debug!("connecting to PostgreSQL: {error}, trying the next host");
+            others.push(error);
         }
-        self.connect_to(last).await
+        let connected = self.connect_to(last, &mut others).await;
+        others.retain(|error| error != READ_ONLY);
+        others.truncate(OTHERS_SHOWN);
+        if others.is_empty() || !connected.as_ref().is_err_and(is_read_only) {
+            return connected;
+        }
+        let refused = Refused(format!("{READ_ONLY}; another host: {}", others.join("; another host: ")));
+        self.start(Err(refused)).await
     }
 
     fn shuffle<T>(&self, places: &mut [T]) {
@@ -84,14 +98,19 @@ impl Dialer {
         }
     }
 
-    async fn connect_to(&self, place: usize) -> Result<(Client, Connection), Error> {
+    /// Adds the errors of all addresses but the last one to `others`.
+    async fn connect_to(
+        &self,
+        place: usize,
+        others: &mut Vec<String>,
+    ) -> Result<(Client, Connection), Error> {
         let host = self.config.get_hosts().get(place);
         let mut addresses = match self.addresses(host, place).await {
             Ok(addresses) => addresses,
             Err(error) => return self.start(Err(Refused(error.to_string()))).await,
         };
         self.shuffle(&mut addresses);
-        let mut connected = None;
+        let mut failed = None;
         for address in addresses {
             // The certificate is checked against the name.
             let name = match (host, &address) {
@@ -101,11 +120,11 @@ impl Dialer {
             };
             match self.start(Ok((address, name))).await {
                 Ok(connected) => return Ok(connected),
-                Err(error) => connected = Some(Err(error)),
+                Err(error) => others.extend(failed.replace(error).map(text)),
             }
         }
-        match connected {
-            Some(failed) => failed,
+        match failed {
+            Some(error) => Err(error),
             None => self.start(Err(Refused("the host has no address".to_owned()))).await,
         }
     }
@@ -142,12 +161,20 @@ impl Dialer {
                 rows = client.simple_query(query) => is_on(&rows?),
             };
             if read_only {
-                let refused = Refused("database does not allow writes".to_owned());
+                let refused = Refused(READ_ONLY.to_owned());
                 return Box::pin(self.start(Err(refused))).await;
             }
         }
         Ok((client, connection))
     }
+}
+
+fn text(error: Error) -> String {
+    ServerError::from(error).to_string()
+}
+
+fn is_read_only(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|cause| cause.to_string() == READ_ONLY)
 }
 
 fn is_on(rows: &[tokio_postgres::SimpleQueryMessage]) -> bool {

@@ -174,6 +174,11 @@ const REMEDIES: &[(&str, &str)] = &[
          sslmode=verify-full. If you trust the process that listens there, add the method to require_auth in the url",
     ),
     ("requirepeer is", "find out which process listens on the socket, or correct requirepeer in the url"),
+    (
+        "does not allow writes",
+        "check that the url lists the primary. If its transactions are read-only by default, set \
+         target_session_attrs=primary",
+    ),
 ];
 
 /// The server's message if the relay received a certificate other than the server's, because something else terminates TLS.
@@ -225,6 +230,15 @@ mod tests {
         for (code, expected) in [("08006", true), ("57P01", true), ("57014", false), ("0A000", false)] {
             assert_eq!(is_lost(Some(SqlState::from_code(code))), expected, "{code}");
         }
+    }
+
+    #[test]
+    fn the_remedy_for_another_host_precedes_that_for_a_standby() {
+        let remedy = |error: &str| connection_remedy(error).unwrap();
+        let standby = "database does not allow writes";
+        assert!(remedy(standby).contains("target_session_attrs=primary"));
+        let refused = "error connecting to server: Connection refused (os error 111)";
+        assert_eq!(remedy(&format!("{standby}; another host: {refused}")), remedy(refused));
     }
 
     #[test]
