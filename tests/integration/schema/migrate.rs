@@ -161,6 +161,10 @@ async fn migrate_gives_up_waiting_for_a_lock_and_retries() {
     )
     .await;
     run(&other, "BEGIN; LOCK TABLE app.once_key IN SHARE MODE").await;
+    // It would end the session while the migration waits.
+    let timeout =
+        "SELECT set_config(name, '700ms', false) FROM pg_settings WHERE name = 'transaction_timeout'";
+    run(&client, timeout).await;
     let migration = tokio::spawn(async move {
         let mut applied = Vec::new();
         migrate::apply_series(&mut client, &outbox, once, &mut applied).await.map(|()| applied.len())

@@ -4,7 +4,7 @@ use crate::access::grants::{
     grants, monitor_grants, operator_grants, privileges_of, relay_grants, writer_grants,
 };
 use crate::connection::errors::ServerError;
-use crate::connection::exec::{FIXED_SEARCH_PATH, open};
+use crate::connection::exec::{FIXED_SEARCH_PATH, NEWER_SETTINGS, open};
 use crate::sql::sql;
 use crate::table::{IDENTIFIER_BYTES_MAX, Module, TableName, fill, quote_identifier, quote_literal};
 use postgres_protocol::password::scram_sha_256;
@@ -218,7 +218,7 @@ impl NewRoles {
 
     /// Runs the SQL in one transaction.
     pub async fn create(&self, client: &mut Client) -> Result<(), ServerError> {
-        let transaction = open(client, false, SETTINGS).await?;
+        let transaction = open(client, false, &format!("{SETTINGS}; {NEWER_SETTINGS}")).await?;
         transaction.batch_execute(&self.sql).await?;
         Ok(transaction.commit().await?)
     }

@@ -385,19 +385,20 @@ pub(crate) fn begin(access: &str, settings: &str) -> String {
     format!("BEGIN ISOLATION LEVEL READ COMMITTED; {FIRST}; SET TRANSACTION {access}; {settings}")
 }
 
-/// Where the server has this setting, a statement that names a view or a foreign table fails. So nothing that replaced a
-/// table of the outbox after it was checked can run code.
-pub(crate) const NO_VIEWS: &str = "SELECT set_config(name, 'view, foreign-table', true) FROM pg_settings \
-                                   WHERE name = 'restrict_nonsystem_relation_kind'";
+/// The settings that not every server has. Without views, a statement that names a view or a foreign table fails. So nothing
+/// that replaced a table of the outbox after it was checked can run code.
+pub(crate) const NEWER_SETTINGS: &str = "\
+    SELECT set_config(name, CASE name WHEN 'transaction_timeout' THEN '0' ELSE 'view, foreign-table' END, true) \
+    FROM pg_settings WHERE name IN ('restrict_nonsystem_relation_kind', 'transaction_timeout')";
 
-/// The same for a server that has the setting, without a query.
-const NO_VIEWS_HERE: &str = "SET LOCAL restrict_nonsystem_relation_kind = 'view, foreign-table'; ";
+/// For a server that has the setting.
+const NO_VIEWS: &str = "SET LOCAL restrict_nonsystem_relation_kind = 'view, foreign-table'; ";
 
-/// What depends on the version of the server: no `transaction_timeout` of the role, and no views. Each version from 14 got the
-/// latter in a minor release.
+/// [`NEWER_SETTINGS`] without a query, by the version of the server: no `transaction_timeout` of the role, and no views. Each
+/// version from 14 got the latter in a minor release.
 pub(crate) fn settings_since(server_version_num: u32) -> String {
     let has_kinds = matches!(server_version_num, 140_013..150_000 | 150_008..160_000 | 160_004.. );
-    let kinds = if has_kinds { NO_VIEWS_HERE } else { "" };
+    let kinds = if has_kinds { NO_VIEWS } else { "" };
     let timeout = if server_version_num >= 170_000 { NO_TRANSACTION_TIMEOUT } else { "" };
     format!("{timeout}{kinds}")
 }
@@ -408,7 +409,7 @@ pub(crate) const PLAIN_NAMES: &str = "SET LOCAL quote_all_identifiers = off";
 
 pub fn check_settings() -> String {
     format!(
-        "{PLAIN_NAMES}; SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; {NO_VIEWS}",
+        "{PLAIN_NAMES}; SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; {NEWER_SETTINGS}",
         statement = STATEMENT_TIMEOUT.as_millis(),
         lock = OPERATOR_LOCK_TIMEOUT.as_millis(),
     )
@@ -458,7 +459,7 @@ const OPERATOR_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) fn operator_settings() -> String {
     format!(
         "SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; SET LOCAL row_security = off; \
-         SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; {NO_VIEWS}; {PLAIN_NAMES}",
+         SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; {NEWER_SETTINGS}; {PLAIN_NAMES}",
         statement = STATEMENT_TIMEOUT.as_millis(),
         lock = OPERATOR_LOCK_TIMEOUT.as_millis(),
     )

@@ -6,7 +6,7 @@
 //! and waits for none for long.
 
 use crate::columns::Column;
-use crate::connection::exec::{NO_VIEWS, PLAIN_NAMES, open};
+use crate::connection::exec::{NEWER_SETTINGS, PLAIN_NAMES, open};
 use crate::schema::check::server_faults;
 use crate::schema::errors::{
     AdoptError, COLUMN, DDL_ATTEMPTS, GRANT_MISSING, MigrateError, PENDING_INDEX, RELATION,
@@ -40,8 +40,9 @@ pub async fn plan(
     rows: Option<ExistingRows>,
 ) -> Result<Adoption, AdoptError> {
     // Without a statement timeout, because the whole table may be read.
-    let settings =
-        format!("{PLAIN_NAMES}; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '5s'; {NO_VIEWS}");
+    let settings = format!(
+        "{PLAIN_NAMES}; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '5s'; {NEWER_SETTINGS}"
+    );
     let transaction = open(client, true, &settings).await?;
     let existing = read(&transaction, table).await?;
     transaction.rollback().await?;
@@ -487,6 +488,7 @@ fn not_null(table: &TableName, found: &Existing) -> Vec<Step> {
 /// For the session, because indexes cannot be built in a transaction. The command refuses a pooler in transaction mode. While a
 /// statement waits for a lock on the table, inserts wait too.
 const APPLY_SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0; \
+                        SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'; \
                         SET default_transaction_read_only = off; SET default_transaction_isolation = 'read committed'";
 
 /// Tries the migrations and rolls them back, so that a missing privilege or a name that is in use stops the adoption before it
@@ -534,8 +536,8 @@ async fn run(client: &mut Client, step: &Step) -> Result<(), tokio_postgres::Err
         How::Unhurried => {
             client.batch_execute("SET lock_timeout = 0").await?;
             let done = client.batch_execute(&step.sql).await;
-            client.batch_execute(&format!("SET lock_timeout = '{DDL_LOCK_TIMEOUT}'")).await?;
-            done
+            let reset = client.batch_execute(&format!("SET lock_timeout = '{DDL_LOCK_TIMEOUT}'")).await;
+            done.and(reset)
         }
         How::Alone | How::Migrations => client.batch_execute(&step.sql).await,
     }

@@ -9,7 +9,7 @@ pub use crate::schema::series::{
     read_status, status,
 };
 
-use crate::connection::exec::{NO_VIEWS, open};
+use crate::connection::exec::{NEWER_SETTINGS, open};
 use crate::schema::errors::{DDL_ATTEMPTS, MigrateError, failed};
 use crate::schema::series::{Texts, require_own, to_upgrade_to};
 use crate::sql::{bare, sql};
@@ -173,7 +173,7 @@ async fn begin<'a>(
         }
         _ => fault(error),
     })?;
-    transaction.batch_execute(NO_VIEWS).await.map_err(fault)?;
+    transaction.batch_execute(NEWER_SETTINGS).await.map_err(fault)?;
     require_own(&transaction, table, series).await?;
     let grant = missing_grant(&transaction, table).await?;
     let bookkeeping = table.render(series.bookkeeping());

@@ -53,7 +53,7 @@ async fn adoption_that_stops_after_any_statement_is_completed_by_the_next_one() 
     // The statements of the companion tables are one transaction.
     let begins = statements.iter().rposition(|statement| statement.trim() == "BEGIN;").unwrap();
     assert!(begins >= 15, "{printed}");
-    for stop in (3..=begins).chain([begins + 10, statements.len()]) {
+    for stop in (5..=begins).chain([begins + 10, statements.len()]) {
         run(&world.client, "DROP SCHEMA app CASCADE").await;
         run(&world.client, LACKING).await;
         let client = world.database.connect().await;
@@ -156,6 +156,44 @@ async fn adoption_waits_briefly_for_a_writer_and_tries_again() {
     run(&writer, "COMMIT").await;
     assert!(adopting.ended().await.success(), "{}", adopting.log());
     assert_eq!(world.count("SELECT count(*) FROM app.events WHERE sent_at IS NULL").await, 0);
+    world.drop().await;
+}
+
+/// A `transaction_timeout` would end the session while a step waits for a lock.
+#[tokio::test]
+async fn transaction_timeout_of_the_database_does_not_end_an_adoption() {
+    let world = World::with("adopt_timeout", LACKING, &LACKING_NAMES).await;
+    let writer = world.database.connect().await;
+    if world.count("SELECT current_setting('server_version_num')::bigint").await >= 170_000 {
+        let set = format!("ALTER DATABASE \"{}\" SET transaction_timeout = '700ms'", world.database.name());
+        run(&world.client, &set).await;
+    }
+    run(&writer, "BEGIN; INSERT INTO app.events (kind, ref, name) VALUES ('order', '1', 'Placed')").await;
+    let mut adopting =
+        world.owner().spawn(&["migrate", "--adopt", "app.events", "--existing-rows", "sent", "--apply"]);
+    wait_for_lock(&world.client, "%ADD COLUMN%").await;
+    let waiting = "SELECT count(*) FROM pg_stat_activity
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    wait_until("the step gives up", STALLED, async || world.count(waiting).await == 0).await;
+    run(&writer, "COMMIT").await;
+    assert!(adopting.ended().await.success(), "{}", adopting.log());
+    world.drop().await;
+}
+
+/// The next statement of a session that has ended fails only with "connection closed".
+#[tokio::test]
+async fn adoption_whose_session_is_terminated_reports_the_reason() {
+    let world = World::with("adopt_terminated", TABLE, &NAMES).await;
+    let writer = world.database.connect().await;
+    run(&writer, "BEGIN; INSERT INTO app.events (topic, \"Key\", type) VALUES ('order', '1', 'Placed')")
+        .await;
+    let mut adopting =
+        world.owner().spawn(&["migrate", "--adopt", "app.events", "--apply", "--existing-rows", "publish"]);
+    let pid = wait_for_lock(&world.client, "CREATE UNIQUE INDEX%").await;
+    run(&world.client, &format!("SELECT pg_terminate_backend({pid})")).await;
+    assert_eq!(adopting.ended().await.code(), Some(69), "{}", adopting.log());
+    assert!(adopting.log().contains("SQLSTATE 57P01"), "{}", adopting.log());
+    run(&writer, "COMMIT").await;
     world.drop().await;
 }
 
