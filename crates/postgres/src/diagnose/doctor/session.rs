@@ -33,8 +33,8 @@ codes! {
         "a role that may create tables and functions in this schema can trick other roles into running its code; the relay and \
          its commands set a search path of their own and check their tables, but other programs may not";
     ROLE_TIMEOUT = Note, "role-timeout",
-        "a timeout set for the role or the server can end the relay's connections and checks; claims are not affected because \
-         they set their own timeouts";
+        "idle_session_timeout closes idle connections of the relay; other timeouts affect only other sessions of the role, \
+         because the relay sets its own";
     POOLER = Note, "pooler",
         "a pooler assigns server connections per transaction; its timeouts can end a claim and cannot be checked from here";
     POOLER_PREPARED_STATEMENTS = Error, "pooler-prepared-statements",
@@ -143,7 +143,7 @@ pub(super) async fn over_socket(context: &Context<'_>) -> Checked {
     )])
 }
 
-/// Finds timeouts of the role, the database or the server that interrupt the relay.
+/// Finds short timeouts of the role, the database or the server.
 pub(super) async fn timeouts(context: &Context<'_>) -> Checked {
     let rows = context.rows("reading timeouts", sql!("doctor/timeouts"), &[]).await?;
     let longest = context.settings.publish_timeout;
@@ -169,10 +169,6 @@ pub(super) async fn timeouts(context: &Context<'_>) -> Checked {
 fn ends(name: &str) -> &'static str {
     match name {
         "idle_session_timeout" => "idle connections of the relay are closed and reopened",
-        "transaction_timeout" => {
-            "the scout, the reaper and topic probes are interrupted; claims set their own timeout"
-        }
-        "statement_timeout" => "the wait for new events is interrupted; everything else sets its own timeout",
         _ => "the relay is not affected because it sets its own timeout; other sessions of this role are",
     }
 }
