@@ -12,7 +12,7 @@ use postgres::cycle::statements::{self, Statements};
 use postgres::schema::adopt::{self, Adoption, ExistingRows};
 use postgres::schema::check::check;
 use postgres::schema::errors::{AdoptError, CheckError, MigrateError};
-use postgres::schema::migrate::{self, Series, State, debezium};
+use postgres::schema::migrate::{self, MigrationState, Series, State, debezium};
 use postgres::table::Module;
 use postgres::table::TableName;
 use relay::failure::PostgresFault;
@@ -138,8 +138,7 @@ impl Migrate {
         let mut series = self.series();
         for module in Module::ALL {
             let states = migrate::status(&mut connection, table, Series::Module(module)).await?;
-            let is_installed = states.iter().any(|known| known.state != State::Pending);
-            if is_installed && self.only.is_empty() && !series.contains(&Series::Module(module)) {
+            if is_installed(&states) && self.only.is_empty() && !series.contains(&Series::Module(module)) {
                 series.push(Series::Module(module));
             }
         }
@@ -197,9 +196,11 @@ async fn status(config: &Config) -> Result<(), Failed> {
     let database = database(config)?;
     let mut connection = database.get().await.map_err(unavailable)?;
     for series in [Series::Outbox].into_iter().chain(Module::ALL.map(Series::Module)) {
-        for known in migrate::status(&mut connection, table, series).await? {
+        let states = migrate::status(&mut connection, table, series).await?;
+        let is_installed = is_installed(&states);
+        for known in states {
             let state = match (known.state, series.module()) {
-                (State::Pending, Some(module)) => {
+                (State::Pending, Some(module)) if !is_installed => {
                     format!("not installed. To create it, run: outbox-relay migrate --with {module}")
                 }
                 (state, _) => describe(&state),
@@ -208,6 +209,10 @@ async fn status(config: &Config) -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+fn is_installed(states: &[MigrationState]) -> bool {
+    states.iter().any(|known| known.state != State::Pending)
 }
 
 fn line(number: i32, name: &str, module: Option<Module>, state: &str) -> Result<(), Failed> {

@@ -137,6 +137,11 @@ async fn migrate_creates_the_requested_modules() {
     Ended::of(&mut unknown).fails(2, &["mailbox", "inbox, idempotency and once"]);
     // The relay accepts a schema with modules.
     setup.relay(&["check-config", "--connect"]).succeeds();
+    // A migration of an installed module is pending after an upgrade of the relay.
+    let forget = "DELETE FROM app.pg_outbox_migration WHERE module = 'inbox' AND number = 2";
+    run(&setup.client, forget).await;
+    let status = setup.relay(&["migrate", "--status"]);
+    assert!(status.succeeds().contains("0002 owner (module inbox)     pending"), "{status}");
     setup.drop(&[]).await;
 }
 
