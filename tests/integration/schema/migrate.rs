@@ -148,7 +148,16 @@ async fn locks_of_strangers_do_not_stop_a_migration() {
 /// While a DDL statement waits for its lock, all later statements on the table wait behind it.
 #[tokio::test]
 async fn migrate_gives_up_waiting_for_a_lock_and_retries() {
-    let database = Database::create("lock_retried").await;
+    give_up_waiting_for_a_lock_and_retry("lock_retried", false).await;
+}
+
+#[tokio::test]
+async fn dry_run_gives_up_waiting_for_a_lock_and_retries() {
+    give_up_waiting_for_a_lock_and_retry("dry_lock_retried", true).await;
+}
+
+async fn give_up_waiting_for_a_lock_and_retry(test: &str, is_dry_run: bool) {
+    let database = Database::create(test).await;
     let (mut client, other) = (database.connect().await, database.connect().await);
     let outbox = table("app.outbox");
     let once = Series::Module(Module::Once);
@@ -166,6 +175,9 @@ async fn migrate_gives_up_waiting_for_a_lock_and_retries() {
         "SELECT set_config(name, '700ms', false) FROM pg_settings WHERE name = 'transaction_timeout'";
     run(&client, timeout).await;
     let migration = tokio::spawn(async move {
+        if is_dry_run {
+            return migrate::dry_run(&mut client, &outbox, once).await.map(|tried| tried.len());
+        }
         let mut applied = Vec::new();
         migrate::apply_series(&mut client, &outbox, once, &mut applied).await.map(|()| applied.len())
     });

@@ -100,7 +100,8 @@ async fn apply_one(
 
 /// Applies every pending migration in one transaction, rolls it back, and returns them.
 ///
-/// The statements run and take the same locks as [`apply`], so that missing privileges and name conflicts cause errors.
+/// The statements run, take the same locks and are retried as in [`apply`], so that missing privileges and name conflicts cause
+/// errors.
 pub async fn dry_run(
     client: &mut Client,
     table: &TableName,
@@ -111,10 +112,7 @@ pub async fn dry_run(
     if pending(series, &states, table)?.is_empty() {
         return Ok(Vec::new());
     }
-    let transaction = begin(client, table, series).await?;
-    let applied = run_pending(&transaction, table, Texts::of(series, table)).await?;
-    transaction.rollback().await.map_err(failed(table))?;
-    Ok(applied)
+    try_pending(client, table, Texts::of(series, table), Around::default()).await
 }
 
 /// [`dry_run`] of the outbox, for an existing table, which may still lack columns.
@@ -123,12 +121,9 @@ pub(crate) async fn dry_run_adopted(
     table: &TableName,
     origin: Origin,
 ) -> Result<(), MigrateError> {
-    let series = Series::Outbox;
-    let transaction = begin(client, table, series).await?;
-    let set = transaction.batch_execute("SET LOCAL check_function_bodies = off").await;
-    set.map_err(failed(table))?;
-    run_pending(&transaction, table, Texts { series, origin }).await?;
-    transaction.rollback().await.map_err(failed(table))
+    let around = Around { before: "SET LOCAL check_function_bodies = off", ..Around::default() };
+    try_pending(client, table, Texts { series: Series::Outbox, origin }, around).await?;
+    Ok(())
 }
 
 /// [`dry_run`] of the outbox, followed by `more` in the same transaction. `grant` is the statement for a privilege that `more`
@@ -139,23 +134,53 @@ pub async fn dry_run_with(
     more: &str,
     grant: &str,
 ) -> Result<(), MigrateError> {
-    let transaction = begin(client, table, Series::Outbox).await?;
-    run_pending(&transaction, table, Texts::of(Series::Outbox, table)).await?;
-    let done = transaction.batch_execute(more).await;
-    done.map_err(|error| MigrateError::new(table, error, grant))?;
-    transaction.rollback().await.map_err(failed(table))
+    let around = Around { after: more, grant, ..Around::default() };
+    try_pending(client, table, Texts::of(Series::Outbox, table), around).await?;
+    Ok(())
 }
 
-async fn run_pending(
-    transaction: &Transaction<'_>,
+/// The statements of a dry run before and after the migrations. `grant` is the statement for a privilege that `after` lacks.
+#[derive(Clone, Copy, Default)]
+struct Around<'a> {
+    before: &'a str,
+    after: &'a str,
+    grant: &'a str,
+}
+
+async fn try_pending(
+    client: &mut Client,
     table: &TableName,
     texts: Texts,
+    around: Around<'_>,
 ) -> Result<Vec<Migration>, MigrateError> {
-    let states = read_status(transaction, table, texts.series).await?;
+    let mut attempt = 1;
+    loop {
+        match try_once(client, table, texts, around).await {
+            Err(MigrateError::InUse { .. }) if attempt < DDL_ATTEMPTS => {
+                attempt += 1;
+                sleep(DDL_PAUSE).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+async fn try_once(
+    client: &mut Client,
+    table: &TableName,
+    texts: Texts,
+    around: Around<'_>,
+) -> Result<Vec<Migration>, MigrateError> {
+    let transaction = begin(client, table, texts.series).await?;
+    transaction.batch_execute(around.before).await.map_err(failed(table))?;
+    let states = read_status(&transaction, table, texts.series).await?;
     let pending = pending(texts.series, &states, table)?;
     for migration in &pending {
-        run(transaction, table, texts, migration).await?;
+        run(&transaction, table, texts, migration).await?;
     }
+    let done = transaction.batch_execute(around.after).await;
+    done.map_err(|error| MigrateError::new(table, error, around.grant))?;
+    transaction.rollback().await.map_err(failed(table))?;
     Ok(pending)
 }
 
