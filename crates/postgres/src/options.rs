@@ -19,6 +19,7 @@ use tokio_postgres::config::Host;
 
 /// PostgreSQL keeps 63 bytes. Commands add their own name.
 const NAME_BYTES_MAX: usize = 48;
+pub(crate) const CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
 section! {
     "postgres" Postgres,
@@ -51,7 +52,7 @@ section! {
             "Client certificate, if the server requires one.";
         sslkey: Option<String>, File, Unset("client.key"), NextConnection,
             "Private key of the client certificate.";
-        connect_timeout: Option<Duration>, Span(Duration::from_millis(100), Duration::from_secs(600)), Default("10s"), Restart,
+        connect_timeout: Option<Duration>, Span(Duration::from_millis(100), CONNECT_TIMEOUT_MAX), Default("10s"), Restart,
             "Timeout for one attempt to connect to one address.";
         prepared_statements: bool, Flag, Default("true"), Restart,
             "Set to false behind a pooler in transaction mode that does not support prepared statements\n(PgBouncer \

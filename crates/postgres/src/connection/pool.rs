@@ -8,7 +8,7 @@ use crate::connection::dial::{CONNECT_TIMEOUT, Connection, Dialer, PORT};
 use crate::connection::errors::{answer, fault, fault_at, unavailable};
 use crate::connection::tls::CachedConnector;
 use crate::connection::{exec, password_command};
-use crate::options::{ConnectionError, Postgres};
+use crate::options::{CONNECT_TIMEOUT_MAX, ConnectionError, Postgres};
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
 use relay::failure::{FaultKind, PostgresFault};
 use relay::health::stats::Stats;
@@ -185,7 +185,10 @@ pub fn monitoring_settings(
 
 /// The longest time that it takes to connect or to fail.
 pub fn connect_within(settings: &Postgres) -> Duration {
-    CONNECT_TIMEOUTS * settings.connect_timeout.unwrap_or(CONNECT_TIMEOUT)
+    // The setting is unset only if the URL has the parameter, which has no maximum.
+    let in_url = || settings.connection().ok()?.config.get_connect_timeout().copied();
+    let timeout = settings.connect_timeout.or_else(in_url).unwrap_or(CONNECT_TIMEOUT);
+    CONNECT_TIMEOUTS * timeout.min(CONNECT_TIMEOUT_MAX)
 }
 
 static PROCESS_START: LazyLock<Instant> = LazyLock::new(Instant::now);
