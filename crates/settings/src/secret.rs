@@ -80,12 +80,12 @@ pub struct Lookup {
 impl Lookup {
     /// The path for a file name in the configuration. If the file does not exist, this is a path in the folder of the
     /// configuration file, where an operator would expect it. A command that is run by hand has no credentials, and uses the
-    /// file from which systemd copies them.
+    /// file from which systemd copies them. The unit's `ExecReload=` sets the folder even if systemd created none.
     pub fn resolve(&self, name: &str) -> PathBuf {
         let first = match (&self.credentials, &self.config_file) {
-            (Some(folder), _) => Some(folder.join(name)),
-            (None, Some(config)) => file_of_service(config, name),
-            (None, None) => None,
+            (Some(folder), _) if folder.is_dir() => Some(folder.join(name)),
+            (_, Some(config)) => file_of_service(config, name),
+            (_, None) => None,
         };
         first.filter(|path| path.exists()).unwrap_or_else(|| self.config_folder().join(name))
     }

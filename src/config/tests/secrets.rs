@@ -110,11 +110,13 @@ fn commands_for_an_instance_of_the_service_use_its_own_secrets() {
     let case = case.file("config.postgres-url", "postgres://nobody@localhost/app");
     let case = case.file("credentials/postgres-url", "postgres://credential@localhost/app");
     let credentials = case.path("credentials").to_str().unwrap().to_owned();
+    let missing = case.path("missing").to_str().unwrap().to_owned();
     for (file, credentials, expected) in [
         ("orders.toml", None, "orders"),
         ("config.toml", None, "main"),
         ("billing.toml", None, "main"),
         ("orders.toml", Some(credentials), "credential"),
+        ("orders.toml", Some(missing), "orders"),
     ] {
         let variables = credentials.map(|folder| ("CREDENTIALS_DIRECTORY".to_owned(), folder));
         let config = load(Some(&case.path(file)), variables.into_iter()).unwrap();

@@ -56,7 +56,8 @@ fn sandbox_of_the_units_leaves_little_exposed() {
 fn reload_runs_no_command_of_the_configuration_as_root() {
     let reloads: Vec<String> =
         text(UNIT).lines().filter(|line| line.starts_with("ExecReload=")).map(str::to_owned).collect();
-    let check = "ExecReload=+/usr/bin/outbox-relay check-config --config /etc/outbox-relay/config.toml";
+    let check = "ExecReload=+/usr/bin/env CREDENTIALS_DIRECTORY=/run/credentials/%n /usr/bin/outbox-relay \
+                 check-config --config /etc/outbox-relay/config.toml";
     assert_eq!(reloads, [check, "ExecReload=/bin/kill -HUP $MAINPID"]);
     let folder = tempfile::tempdir().unwrap();
     let (config, ran) = (folder.path().join("config.toml"), folder.path().join("ran"));
