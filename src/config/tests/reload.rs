@@ -6,6 +6,7 @@ use crate::config::{Config, Effect, PasswordCommand, changes, compared};
 use settings::setting::{Compared, Setting};
 
 const OPERATING: &str = include_str!("../../../docs/operating.md");
+const SECURITY: &str = include_str!("../../../docs/security.md");
 
 /// Every setting has a value other than its default, except the url and the brokers.
 const ALL: &str = "
@@ -82,6 +83,18 @@ fn every_setting_is_compared_and_its_effect_is_documented() {
             row.contains(&format!("`[{section}]")) && row.contains(&format!("`{key}`")),
             "docs/operating.md does not list [{section}] {key} in this row: {row}"
         );
+    }
+}
+
+#[test]
+fn secrets_that_need_a_restart_are_documented() {
+    let (_, after) = SECURITY.split_once("\n## Rotation\n").unwrap();
+    let rotation = after.split("\n## ").next().unwrap();
+    for Setting { section, key, .. } in
+        CATALOGUE.settings().filter(|setting| setting.secret && setting.effect == Effect::Restart)
+    {
+        let name = format!("`[{section}] {key}`");
+        assert!(rotation.contains(&name), "docs/security.md does not name {name} in the section Rotation");
     }
 }
 
