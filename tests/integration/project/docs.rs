@@ -32,7 +32,7 @@ const PAGES: [&str; 11] = [
 ];
 
 /// The first lines of blocks that cannot run here: packages, systemd, and servers of other systems.
-const ELSEWHERE: [&str; 10] = [
+const ELSEWHERE: [&str; 11] = [
     "cargo build --release",
     "cargo build --release && sudo install -m 755 target/release/outbox-relay /usr/bin/",
     "curl --fail --request DELETE http://connect.example:8083/connectors/outbox",
@@ -41,7 +41,8 @@ const ELSEWHERE: [&str; 10] = [
     "make demo",
     "sudo apt install ./outbox-relay_0.1.0-1_amd64.deb",
     "sudo apt install ./outbox-relay_0.1.0-1_amd64.deb",
-    "sudo install -m 644 config.toml /etc/outbox-relay/config.toml",
+    "sudo install -D -m 644 -t /etc/systemd/system systemd/outbox-relay.service systemd/outbox-relay@.service",
+    "sudo install -D -m 644 config.toml /etc/outbox-relay/config.toml",
     "sudo systemctl stop event-poller",
 ];
 
