@@ -55,6 +55,23 @@ fn blocks_that_are_not_run_are_listed() {
     assert_eq!(first, ELSEWHERE);
 }
 
+#[test]
+fn blocks_of_all_pages_keep_the_folder_and_use_options_of_current_tools() {
+    const OLDER: &str = "Before Kafka 4.2, the option is named `--property`.";
+    let mut found = Vec::new();
+    links::pages(std::path::Path::new(env!("CARGO_MANIFEST_DIR")), &mut found);
+    for path in found {
+        let (text, page) = (std::fs::read_to_string(&path).unwrap(), path.display());
+        let leaves = text.lines().find(|line| line.trim_start().starts_with("cd "));
+        assert_eq!(leaves, None, "{page}: later commands run in this folder; write (cd FOLDER && COMMAND)");
+        assert!(!text.contains(" --property print."), "{page}: use --formatter-property");
+        assert!(
+            !text.contains("--formatter-property") || text.contains(OLDER),
+            "{page} does not contain: {OLDER}"
+        );
+    }
+}
+
 async fn run(page: &str, world: &mut World) {
     for block in read(page) {
         world.run(page, &block).await;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Every Markdown file, except build products and installed packages.
-fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
+pub(super) fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
         let (path, name) = (entry.path(), entry.file_name());
