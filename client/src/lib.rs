@@ -87,7 +87,8 @@
 //! - No feature enables TLS, and none enables an async runtime for tokio-postgres, sqlx or sea-orm. Choose them with the driver's
 //!   own features.
 //! - `tokio-postgres` and `postgres` send statements with their types, in one round trip, and never prepare them. So a pooler in
-//!   transaction mode works. With all other drivers, statements are prepared once per connection.
+//!   transaction mode works. With all other drivers, statements are prepared once per connection, so such a pooler must support
+//!   prepared statements (PgBouncer 1.21 or later with `max_prepared_statements` above 0).
 //! - With a synchronous driver, [`block_on`] runs a call of this crate.
 //!
 //! `derive` provides the derive macro of [`OutboxEvent`]. `testing` is for the tests of applications.

@@ -1,6 +1,7 @@
 use pg_outbox::{Error, Event, testing};
 
-use super::sqlx::{self, Connection, PgConnection, PgPool};
+use super::sqlx::postgres::PgConnectOptions;
+use super::sqlx::{self, Connection, PgConnection, PgPool, Row};
 use crate::database;
 
 fn event() -> Event {
@@ -108,5 +109,24 @@ async fn a_savepoint_rolls_back_events_and_a_pool_can_drain() {
     let drained = testing::drain(&pool, testing::Filter::new().outbox(&db.outbox)).await.unwrap();
     assert_eq!(drained.iter().map(|event| &*event.aggregate_id).collect::<Vec<_>>(), ["kept"]);
     pool.close().await;
+    db.clean_up().await;
+}
+
+/// Why `statement_cache_capacity(0)` does not help behind a pooler without prepared statements.
+#[tokio::test]
+async fn without_a_statement_cache_each_call_leaves_a_named_statement() {
+    let db = database::Database::new().await;
+    let options: PgConnectOptions = database::url().parse().unwrap();
+    let mut connection = PgConnection::connect_with(&options.statement_cache_capacity(0)).await.unwrap();
+    let mut tx = connection.begin().await.unwrap();
+    let mut left = Vec::new();
+    for _ in 0..3 {
+        db.outbox.enqueue(&mut tx, event()).await.unwrap();
+        let names = sqlx::raw_sql("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'sqlx_s_%'");
+        let row = names.fetch_one(&mut *tx).await.unwrap();
+        left.push(row.try_get::<i64, _>(0).unwrap());
+    }
+    assert!(left[0] < left[1] && left[1] < left[2], "{left:?}");
+    tx.rollback().await.unwrap();
     db.clean_up().await;
 }
