@@ -11,6 +11,7 @@ SELECT id, aggregatetype, aggregateid, type, payload FROM {before_with_schema} W
 
 CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    NEW.id := coalesce(NEW.id, gen_random_uuid());
     INSERT INTO {to} ({event_id_column}, {aggregate_type_column}, {aggregate_id_column}, {event_type_column}, {payload_column}, {headers_column})
     VALUES (NEW.id, NEW.aggregatetype, NEW.aggregateid, NEW.type, NEW.payload::json,
             jsonb_build_object('id', NEW.id, 'eventType', NEW.type));

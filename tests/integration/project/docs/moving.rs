@@ -55,7 +55,9 @@ impl Application {
                     let number = written.load(Ordering::Relaxed);
                     let (key, payload) = (format!("key-{}", number % KEYS), format!("{{\"n\": {number}}}"));
                     let statement = after.as_ref().unwrap_or(&before);
-                    client.execute(statement, &[&key, &payload]).await.unwrap();
+                    for row in client.query(statement, &[&key, &payload]).await.unwrap() {
+                        assert!(row.get::<_, Option<i64>>(0).is_some(), "the insert returns the ID");
+                    }
                     written.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -171,9 +173,9 @@ async fn from_a_poller() {
         world.run(PAGE, &block).await;
         if block.text.contains("CREATE TABLE event_queue") {
             wait_for_table(&admin, "event_queue").await;
-            admin.batch_execute("GRANT INSERT ON event_queue TO shop").await.unwrap();
+            admin.batch_execute("GRANT INSERT, SELECT ON event_queue TO shop").await.unwrap();
             let insert = "INSERT INTO event_queue (aggregate, aggregate_id, type, body)
-                          VALUES ('order', $1, 'Numbered', ($2::text)::jsonb)";
+                          VALUES ('order', $1, 'Numbered', ($2::text)::jsonb) RETURNING id";
             application = Some(Application::start(connect(&world.url("shop", "app")).await, insert));
             let (client, producer, topic) =
                 (connect(&world.url("postgres", "app")).await, producer(&world), topic.clone());
@@ -239,9 +241,11 @@ async fn from_debezium() {
         if block.text.contains("CREATE TABLE outboxevent") {
             wait_for_table(&admin, "outboxevent").await;
             admin.batch_execute("GRANT INSERT, DELETE, SELECT ON outboxevent TO shop").await.unwrap();
-            // Deletes each row immediately after the insert, as many applications do.
-            let insert = "WITH event AS (INSERT INTO outboxevent (id, aggregatetype, aggregateid, type, payload)
-                                         VALUES (gen_random_uuid(), 'order', $1, 'Numbered', ($2::text)::jsonb))
+            let default = "ALTER TABLE outboxevent ALTER COLUMN id SET DEFAULT gen_random_uuid()";
+            admin.batch_execute(default).await.unwrap();
+            // Leaves the ID to the table, and deletes each row immediately after the insert, as many applications do.
+            let insert = "WITH event AS (INSERT INTO outboxevent (aggregatetype, aggregateid, type, payload)
+                                         VALUES ('order', $1, 'Numbered', ($2::text)::jsonb))
                           DELETE FROM outboxevent WHERE type = 'Numbered'";
             admin
                 .batch_execute("SELECT pg_create_logical_replication_slot('debezium', 'test_decoding')")

@@ -46,6 +46,12 @@ async fn adapter_inserts_into_renamed_columns() {
     let inserted = "SELECT count(*) FROM app.events WHERE (topic, \"Key\", type, meta ->> 'eventType') = ('order', '42', 'Placed', 'Placed')
                         AND meta ->> 'id' = id::text AND \"user\"::text = '{\"a\": 1}'";
     assert_eq!(world.count(inserted).await, 1);
+    // A view does not have the default of the table's ID.
+    let without_id = "INSERT INTO outboxevent (aggregatetype, aggregateid, type, payload)
+                      VALUES ('order', '43', 'Placed', '{\"a\": 1}')";
+    run(&world.client, without_id).await;
+    let generated = "SELECT count(*) FROM app.events WHERE \"Key\" = '43' AND meta ->> 'id' = id::text";
+    assert_eq!(world.count(generated).await, 1);
     assert_eq!(world.count("SELECT count(*) FROM outboxevent_before WHERE aggregatetype = 'moved'").await, 1);
     world.drop().await;
 }
