@@ -45,12 +45,14 @@
 //! Keep marks for longer than the time during which an event can be redelivered: the topic's retention, plus the longest
 //! delay of a requeued dead letter, a replay or a restored outbox. The relay deletes older marks
 //! (`[reaper] inbox_retention`). In a database without a relay, a job must call
-//! `SELECT inbox_reap(interval '30 days', 5000)` until it returns less than 5000.
+//! `SELECT inbox_reap(interval '30 days', 5000)`, as the owner of the table, until it returns less than 5000.
 //!
 //! # Privileges
 //!
-//! Membership in the group `outbox_relay_inbox`, which can execute the functions and has no privilege on the table. A mark belongs
-//! to the role that logged in, or to its service in the table `inbox_service`. No other service sees it or can make it.
+//! Membership in the group `outbox_relay_inbox`. `outbox-relay migrate --print-roles` creates it, and so does `--print-roles
+//! --only inbox` in a database without an outbox. The group can execute the functions and has no privilege on the table. A
+//! mark belongs to the role that logged in, or to its service in the table `inbox_service`. No other service sees it or can
+//! make it.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};

@@ -31,8 +31,9 @@ pub(crate) struct Migrate {
     /// always upgraded.
     #[arg(long, value_delimiter = ',', value_name = "MODULES")]
     with: Vec<Module>,
-    /// Create only these modules, for a database without an outbox.
-    #[arg(long, value_delimiter = ',', value_name = "MODULES", conflicts_with = "with")]
+    /// Create only these modules, for a database without an outbox. With --print-roles: print only their groups.
+    #[arg(long, value_delimiter = ',', value_name = "MODULES")]
+    #[arg(conflicts_with_all = ["with", "with_stats", "print_queries", "print_adapter"])]
     only: Vec<Module>,
     #[command(flatten)]
     instead: Instead,
@@ -109,7 +110,10 @@ impl Migrate {
             let parts = self.series().into_iter().map(|series| migrate::print(table, series));
             output::unchanged(parts.collect::<Vec<_>>().join("\n"))
         } else if self.instead.print_roles {
-            output::unchanged(roles::print(table, &self.role, self.with_stats))
+            output::unchanged(match &*self.only {
+                [] => roles::print(table, &self.role, self.with_stats),
+                only => roles::print_modules(table, &self.role, only),
+            })
         } else if let Some(Adapter::Debezium) = self.instead.print_adapter {
             output::unchanged(debezium(&self.from, table, &self.role))
         } else if self.instead.print_queries {

@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 use crate::operating::commands::Setup;
 use crate::schema::migrate::{catalogue, psql};
 use crate::support::command::Ended;
-use crate::support::database::{Database, run};
+use crate::support::database::{Database, run, unique};
 use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
 use crate::support::wait::{STALLED, wait_until};
@@ -159,7 +159,20 @@ async fn database_of_a_consumer_needs_no_outbox() {
     assert!(exists(&setup.client, "app.processed_message").await);
     assert!(!exists(&setup.client, "app.outbox").await);
     setup.relay(&["migrate", "--only", "inbox", "--with", "once"]).fails(2, &["cannot be used with"]);
-    setup.drop(&[]).await;
+    let roles = ["migrate", "--print-roles", "--only", "inbox"];
+    setup.relay(&[&roles[..], &["--with-stats"]].concat()).fails(2, &["cannot be used with"]);
+
+    // The roles of an outbox do not exist, and are not created.
+    let relay = unique("relay");
+    let group = format!("{relay}_inbox");
+    let printed = setup.relay(&[&roles[..], &["--role", &relay]].concat());
+    run(&setup.client, printed.succeeds()).await;
+    let (consumer, client) = setup.database.connect_as_new_role().await;
+    run(&setup.client, &format!("GRANT {group} TO {consumer}")).await;
+    run(&client, "SELECT app.inbox_receive('billing', 'e-1')").await;
+    let created = format!("SELECT count(*) FROM pg_roles WHERE starts_with(rolname, '{relay}')");
+    assert_eq!(setup.number(&created).await, 1);
+    setup.drop(&[&consumer, &group]).await;
 }
 
 /// Old and recent rows of each module: 250 and 10.

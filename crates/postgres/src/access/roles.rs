@@ -90,11 +90,35 @@ pub fn print(table: &TableName, role: &RelayRole, with_stats: bool) -> String {
     FIXED_SEARCH_PATH.to_owned() + &statements(table, role, with_stats)
 }
 
+const MODULES_ONLY: &str = "\
+-- The groups for applications that use a module, in a database without an outbox. Apply it after the migrations, as a superuser
+-- or as an owner of the tables who may create roles.
+
+";
+
+/// The part of the script for these modules, for a database without an outbox. It names only the groups of the modules, because
+/// the other roles need not exist.
+pub fn print_modules(table: &TableName, role: &RelayRole, modules: &[Module]) -> String {
+    let blocks = modules.iter().map(|module| {
+        let group = role.module(*module);
+        let granted = grants(table, &group, &[privileges_of(*module).call]);
+        module_grants(table, role, *module, &[group], &granted)
+    });
+    FIXED_SEARCH_PATH.to_owned() + MODULES_ONLY + &blocks.collect::<Vec<_>>().join("\n")
+}
+
 /// The statements, for a transaction with a fixed search path. REVOKE on a table also revokes privileges on its columns. In
 /// one transaction, no session sees the gap.
 pub(crate) fn statements(table: &TableName, role: &RelayRole, with_stats: bool) -> String {
     let (operator, monitor, writer) = (role.operator(), role.monitor(), role.writer());
-    let modules = Module::ALL.map(|module| module_grants(table, role, module).trim_end().to_owned());
+    let modules = Module::ALL.map(|module| {
+        let (privileges, group) = (privileges_of(module), role.module(module));
+        let granted = grants(table, role.relay(), &[privileges.reap])
+            + &grants(table, &operator, &[privileges.operator, privileges.reap])
+            + &grants(table, &group, &[privileges.call]);
+        let roles = [role.relay().to_owned(), operator.clone(), monitor.clone(), writer.clone(), group];
+        module_grants(table, role, module, &roles, &granted).trim_end().to_owned()
+    });
     let mut values = vec![
         ("relay_grants", relay_grants(table, role.relay())),
         ("operator_grants", operator_grants(table, &operator)),
@@ -134,13 +158,15 @@ fn render(text: &str, table: &TableName, values: &[(&str, String)]) -> String {
 /// A block that creates the group of a module, revokes all earlier privileges of the roles and grants the current ones. It skips
 /// a module that is not installed, or whose migrations are pending. In earlier versions, all writers could use the modules: they
 /// keep that.
-fn module_grants(table: &TableName, role: &RelayRole, module: Module) -> String {
+fn module_grants(
+    table: &TableName,
+    role: &RelayRole,
+    module: Module,
+    roles: &[String],
+    granted: &str,
+) -> String {
     let privileges = privileges_of(module);
-    let (relay, operator, writer, group) =
-        (role.relay().to_owned(), role.operator(), role.writer(), role.module(module));
-    let grants = grants(table, &relay, &[privileges.reap])
-        + &grants(table, &operator, &[privileges.operator, privileges.reap])
-        + &grants(table, &group, &[privileges.call]);
+    let group = role.module(module);
     let called = [privileges.reap, privileges.call].concat();
     let functions: Vec<String> = called
         .iter()
@@ -148,18 +174,18 @@ fn module_grants(table: &TableName, role: &RelayRole, module: Module) -> String 
         .map(|privilege| table.render(privilege.on))
         .collect();
     let first_call = privileges.call.first().map_or("", |privilege| privilege.on);
-    let roles = [&relay, &operator, &role.monitor(), &writer, &group].map(|role| quote_identifier(role));
+    let roles: Vec<String> = roles.iter().map(|role| quote_identifier(role)).collect();
     let values = [
         ("services_literal", quote_literal(&table.render(privileges.services))),
         ("services", table.render(privileges.services)),
         ("table", table.render(privileges.table)),
         ("group", quote_identifier(&group)),
         ("group_literal", quote_literal(&group)),
-        ("writer_literal", quote_literal(&writer)),
+        ("writer_literal", quote_literal(&role.writer())),
         ("call_literal", quote_literal(&table.render(first_call))),
         ("functions", functions.join(", ")),
         ("roles", roles.join(", ")),
-        ("grants", grants.trim_end().replace('\n', "\n    ")),
+        ("grants", granted.trim_end().replace('\n', "\n    ")),
     ];
     render(sql!("grants/module"), table, &values)
 }
@@ -265,6 +291,20 @@ mod tests {
         let (role, granted) = ("relay".parse().unwrap(), "GRANT SELECT (topic) ON");
         assert!(print(&table(&[]), &role, false).contains(granted));
         assert!(!print(&table(&[(Column::Payload, "topic")]), &role, false).contains(granted));
+    }
+
+    #[test]
+    fn groups_of_modules_need_no_other_role() {
+        let (table, role) = ("app.outbox".parse().unwrap(), "relay".parse().unwrap());
+        let sql = print_modules(&table, &role, &[Module::Inbox, Module::Once]);
+        for group in ["relay_inbox", "relay_once"] {
+            assert!(sql.contains(&format!("CREATE ROLE \"{group}\" NOLOGIN;")), "{sql}");
+        }
+        for other in
+            ["\"relay\"", "\"relay_operator\"", "\"relay_monitor\"", "\"relay_writer\"", "_idempotency"]
+        {
+            assert!(!sql.contains(other), "{other}: {sql}");
+        }
     }
 
     #[test]
