@@ -67,6 +67,31 @@
 //!
 //! The row lock of the upsert makes two such consumers take turns. In REPEATABLE READ and SERIALIZABLE, the second one gets the
 //! error `40001`. This module needs no table and no driver.
+//!
+//! # Deletions
+//!
+//! Do not delete the row of a deleted aggregate. Otherwise, an older event that is requeued or replayed creates the row again.
+//! Keep the row with the version of the deletion, and without the data:
+//!
+//! ```sql
+//! INSERT INTO customer_copy AS c (id, version, name) VALUES ($1, $2, NULL)
+//! ON CONFLICT (id) DO UPDATE SET version = EXCLUDED.version, name = NULL
+//! WHERE c.version < EXCLUDED.version
+//! ```
+//!
+//! Queries must ignore rows without a name. A tombstone has no value, so the version of the deletion is in a header:
+//!
+//! ```
+//! use pg_idempotency::version::Version;
+//! use pg_outbox::Event;
+//!
+//! fn deleted(id: i64, now: Version) -> Event {
+//!     Event::new("customer", id, "CustomerDeleted").header("version", now.number().to_string()).tombstone()
+//! }
+//! ```
+//!
+//! If the ID of a deleted aggregate is used again, the versions must continue after the version of the deletion. A consumer can
+//! delete such a row when no older event can be redelivered, like a [mark of the inbox](crate::inbox#retention).
 
 use thiserror::Error;
 

@@ -47,3 +47,25 @@ async fn a_consumer_that_compares_versions_keeps_the_latest_despite_repeats_and_
     assert_eq!(db.number("SELECT count(*) FROM {s}.copy WHERE version = 4 AND name = 'name 4'").await, 1);
     db.clean_up().await;
 }
+
+/// The row of a deleted aggregate remains, with the version of the deletion.
+#[tokio::test]
+async fn an_event_that_is_older_than_a_deletion_does_not_restore_the_row() {
+    let db = Database::new().await;
+    db.run("CREATE TABLE {s}.copy (id bigint PRIMARY KEY, version bigint, name text)").await;
+    let change = db.sql(
+        "INSERT INTO {s}.copy AS c (id, version, name) VALUES (1, $1, 'a') ON CONFLICT (id)
+         DO UPDATE SET version = EXCLUDED.version, name = EXCLUDED.name WHERE c.version < EXCLUDED.version",
+    );
+    let delete = db.sql(
+        "INSERT INTO {s}.copy AS c (id, version, name) VALUES (1, $1, NULL) ON CONFLICT (id)
+         DO UPDATE SET version = EXCLUDED.version, name = NULL WHERE c.version < EXCLUDED.version",
+    );
+    use Applied::{Newer, Older};
+    for (apply, version, expected) in [(&change, 2_i64, Newer), (&delete, 3, Newer), (&change, 2, Older)] {
+        let rows = db.client.execute(apply, &[&version]).await.unwrap();
+        assert_eq!(Applied::of(rows), expected, "{version}");
+    }
+    assert_eq!(db.number("SELECT count(*) FROM {s}.copy WHERE version = 3 AND name IS NULL").await, 1);
+    db.clean_up().await;
+}
