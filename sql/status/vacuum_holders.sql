@@ -1,11 +1,13 @@
 -- Lists what keeps vacuum from removing dead rows, the oldest first. Without pg_read_all_stats, a role can see the age of the
 -- transactions of other roles only as a number of transactions, not as a time.
 -- While a transaction that writes is open, it also determines the backend_xmin of every other session. Those of the same database
--- are left out, unless they hold back vacuum by themselves.
+-- and those of standbys are left out, unless they hold back vacuum by themselves.
+-- Vacuum ignores the transactions of VACUUM and of its parallel workers. A standby without a slot has a WAL sender.
 -- $1: the maximum number of holders
 SELECT what, name, pid, application, transactions, seconds, active
 FROM (
-    SELECT 'transaction' AS what,
+    SELECT CASE WHEN a.datname IS NULL AND a.pid IN (SELECT r.pid FROM pg_stat_replication r)
+                THEN 'standby' ELSE 'transaction' END AS what,
            concat_ws(' ', 'pid', a.pid, nullif(a.application_name, ''), 'of', a.usename, '(' || a.state || ')')
                || CASE WHEN EXISTS (
                       SELECT FROM pg_locks l
@@ -19,13 +21,14 @@ FROM (
     FROM pg_stat_activity a
     LEFT JOIN LATERAL (
         SELECT o.backend_xid AS xid FROM pg_stat_activity o
-        WHERE o.backend_xid = a.backend_xmin AND o.pid <> a.pid AND o.datid = a.datid
+        WHERE o.backend_xid = a.backend_xmin AND o.pid <> a.pid AND o.datname = current_database()
         UNION ALL
-        SELECT x.transaction FROM pg_prepared_xacts x WHERE x.transaction = a.backend_xmin AND x.database = a.datname
+        SELECT x.transaction FROM pg_prepared_xacts x WHERE x.transaction = a.backend_xmin AND x.database = current_database()
         LIMIT 1
     ) w ON true
     WHERE a.pid <> pg_backend_pid() AND (a.backend_xid IS NOT NULL OR a.backend_xmin IS NOT NULL AND w.xid IS NULL)
       AND (a.datname = current_database() OR a.datname IS NULL)
+      AND coalesce(a.leader_pid, a.pid) NOT IN (SELECT v.pid FROM pg_stat_progress_vacuum v)
     UNION ALL
     SELECT 'prepared transaction', gid, NULL, NULL, age(transaction),
            (extract(epoch FROM clock_timestamp()) - extract(epoch FROM prepared))::float8, true

@@ -307,12 +307,13 @@ pub struct Counters {
 
 from_row!(Counters: inserted, updated, deleted, at);
 
-/// A transaction or slot that keeps vacuum from removing dead rows.
+/// A transaction, standby or slot that keeps vacuum from removing dead rows.
 #[derive(Clone, Debug, Serialize)]
 pub struct VacuumHolder {
-    /// `transaction`, `prepared transaction` or `replication slot`.
+    /// `transaction`, `standby`, `prepared transaction` or `replication slot`.
     pub what: String,
-    /// For a transaction, its process, application, role and state, and whether it has written to the outbox.
+    /// For a transaction or standby, its process, application, role and state. For a transaction, also whether it has written to
+    /// the outbox.
     pub name: String,
     /// The server process, if there is one.
     pub pid: Option<i32>,

@@ -94,6 +94,52 @@ async fn everything_that_holds_vacuum_back_for_long_is_found_and_ended() {
 }
 
 #[tokio::test]
+async fn running_vacuum_is_not_reported() {
+    let server = PostgresServer::start(&[]).await;
+    let world = World::of(Outbox::create_on(&server, "doctor_slow_vacuum", 1).await).await;
+    world.sql("CREATE TABLE app.slow WITH (autovacuum_enabled = off) AS SELECT generate_series(1, 100000) AS id").await;
+    let client = world.outbox.database.connect().await;
+    run(&client, "SET vacuum_cost_delay = 100; SET vacuum_cost_limit = 1").await;
+    let vacuum = tokio::spawn(async move { client.batch_execute("VACUUM app.slow").await });
+    let runs = "SELECT count(*) FROM pg_stat_progress_vacuum JOIN pg_stat_activity USING (pid)
+                WHERE relid = 'app.slow'::regclass AND backend_xmin IS NOT NULL";
+    wait_until("vacuum runs", STALLED, async || world.outbox.count(runs).await == 1).await;
+    begin_many(&world.outbox.client).await;
+    world.doctor().has_not("long-transaction");
+    assert_eq!(world.outbox.count(runs).await, 1, "vacuum ran to its end");
+    world.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_progress_vacuum").await;
+    vacuum.await.unwrap().unwrap_err();
+    world.drop().await;
+}
+
+#[tokio::test]
+async fn query_on_a_standby_without_a_slot_is_found() {
+    let server = PostgresServer::start(&[]).await;
+    let world = World::of(Outbox::create_on(&server, "doctor_standby", 1).await).await;
+    let standby = server.standby().await;
+    let client = standby.connect().await;
+    let query = standby.connect().await;
+    run(&query, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await;
+    for setting in ["hot_standby_feedback = on", "wal_receiver_status_interval = 1"] {
+        run(&client, &format!("ALTER SYSTEM SET {setting}")).await;
+    }
+    run(&client, "SELECT pg_reload_conf()").await;
+    let holds = "SELECT count(*) FROM pg_stat_replication WHERE backend_xmin IS NOT NULL";
+    wait_until("the standby holds vacuum back", STALLED, async || world.outbox.count(holds).await == 1).await;
+    begin_many(&world.outbox.client).await;
+    let doctor = world.doctor();
+    let remedy = doctor.has("long-transaction", "transactions begun since");
+    assert!(remedy.contains("on that standby"), "{remedy}");
+    let found = doctor.json.to_string();
+    assert!(found.contains("standby pid "), "{found}");
+    run(&client, "ALTER SYSTEM SET hot_standby_feedback = off").await;
+    run(&client, "SELECT pg_reload_conf()").await;
+    wait_until("vacuum is not held back", STALLED, async || world.outbox.count(holds).await == 0).await;
+    world.doctor().has_not("long-transaction");
+    world.drop().await;
+}
+
+#[tokio::test]
 async fn slot_of_a_missing_standby_is_found_and_dropped() {
     let server = PostgresServer::start(&[]).await;
     let world = World::of(Outbox::create_on(&server, "doctor_slot", 1).await).await;

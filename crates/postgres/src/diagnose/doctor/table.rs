@@ -205,6 +205,11 @@ fn held_back(held: &VacuumHolder) -> Finding {
             problem += "; the slot is not in use";
             (&REPLICATION_SLOT, format!("SELECT pg_drop_replication_slot({name});"))
         }
+        // A standby whose connection is terminated connects again.
+        "standby" => {
+            let remedy = "end the long query on that standby, or set hot_standby_feedback = off there";
+            (&LONG_TRANSACTION, remedy.to_owned())
+        }
         _ => (&LONG_TRANSACTION, format!("SELECT pg_terminate_backend({});", held.pid.unwrap_or_default())),
     };
     code.found(format!("{} {}", held.what, held.name), problem, remedy)
