@@ -20,7 +20,7 @@ pub(crate) enum OutboxState {
     /// Events are sent at once.
     #[default]
     Healthy,
-    /// Events wait, but some are sent.
+    /// Events wait, but some are sent, or nothing has been measured yet.
     Behind,
     /// No events are sent, or none would be.
     NotRelaying,
@@ -71,7 +71,9 @@ pub(super) fn verdict(report: &Report, config: &str) -> Verdict {
     }
     if let Some(age) = report.backlog.first.age.filter(|age| *age > PROMPT) {
         let late = format!("the oldest event that is ready to be sent is {} old", span(age));
-        if moves(report) {
+        // With `on_sent = "delete"`, only the rates show what was sent, and the first report has none.
+        let is_measured = report.latency.is_some() || report.rates.is_some();
+        if moves(report) || !is_measured {
             let why = format!("{late}{}{}", of(report), forecast(report));
             return with_command(OutboxState::Behind, why, "outbox-relay status --watch");
         }

@@ -172,6 +172,17 @@ fn late_events_are_behind_while_some_are_sent_and_otherwise_not_relaying() {
 }
 
 #[test]
+fn late_events_are_behind_until_something_was_measured() {
+    let unmeasured = Report { latency: None, ..waiting(70_000, 12 * SECOND) };
+    let (state, why, command) = judged(&unmeasured);
+    let expected = "the oldest event that is ready to be sent is 12s old (about 70,000 rows unsent)";
+    assert_eq!((state, why.as_str()), (OutboxState::Behind, expected));
+    assert_eq!(command.unwrap(), "outbox-relay status --watch --config relay.toml");
+    let stopped = Report { rates: rates(0.0, 0.0), ..unmeasured };
+    assert_eq!(judged(&stopped).0, OutboxState::NotRelaying);
+}
+
+#[test]
 fn held_topics_and_blocked_keys_are_behind_although_others_continue() {
     let now = SystemTime::now();
     let topic = HeldTopic {
