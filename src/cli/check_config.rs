@@ -117,7 +117,7 @@ async fn connect(config: &Config, cluster: &KafkaCluster, topics: &[String]) -> 
 }
 
 async fn check_postgres(config: &Config) -> Option<Cause> {
-    let database = match database(config) {
+    let database = match database(config, 1) {
         Ok(database) => database,
         Err(failed) => return postgres_problem(failed),
     };

@@ -5,7 +5,7 @@
 use super::failed::Failed;
 use super::output;
 use super::run::recorded::explained;
-use crate::config::{self, Config, DEFAULT_FILE, Findings, OnSent};
+use crate::config::{self, Config, DEFAULT_FILE, Findings, OnSent, Postgres};
 use crate::supervisor;
 use anyhow::{Context, Error};
 use clap::Args;
@@ -121,16 +121,22 @@ pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failed> {
     Ok(done)
 }
 
-/// A pool with one connection.
-pub(crate) fn database(config: &Config) -> Result<Database, Failed> {
-    Ok(Database::new(&config.postgres, 1, Arc::new(Stats::new()))?)
+/// A pool of up to `connections`. They have a name other than the relay's, because `status` finds relays by their name.
+pub(crate) fn database(config: &Config, connections: usize) -> Result<Database, Failed> {
+    let mut settings = renamed(config, "command")?;
+    settings.prepared_statements = config.postgres.prepared_statements;
+    Ok(Database::new(&settings, connections, Arc::new(Stats::new()))?)
 }
 
 /// For a command that only examines the database: a pool of two connections under a name other than the relay's.
 pub(crate) fn monitoring_database(config: &Config, command: &str) -> Result<Database, Failed> {
-    let settings = monitoring_settings(&config.postgres, command);
+    Ok(Database::new(&renamed(config, command)?, 2, Arc::new(Stats::new()))?)
+}
+
+fn renamed(config: &Config, purpose: &str) -> Result<Postgres, Failed> {
+    let settings = monitoring_settings(&config.postgres, purpose);
     let (_, settings) = settings.map_err(|error| Failed::Unavailable(Error::new(error)))?;
-    Ok(Database::new(&settings, 2, Arc::new(Stats::new()))?)
+    Ok(settings)
 }
 
 /// Prints how the schema differs from that of this version.
@@ -156,7 +162,7 @@ pub(crate) fn on_outbox<T>(
     work: impl AsyncFnOnce(Outbox<'_>) -> Result<T, Failed>,
 ) -> Result<T, Failed> {
     block_on(async {
-        let database = database(config)?;
+        let database = database(config, 1)?;
         let facts = supervisor::check_schema(config, &database, Some(privileges)).await?;
         warn_of(facts.difference.as_deref());
         work(Outbox { config, database, facts }).await

@@ -7,7 +7,7 @@ use crate::config::Config;
 use clap::{ArgGroup, Args, ValueEnum};
 use postgres::access::roles::{self, RelayRole};
 use postgres::columns::PayloadType;
-use postgres::connection::pool::{Database, has_transaction_pooler};
+use postgres::connection::pool::has_transaction_pooler;
 use postgres::cycle::statements::{self, Statements};
 use postgres::schema::adopt::{self, Adoption, ExistingRows};
 use postgres::schema::check::check;
@@ -16,9 +16,7 @@ use postgres::schema::migrate::{self, MigrationState, Series, State, debezium};
 use postgres::table::Module;
 use postgres::table::TableName;
 use relay::failure::PostgresFault;
-use relay::health::stats::Stats;
 use settings::text::in_line;
-use std::sync::Arc;
 use tokio_postgres::Client;
 
 #[derive(Debug, Args)]
@@ -137,7 +135,7 @@ impl Migrate {
 
     async fn migrate(&self, config: &Config) -> Result<(), Failed> {
         let table = &config.outbox.table;
-        let database = database(config)?;
+        let database = database(config, 1)?;
         let mut connection = database.get().await.map_err(unavailable)?;
         let mut series = self.series();
         for module in Module::ALL {
@@ -175,7 +173,7 @@ impl Migrate {
                 "[outbox] table is {table}, so the relay would not read {adopted}. Set [outbox] table = \"{adopted}\""
             )));
         }
-        let database = Database::new(&config.postgres, 2, Arc::new(Stats::new())).map_err(unavailable)?;
+        let database = database(config, 2)?;
         if self.apply && has_transaction_pooler(&database).await.map_err(unavailable)? {
             return Err(Failed::configuration(
                 "[postgres] url connects through a pooler in transaction mode, which cannot build an index concurrently. \
@@ -197,7 +195,7 @@ impl Migrate {
 
 async fn status(config: &Config) -> Result<(), Failed> {
     let table = &config.outbox.table;
-    let database = database(config)?;
+    let database = database(config, 1)?;
     let mut connection = database.get().await.map_err(unavailable)?;
     for series in [Series::Outbox].into_iter().chain(Module::ALL.map(Series::Module)) {
         let states = migrate::status(&mut connection, table, series).await?;

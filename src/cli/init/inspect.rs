@@ -157,7 +157,7 @@ fn check_topics(config: &Config, topics: &[String]) -> Result<(), Failed> {
 }
 
 async fn connect(wanted: &Wanted, config: &Config) -> Result<Object, Failed> {
-    let connected = database(config)?.get().await;
+    let connected = database(config, 1)?.get().await;
     connected.map_err(|fault| {
         let text = fault.to_string();
         let what = text.split(". Fix: ").next().unwrap_or_default();

@@ -190,7 +190,7 @@ async fn json_has_the_documented_fields() {
     assert_eq!(object, json!({"act": "requeue", "dry_run": false, "dead_letters": 1}));
     let act = &lines(setup.relay(&["dead-letters", "history", "--json"]).succeeds())[0];
     let expected = json!({
-        "id": 1, "at": act["at"], "login": setup.roles().on_call(), "role": setup.roles().on_call(), "application": "outbox-relay", "address": "127.0.0.1",
+        "id": 1, "at": act["at"], "login": setup.roles().on_call(), "role": setup.roles().on_call(), "application": "outbox-relay command", "address": "127.0.0.1",
         "act": "requeue", "dead_letter_id": 1, "outbox_id": 100, "event_id": format!("{EVENT}1"), "pause_id": null,
         "aggregate_type": "order", "topic": "events.order", "reason": "record-too-large",
     });

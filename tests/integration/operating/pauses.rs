@@ -234,7 +234,7 @@ async fn status_and_history_show_who_paused_what_and_why() {
     );
     let history = setup.relay(&["dead-letters", "history"]);
     assert!(
-        history.succeeds().contains("  pause  pause 3  a key of order  from outbox-relay at "),
+        history.succeeds().contains("  pause  pause 3  a key of order  from outbox-relay command at "),
         "{history}"
     );
     assert!(!history.stdout.contains("a-customer"), "the key itself is recorded: {history}");

@@ -152,6 +152,26 @@ async fn replay_that_is_complete_after_a_signal_succeeds() {
     outbox.drop().await;
 }
 
+#[tokio::test]
+async fn running_replay_is_not_reported_as_a_relay() {
+    let outbox = delivered("replay_no_relay").await;
+    let recorded = "SELECT count(*) FROM app.outbox_act WHERE act = 'replay'";
+    let mut replaying = outbox.operator().spawn(&["replay", "--all", "--rate", "1"]);
+    wait_until("a batch is replayed", STALLED, async || outbox.count(recorded).await > 0).await;
+    let operator = outbox.operator().set("postgres", "application_name", replaying.name.as_str());
+    let status: Value = serde_json::from_str(operator.command(&["status", "--json"]).succeeds()).unwrap();
+    assert!(replaying.is_running(), "{}", replaying.log());
+    let connected = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{} command' AND datname = current_database()",
+        replaying.name
+    );
+    assert_eq!(outbox.count(&connected).await, 1);
+    assert_eq!(status["relays"]["connections"], 0, "{status:#}");
+    assert_eq!(status["verdict"]["state"], "not-relaying", "{status:#}");
+    replaying.kill();
+    outbox.drop().await;
+}
+
 /// Another operator replays an event, and a relay publishes it again, before this replay reaches it.
 #[tokio::test]
 async fn event_that_was_published_again_in_the_meantime_is_left_alone() {

@@ -53,7 +53,7 @@ async fn headers_are_corrected_when_their_events_are_requeued() {
     let kept = texts(&outbox, kept).await;
     assert!(kept[0].contains("null") && kept[1].contains("mine"), "dead letters stay as they are: {kept:?}");
     let acts = "SELECT DISTINCT application FROM app.outbox_act WHERE act = 'requeue'";
-    assert_eq!(texts(&outbox, acts).await, ["outbox-relay, headers corrected"]);
+    assert_eq!(texts(&outbox, acts).await, ["outbox-relay command, headers corrected"]);
 
     let mut relay = outbox.start_relay().await;
     outbox.wait_until_drained(STALLED).await;
