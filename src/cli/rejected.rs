@@ -17,7 +17,7 @@ use postgres::operate::rejected::{
     Act, Action, Batch, Changed, Details, Form, HeaderChanges, PostgresRejected, RejectedAgain,
     RejectedEvent, Selection, WholeDeadLetter, history,
 };
-use relay::failure::PostgresFault;
+use relay::failure::{FaultKind, PostgresFault};
 use relay::reason::blocked_key_remedy;
 use serde_json::Value;
 use settings::text::{in_line, time};
@@ -464,14 +464,22 @@ async fn in_batches(
                 total.lifted += lifted;
                 after = last;
             }
-            Err(fault) if total.all() == 0 => return Err(fault.into()),
             Err(fault) => {
+                // The connection may have been lost after the commit.
+                let is_unknown = repeats && fault.kind == FaultKind::Unavailable;
+                if total.all() == 0 && !is_unknown {
+                    return Err(fault.into());
+                }
+                let unknown = match is_unknown {
+                    false => "",
+                    true => " The batch that failed may have been requeued too.",
+                };
                 let rest = match repeats {
-                    false => "Fix the cause, then run the command again for the rest",
-                    true => {
-                        "Fix the cause. The same command would requeue these again, because of --again: pass the IDs of the \
-                         others with --id. `outbox-relay dead-letters list` shows when each was requeued"
-                    }
+                    false => "Fix the cause, then run the command again for the rest".to_owned(),
+                    true => format!(
+                        "Fix the cause.{unknown} The same command would requeue these again, because of --again: pass the \
+                         IDs of the others with --id. `outbox-relay dead-letters list` shows when each was requeued"
+                    ),
                 };
                 let done = counted(total.all(), "event");
                 let context = format!("stopped after {done} had been processed and recorded. {rest}");
@@ -654,16 +662,22 @@ mod tests {
         assert_eq!(batches, [of(i64::MIN, 100), of(100, 100), of(200, 50)]);
     }
 
+    async fn lost(_: Batch) -> Result<Changed, PostgresFault> {
+        Err(unavailable("requeueing", "gone"))
+    }
+
+    async fn refused(_: Batch) -> Result<Changed, PostgresFault> {
+        Err(PostgresFault { kind: FaultKind::Refused, ..unavailable("requeueing", "no") })
+    }
+
     #[tokio::test]
     async fn an_error_has_the_number_of_events_done_before() {
-        for (repeats, rest) in [
-            (false, "Fix the cause, then run the command again for the rest"),
-            (
-                true,
-                "Fix the cause. The same command would requeue these again, because of --again: pass the IDs of the others \
-                 with --id. `outbox-relay dead-letters list` shows when each was requeued",
-            ),
-        ] {
+        let again = "Fix the cause. The batch that failed may have been requeued too. The same command would requeue \
+                     these again, because of --again: pass the IDs of the others with --id. `outbox-relay dead-letters \
+                     list` shows when each was requeued";
+        for (repeats, rest) in
+            [(false, "Fix the cause, then run the command again for the rest"), (true, again)]
+        {
             let batch = async |batch: Batch| match batch.after {
                 i64::MIN => Ok(Changed { events: 7, lifted: 0, last: Some(7) }),
                 _ => Err(unavailable("requeueing", "gone")),
@@ -676,5 +690,15 @@ mod tests {
                 )
             );
         }
+
+        let Err(Failed::Unavailable(error)) = in_batches(100, 7, false, lost).await else { panic!() };
+        assert_eq!(format!("{error:#}"), "requeueing failed: gone");
+        let Err(Failed::Unavailable(error)) = in_batches(100, 7, true, lost).await else { panic!() };
+        let expected = format!(
+            "stopped after 0 events had been processed and recorded. {again}: requeueing failed: gone"
+        );
+        assert_eq!(format!("{error:#}"), expected);
+        let Err(Failed::Failure(error)) = in_batches(100, 7, true, refused).await else { panic!() };
+        assert_eq!(format!("{error:#}"), "requeueing failed: no");
     }
 }
