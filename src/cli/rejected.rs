@@ -662,14 +662,6 @@ mod tests {
         assert_eq!(batches, [of(i64::MIN, 100), of(100, 100), of(200, 50)]);
     }
 
-    async fn lost(_: Batch) -> Result<Changed, PostgresFault> {
-        Err(unavailable("requeueing", "gone"))
-    }
-
-    async fn refused(_: Batch) -> Result<Changed, PostgresFault> {
-        Err(PostgresFault { kind: FaultKind::Refused, ..unavailable("requeueing", "no") })
-    }
-
     #[tokio::test]
     async fn an_error_has_the_number_of_events_done_before() {
         let again = "Fix the cause. The batch that failed may have been requeued too. The same command would requeue \
@@ -691,14 +683,19 @@ mod tests {
             );
         }
 
-        let Err(Failed::Unavailable(error)) = in_batches(100, 7, false, lost).await else { panic!() };
+        let lost = || unavailable("requeueing", "gone");
+        let ended = in_batches(100, 7, false, async |_: Batch| Err(lost())).await;
+        let Err(Failed::Unavailable(error)) = ended else { panic!() };
         assert_eq!(format!("{error:#}"), "requeueing failed: gone");
-        let Err(Failed::Unavailable(error)) = in_batches(100, 7, true, lost).await else { panic!() };
+        let ended = in_batches(100, 7, true, async |_: Batch| Err(lost())).await;
+        let Err(Failed::Unavailable(error)) = ended else { panic!() };
         let expected = format!(
             "stopped after 0 events had been processed and recorded. {again}: requeueing failed: gone"
         );
         assert_eq!(format!("{error:#}"), expected);
-        let Err(Failed::Failure(error)) = in_batches(100, 7, true, refused).await else { panic!() };
-        assert_eq!(format!("{error:#}"), "requeueing failed: no");
+        let refused = || PostgresFault { kind: FaultKind::Refused, ..lost() };
+        let ended = in_batches(100, 7, true, async |_: Batch| Err(refused())).await;
+        let Err(Failed::Failure(error)) = ended else { panic!() };
+        assert_eq!(format!("{error:#}"), "requeueing failed: gone");
     }
 }
