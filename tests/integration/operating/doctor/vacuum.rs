@@ -19,6 +19,13 @@ async fn disabled_or_late_autovacuum_is_found() {
     let large = "UPDATE pg_class SET reltuples = 100000000 WHERE oid = 'app.outbox'::regclass;
                  ALTER TABLE app.outbox RESET (autovacuum_vacuum_threshold, autovacuum_vacuum_scale_factor)";
     world.found_and_fixed(large, "autovacuum-late", "after 20000050 dead rows").await;
+    if world.outbox.count("SELECT current_setting('server_version_num')::bigint").await >= 180_000 {
+        let limited = "(autovacuum_vacuum_scale_factor = 0.2, autovacuum_vacuum_max_threshold = 1000000)";
+        world.sql(&format!("{alter} {limited}")).await;
+        world.doctor().has_not("autovacuum-late");
+        world.sql(&format!("{alter} (autovacuum_vacuum_max_threshold = -1)")).await;
+        world.doctor().has("autovacuum-late", "after 20001000 dead rows");
+    }
     world.drop().await;
 }
 

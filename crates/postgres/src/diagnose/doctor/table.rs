@@ -159,7 +159,8 @@ pub(super) async fn autovacuum(context: &Context<'_>) -> Checked {
         findings.push(AUTOVACUUM_OFF.found(place, "autovacuum is off for this table", remedy));
     }
     findings.extend(wraparound(place, row.get(5)));
-    let due = threshold + scale * rows;
+    let limit = row.get::<_, Option<f64>>(6).filter(|limit| *limit >= 0.0);
+    let due = (threshold + scale * rows).min(limit.unwrap_or(f64::INFINITY));
     if due > DEAD_ROWS_MAX.max(DEAD_SHARE_MAX * rows) {
         let problem = format!("vacuum starts after {due:.0} dead rows, in a table of about {rows:.0} rows");
         let remedy = format!(
