@@ -1,5 +1,13 @@
 //! A row that PostgreSQL cannot read stops only its own key.
 
+use std::sync::Arc;
+
+use outbox_relay::config;
+use postgres::columns::PayloadType;
+use postgres::connection::pool::Database;
+use postgres::operate::sent::{HistoryRange, PostgresHistory, SentSelection};
+use relay::health::stats::Stats;
+
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::rows::{Filling, insert};
@@ -115,5 +123,38 @@ async fn unreadable_event_type_blocks_only_its_key() {
     let blocked = "SELECT count(*) FROM app.outbox_blocked_key WHERE reason = 'unreadable-row'";
     wait_until("the key is blocked", STALLED, async || outbox.count(blocked).await == 1).await;
     assert!(relay.stop().await.success(), "{}", relay.log());
+    outbox.drop().await;
+}
+
+/// The server knows the length of a jsonb only after it has read it, so a batch must not measure the rows that follow it.
+#[tokio::test]
+async fn batch_of_sent_events_reads_none_of_the_rows_after_it() {
+    let outbox = Outbox::without_topics("unreadable_later").await;
+    let insert = "INSERT INTO app.outbox (id, aggregate_type, aggregate_id, event_type, payload, sent_at) OVERRIDING SYSTEM VALUE
+                  SELECT n, 'order', 'order-1', 'Numbered', to_jsonb(repeat('x', 1000000)), now()";
+    run(
+        &outbox.client,
+        "ALTER TABLE app.outbox ALTER payload TYPE jsonb USING payload::jsonb, ALTER payload SET STORAGE EXTERNAL",
+    )
+    .await;
+    run(&outbox.client, &format!("{insert} FROM generate_series(21, 21) AS n")).await;
+    damage(&outbox).await;
+    run(&outbox.client, &format!("{insert} FROM generate_series(1, 20) AS n")).await;
+
+    let settings = [
+        ("POSTGRES__URL", outbox.relay_url()),
+        ("KAFKA__BOOTSTRAP_SERVERS", "none:1".to_owned()),
+        ("OUTBOX__TABLE", "app.outbox".to_owned()),
+    ];
+    let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value));
+    let config = config::load(None, settings.into_iter()).unwrap();
+    let (table, topics) = (config.outbox.table.clone(), config.outbox.topic.clone());
+    let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
+    let history = PostgresHistory::new(database, table, topics.into(), PayloadType::Jsonb);
+    let range =
+        HistoryRange { selection: SentSelection::default(), highest: i64::MAX, record_bytes_max: 2_000_000 };
+    let batch = history.rows(&range, 0).await.unwrap();
+    assert_eq!(batch.len(), 9, "the ninth row exceeds 8 MiB");
+    assert!(history.rows(&range, 19).await.is_err(), "the last row is still readable");
     outbox.drop().await;
 }

@@ -8,7 +8,7 @@
 //! invalid in the same snapshot in which the rows become visible, and every claim reads the rows of a key in order. Every time,
 //! the relays read their lanes from the first row again, so only batches with selected rows run it.
 
-use crate::columns::{Column, PayloadType};
+use crate::columns::PayloadType;
 use crate::connection::errors::fault;
 use crate::connection::exec::{Param, ShortTransaction};
 use crate::connection::pool::Database;
@@ -185,7 +185,7 @@ impl PostgresHistory {
         let numbers = [after, range.highest, BATCH_BYTES, range.record_bytes_max, BATCH_ROWS];
         let sql = self
             .script(sql!("operate/sent/rows"))
-            .set("payload_length", self.payload.length_sql(&self.table.column_of_row(Column::Payload)))
+            .set("payload_length", self.payload.length_sql("o.payload"))
             .when("has_topic", self.topics.column)
             .render();
         let rows = self.reading.query(DOING, &sql, &range.selection.params(&numbers)).await?;
