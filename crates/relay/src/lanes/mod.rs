@@ -308,6 +308,10 @@ impl Board {
         self.arrived_at.set(Some(Instant::now()));
     }
 
+    pub(crate) fn is_taken(&self, lane: Lane) -> bool {
+        self.state.borrow().lanes[lane.index()].taken
+    }
+
     pub(crate) fn all_taken(&self) -> bool {
         self.state.borrow().lanes.iter().all(|lane| lane.taken)
     }

@@ -237,7 +237,11 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         }
         let ids: Vec<i64> = looked.rows.iter().map(|(id, _)| *id).collect();
         let unseen = marks.unseen(&ids);
-        if !self.lookout.looked(look, looked.epoch, &ids) || unseen.is_empty() {
+        // A flow also sees the rows of lanes that it does not have. If no worker has the lane, nothing else finds them soon.
+        let is_free = |lane: &Option<Lane>| lane.is_some_and(|lane| !self.relay.lanes.board.is_taken(lane));
+        let is_new = |(id, lane): &&(i64, Option<Lane>)| unseen.contains(id) || is_free(lane);
+        let new: Vec<&(i64, Option<Lane>)> = looked.rows.iter().filter(is_new).collect();
+        if !self.lookout.looked(look, looked.epoch, &ids) || new.is_empty() {
             return Some(Vec::new());
         }
         let is_certain = looked.rows.len() < Looked::ROWS_MAX
@@ -245,8 +249,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         if !is_certain {
             return None;
         }
-        let new = looked.rows.iter().filter(|(id, _)| unseen.contains(id));
-        let unsent: Vec<(i64, Lane)> = new.filter_map(|(id, lane)| Some((*id, (*lane)?))).collect();
+        let unsent: Vec<(i64, Lane)> = new.iter().filter_map(|(id, lane)| Some((*id, (*lane)?))).collect();
         marks.note_seen(generation, &unseen);
         marks.note_ids(generation, unsent.iter().map(|(id, _)| *id));
         Some(unsent.into_iter().map(|(_, lane)| lane).collect())

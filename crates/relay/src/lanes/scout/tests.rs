@@ -195,6 +195,26 @@ async fn a_look_hands_the_lane_of_a_new_row_to_a_worker_without_a_scan() {
     scout_during(&relay, &server, watching).await;
 }
 
+/// A flow of another worker saw the row, which is in a lane that no worker has.
+#[tokio::test(start_paused = true)]
+async fn a_look_hands_over_the_lane_of_a_row_that_only_a_flow_without_that_lane_has_seen() {
+    let limits = Limits { poll_interval: Duration::from_millis(20), ..fixture::limits() };
+    let (relay, server) = (Rc::new(relay(limits)), Server::default());
+    relay.memory.nothing_held_at.set(Some(1));
+    let lane = Lane::all().nth(9).unwrap();
+    let watching = async {
+        while server.looks.get() == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let generation = relay.lanes.marks.borrow().generation;
+        relay.lanes.marks.borrow_mut().note_seen(generation, &[8]);
+        server.inserted.replace(Some((8, lane)));
+        let taken = timeout(Duration::from_millis(100), relay.lanes.board.take()).await;
+        assert_eq!(taken.ok().flatten(), Some(vec![lane]));
+    };
+    scout_during(&relay, &server, watching).await;
+}
+
 const EVERY: Duration = Duration::from_millis(20);
 const OFTEN: Duration = Duration::from_millis(5);
 
