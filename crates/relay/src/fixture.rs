@@ -99,6 +99,8 @@ pub struct FakeProducer {
     pub lookups: Rc<Cell<u32>>,
     /// The first lookup finds that the connection is lost. The others wait for an answer forever.
     pub is_cut_off: bool,
+    /// How long a lookup takes.
+    pub lookup_takes: Duration,
 }
 
 impl FakeProducer {
@@ -127,6 +129,7 @@ impl FakeProducer {
 impl Producer for FakeProducer {
     async fn lookup(&self, topic: &str) -> Result<u32, KafkaFailure> {
         self.lookups.set(self.lookups.get() + 1);
+        sleep(self.lookup_takes).await;
         match (self.is_cut_off, self.lookups.get()) {
             (true, 1) => return Err(SILENT_CONNECTION.failure("")),
             (true, _) => std::future::pending().await,
@@ -191,6 +194,8 @@ pub struct FakeCluster {
     pub opens: Cell<Option<Result<(), &'static Reason>>>,
     /// Its producers wait for reports forever.
     pub is_silent: bool,
+    /// How long a lookup of its producers takes.
+    pub lookup_takes: Cell<Duration>,
     /// Why it refuses judged rows, and how long that takes. Without a reason, it acknowledges none.
     pub judges: (Option<&'static Reason>, Duration),
     /// How many probes it has answered.
@@ -202,6 +207,7 @@ impl Default for FakeCluster {
         FakeCluster {
             opens: Cell::new(Some(Ok(()))),
             is_silent: false,
+            lookup_takes: Cell::default(),
             judges: (None, Duration::ZERO),
             probes: Cell::new(0),
         }
@@ -214,7 +220,8 @@ impl Publisher for Rc<FakeCluster> {
     async fn open(&self) -> Result<FakeProducer, KafkaFailure> {
         let Some(opened) = self.opens.get() else { return std::future::pending().await };
         opened.map_err(|reason| reason.failure("not opened"))?;
-        Ok(FakeProducer { waits: self.is_silent, ..FakeProducer::default() })
+        let lookup_takes = self.lookup_takes.get();
+        Ok(FakeProducer { waits: self.is_silent, lookup_takes, ..FakeProducer::default() })
     }
     async fn judge<E: Event>(&self, _: &str, _: u32, _: &[&E]) -> Judged {
         sleep(self.judges.1).await;

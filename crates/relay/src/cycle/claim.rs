@@ -146,9 +146,40 @@ impl<C: Claim> Claimed<C> {
         self.flow.measured = to;
     }
 
+    /// Checks the claim after a read that took so long that the server may have ended it. A relay that was frozen finds the rows in
+    /// its buffers all the same, and another relay may publish them by now.
+    pub(super) async fn check_after<P>(
+        &mut self,
+        relay: &Relay<P>,
+        read_begun: Instant,
+    ) -> Result<(), PostgresFault> {
+        if read_begun.elapsed() >= relay.settings.limits().takeover_timeout {
+            self.claim.keep_alive().await?;
+        }
+        self.kept_at = Instant::now();
+        Ok(())
+    }
+
     /// Waits for `work` and keeps the claim alive meanwhile. If the claim is lost, the work continues, because
     /// acknowledgements still count. `work` must end by itself, because this feeds the watchdog while it waits.
     pub(super) async fn keep_during<P, T>(&mut self, relay: &Relay<P>, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        if let Some(done) = self.while_kept(relay, work.as_mut()).await {
+            return done;
+        }
+        loop {
+            if let Ok(done) = timeout(relay.settings.limits().takeover_timeout / 3, work.as_mut()).await {
+                return done;
+            }
+        }
+    }
+
+    /// The same, but drops `work` and returns `None` once the claim is lost.
+    pub(super) async fn while_kept<P, T>(
+        &mut self,
+        relay: &Relay<P>,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
         let mut work = pin!(work);
         while self.fault.is_none() {
             let beat = async {
@@ -158,16 +189,12 @@ impl<C: Claim> Claimed<C> {
             };
             let kept = tokio::select! {
                 biased;
-                done = &mut work => return done,
+                done = &mut work => return Some(done),
                 kept = beat => kept,
             };
             self.fault = kept.err();
         }
-        loop {
-            if let Ok(done) = timeout(relay.settings.limits().takeover_timeout / 3, work.as_mut()).await {
-                return done;
-            }
-        }
+        None
     }
 }
 

@@ -84,6 +84,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         }
         // After a fault, rows may still be in flight. Their reports must arrive before the next batch, which reuses the indexes.
         if claimed.fault.is_some() {
+            self.session.drop_deferred();
             let finishing = timeout_at(claimed.deadline, self.session.finish(&mut self.batch));
             if claimed.keep_during(relay, finishing).await.is_err() {
                 self.close_at_deadline();
@@ -102,7 +103,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         self.read(&mut claimed.claim, &mut claimed.planned).await?;
         // A slow read takes nothing from the time that Kafka has.
         claimed.extend_deadline(relay);
-        claimed.kept_at = Instant::now();
+        claimed.check_after(relay, claimed.planned.begun).await?;
         if relay.lanes.board.is_stopped() {
             return Ok(()); // the rows stay in the outbox
         }
@@ -176,11 +177,11 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         }
     }
 
-    /// Sends the rows from this index on, until the deadline of the claim.
+    /// Sends the rows from this index on, until the deadline of the claim, or until it is lost: then another relay may send them.
     async fn send<C: Claim<Event = E>>(&mut self, claimed: &mut Claimed<C>, from: usize) {
         let topics = &self.relay.kafka.topics;
         let sending = timeout_at(claimed.deadline, self.session.send(topics, &mut self.batch, from));
-        if claimed.keep_during(self.relay, sending).await.is_err() {
+        if claimed.while_kept(self.relay, sending).await.is_some_and(|sent| sent.is_err()) {
             self.close_at_deadline();
         }
     }
@@ -324,12 +325,12 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         if request.rows_max == 0 || request.bytes_max == 0 {
             return Ok(Step::Last);
         }
-        let mut rows = Vec::new();
+        let (mut rows, begun) = (Vec::new(), Instant::now());
         let found = claimed.claim.read_on(&request, &mut rows).await.inspect_err(|fault| {
             relay.lanes.narrowing.read_failed(&claimed.planned.lanes, request.rows_max, fault);
         })?;
         claimed.extend_deadline(relay);
-        claimed.kept_at = Instant::now();
+        claimed.check_after(relay, begun).await?;
         let is_same_generation = {
             let mut marks = relay.lanes.marks.borrow_mut();
             marks.note_read(generation, found.epoch, rows.iter().map(Event::id));

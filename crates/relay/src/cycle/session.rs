@@ -199,6 +199,11 @@ impl<P: Producer> Session<P> {
         self.absorb(batch);
     }
 
+    /// Leaves the rows unsent that wait for the first row of their partition, because the claim is lost.
+    pub(crate) fn drop_deferred(&mut self) {
+        self.deferred.clear();
+    }
+
     pub(crate) fn is_quiet(&self) -> bool {
         self.unreported == 0 && self.deferred.is_empty()
     }

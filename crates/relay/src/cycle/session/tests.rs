@@ -40,6 +40,19 @@ async fn reports_of_deferred_rows_count_for_their_own_batch() {
     session.begin(&streaks);
 }
 
+#[tokio::test]
+async fn rows_that_wait_for_the_first_of_their_partition_stay_unsent_if_the_claim_is_lost() {
+    let streaks = Streaks::default();
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
+    let mut batch = batch_of(vec![Row(1), Row(2), Row(3)]);
+    send(&mut session, &streaks, &mut batch).await;
+    session.drop_deferred();
+    session.producer.answers.set(true);
+    session.finish(&mut batch).await;
+    assert_eq!((batch.fate(0), batch.fate(1), batch.fate(2)), (Fate::Acknowledged, Fate::Open, Fate::Open));
+    session.begin(&streaks);
+}
+
 /// Otherwise a claim with rows of many topics would keep its lanes for as long as all lookups take.
 #[tokio::test(start_paused = true)]
 async fn the_first_lookup_that_fails_for_the_whole_session_ends_the_others() {

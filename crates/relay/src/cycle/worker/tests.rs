@@ -162,6 +162,23 @@ async fn a_slow_read_takes_nothing_from_the_time_that_kafka_has() {
     assert!(relay.kafka.gate.is_open(), "{:?}", relay.kafka.gate.reason());
 }
 
+/// A relay that was frozen finds the rows in its buffers, although the server has ended the claim meanwhile.
+#[tokio::test(start_paused = true)]
+async fn no_row_is_sent_if_the_claim_was_lost_before() {
+    for (read_takes, lookup_takes) in [(TAKEOVER_TIMEOUT, Duration::ZERO), (Duration::ZERO, TAKEOVER_TIMEOUT)]
+    {
+        let world = Rc::new(World::default());
+        let relay = relay();
+        relay.kafka.publisher.opens.set(Some(Ok(())));
+        world.read_takes.set(read_takes);
+        relay.kafka.publisher.lookup_takes.set(lookup_takes);
+        world.loses_claims.set(true);
+        work_for(PUBLISH_TIMEOUT / 2, &relay, &world).await;
+        let waits = world.claims.get() == 1 && relay.stats.workers_busy.get() > 0;
+        assert!(!waits, "a row was sent and waits for Kafka: {read_takes:?} {lookup_takes:?}");
+    }
+}
+
 /// A claim waits for Kafka several times: for lookups, for prompt reports, for late ones. The server counts from the last statement.
 #[tokio::test(start_paused = true)]
 async fn a_claim_is_kept_alive_at_equal_intervals_however_often_it_waits() {
