@@ -164,8 +164,12 @@ impl Acknowledged {
     /// Adds acknowledged rows whose settlement failed or may have failed.
     pub fn keep<'a, E: Event + 'a>(&mut self, rows: impl Iterator<Item = &'a E>, hold_version: i64) {
         for row in rows {
-            let entry = Entry { event_id: row.event_id(), hold_version, hidden: false };
-            self.lanes[row.lane().index()].insert(row.id(), entry);
+            let lane = &mut self.lanes[row.lane().index()];
+            let event_id = row.event_id();
+            // A settlement without a read, as a probe's, does not show that a claim would read the row now.
+            let known = lane.get(&row.id()).filter(|known| known.event_id == event_id);
+            let hidden = hold_version == UNKNOWN_HOLDS && known.is_some_and(|known| known.hidden);
+            lane.insert(row.id(), Entry { event_id, hold_version, hidden });
         }
     }
 

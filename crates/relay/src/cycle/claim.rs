@@ -5,8 +5,11 @@ use crate::outbox::{RowSelection, Wanted};
 use crate::{
     Batch, Claim, Lane, MarksSnapshot, Outbox, PostgresFault, ReadRequest, Relay, SeenIds, fail_point,
 };
-use std::future::Future;
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// The maximum number of rows per slice. Rows of a slice beyond the byte limit are read and dropped.
@@ -22,6 +25,8 @@ pub(super) struct Claimed<C> {
     pub(super) kept_at: Instant,
     /// Why the claim must not be settled: it was lost, or its read failed.
     pub(super) fault: Option<PostgresFault>,
+    /// Shared with the session, which sends nothing more after a fault: another relay may send the rows.
+    pub(super) may_send: Rc<Cell<bool>>,
     /// Rows that another session has locked are left out of the settlement.
     pub(super) skips_locked: bool,
     pub(super) flow: Flow,
@@ -97,6 +102,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         deadline: now + relay.settings.limits().publish_timeout,
         kept_at: now,
         fault: None,
+        may_send: Rc::default(),
         skips_locked,
         flow: Flow::default(),
     }))
@@ -146,6 +152,11 @@ impl<C: Claim> Claimed<C> {
         self.flow.measured = to;
     }
 
+    pub(super) fn lose(&mut self, fault: PostgresFault) {
+        self.may_send.set(false);
+        self.fault = Some(fault);
+    }
+
     /// Checks the claim after a read that took so long that the server may have ended it. A relay that was frozen finds the rows in
     /// its buffers all the same, and another relay may publish them by now.
     pub(super) async fn check_after<P>(
@@ -164,37 +175,33 @@ impl<C: Claim> Claimed<C> {
     /// acknowledgements still count. `work` must end by itself, because this feeds the watchdog while it waits.
     pub(super) async fn keep_during<P, T>(&mut self, relay: &Relay<P>, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
-        if let Some(done) = self.while_kept(relay, work.as_mut()).await {
-            return done;
+        while self.fault.is_none() {
+            let (kept_at, takeover_timeout) = (self.kept_at, relay.settings.limits().takeover_timeout);
+            let beat = async {
+                sleep_until(kept_at + takeover_timeout / 3).await;
+                let now = Instant::now();
+                self.claim.keep_alive().await.map(|()| now)
+            };
+            // After a freeze, the claim may be lost, which must be known before the work sends anything.
+            let working = poll_fn(|context| {
+                let is_certain = kept_at.elapsed() < takeover_timeout;
+                if is_certain { work.as_mut().poll(context) } else { Poll::Pending }
+            });
+            let kept = tokio::select! {
+                biased;
+                done = working => return done,
+                kept = beat => kept,
+            };
+            match kept {
+                Ok(at) => self.kept_at = at,
+                Err(fault) => self.lose(fault),
+            }
         }
         loop {
             if let Ok(done) = timeout(relay.settings.limits().takeover_timeout / 3, work.as_mut()).await {
                 return done;
             }
         }
-    }
-
-    /// The same, but drops `work` and returns `None` once the claim is lost.
-    pub(super) async fn while_kept<P, T>(
-        &mut self,
-        relay: &Relay<P>,
-        work: impl Future<Output = T>,
-    ) -> Option<T> {
-        let mut work = pin!(work);
-        while self.fault.is_none() {
-            let beat = async {
-                sleep_until(self.kept_at + relay.settings.limits().takeover_timeout / 3).await;
-                self.kept_at = Instant::now();
-                self.claim.keep_alive().await
-            };
-            let kept = tokio::select! {
-                biased;
-                done = &mut work => return Some(done),
-                kept = beat => kept,
-            };
-            self.fault = kept.err();
-        }
-        None
     }
 }
 

@@ -61,6 +61,9 @@ async fn judge_destination<E: Event, P: Publisher>(
     let topic = session.topic(destination).to_owned();
     let mut width = rest.len() / 2; // all of them together were refused already
     loop {
+        if !session.may_send.get() {
+            return None;
+        }
         rest.retain(|&index| !batch.is_blocked(index));
         let &first = rest.first()?;
         // A row as large as a refused one is judged alone at once, because halving would take more steps to find it.

@@ -19,6 +19,7 @@ use crate::{
     Batch, Claim, Event, FailureKind, FaultKind, KafkaFailure, PostgresFault, Producer, Publisher, ReadEnd,
     Relay, Search, SeenIds, Session, fail_point,
 };
+use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -73,6 +74,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
     /// Reads and publishes the rows of the claim. A fault is stored in `claimed`.
     pub(super) async fn publish<C: Claim<Event = E>>(&mut self, claimed: &mut Claimed<C>) {
         let relay = self.relay;
+        claimed.may_send = Rc::clone(&self.session.may_send);
         self.batch.set_shares(claimed.planned.read.wanted.iter().map(|wanted| wanted.share));
         let published = if relay.lanes.narrowing.reads_head(&claimed.planned.lanes) {
             read_head(relay, &mut claimed.claim, &claimed.planned, &mut self.batch).await
@@ -80,11 +82,10 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
             self.read_and_send(claimed).await
         };
         if let Err(fault) = published {
-            claimed.fault = Some(fault);
+            claimed.lose(fault);
         }
         // After a fault, rows may still be in flight. Their reports must arrive before the next batch, which reuses the indexes.
         if claimed.fault.is_some() {
-            self.session.drop_deferred();
             let finishing = timeout_at(claimed.deadline, self.session.finish(&mut self.batch));
             if claimed.keep_during(relay, finishing).await.is_err() {
                 self.close_at_deadline();
@@ -177,11 +178,11 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         }
     }
 
-    /// Sends the rows from this index on, until the deadline of the claim, or until it is lost: then another relay may send them.
+    /// Sends the rows from this index on, until the deadline of the claim.
     async fn send<C: Claim<Event = E>>(&mut self, claimed: &mut Claimed<C>, from: usize) {
         let topics = &self.relay.kafka.topics;
         let sending = timeout_at(claimed.deadline, self.session.send(topics, &mut self.batch, from));
-        if claimed.while_kept(self.relay, sending).await.is_some_and(|sent| sent.is_err()) {
+        if claimed.keep_during(self.relay, sending).await.is_err() {
             self.close_at_deadline();
         }
     }
@@ -252,7 +253,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
             }
             fail_point::reach("flowing").await;
             if let Err(fault) = self.record(claimed).await {
-                claimed.fault = Some(fault);
+                claimed.lose(fault);
                 break;
             }
             let step = self.step(claimed, &mut search).await;
@@ -264,7 +265,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
                     claimed.flow.acknowledged = self.batch.sent().count();
                     break;
                 }
-                Err(fault) => claimed.fault = Some(fault),
+                Err(fault) => claimed.lose(fault),
             }
             read_at = Instant::now() + if claimed.flow.finds_rows { READ_EVERY } else { READ_AFTER_NONE };
         }

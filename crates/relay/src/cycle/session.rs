@@ -28,6 +28,7 @@ use crate::{
     Batch, DeliveryReport, Event, FailureKind, Fate, KafkaFailure, NotSent, Producer, Rejection, fail_point,
 };
 use futures_util::{StreamExt, stream};
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -75,6 +76,8 @@ pub struct Session<P> {
     pub(crate) reported_at: Option<Instant>,
     pub(crate) opened_at: Instant,
     pub(crate) failure: Option<KafkaFailure>,
+    /// Whether the claim of the batch is kept. Otherwise another relay may send its rows.
+    pub(crate) may_send: Rc<Cell<bool>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,6 +140,7 @@ impl<P: Producer> Session<P> {
             reported_at: None,
             opened_at: Instant::now(),
             failure: None,
+            may_send: Rc::new(Cell::new(true)),
         }
     }
 
@@ -151,6 +155,7 @@ impl<P: Producer> Session<P> {
         self.publishing_since = None;
         self.with_large_row.clear();
         self.streaks = streaks.clone();
+        self.may_send.set(true);
         self.now = Instant::now();
         self.look_up_due();
         self.forget_topics();
@@ -197,11 +202,6 @@ impl<P: Producer> Session<P> {
             }
         }
         self.absorb(batch);
-    }
-
-    /// Leaves the rows unsent that wait for the first row of their partition, because the claim is lost.
-    pub(crate) fn drop_deferred(&mut self) {
-        self.deferred.clear();
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
@@ -292,6 +292,9 @@ impl<P: Producer> Session<P> {
 
     fn send_row<E: Event>(&mut self, batch: &mut Batch<E>, index: usize) {
         let (Some(destination), None) = (self.destinations[index], &self.failure) else { return };
+        if !self.may_send.get() {
+            return;
+        }
         if batch.is_blocked(index) || self.with_large_row.contains(&destination) {
             return;
         }

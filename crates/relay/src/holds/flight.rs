@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long lanes stay locked while waiting for Kafka. Healthy brokers answer within a few milliseconds.
-const LOCKED_FOR: Duration = Duration::from_millis(250);
+pub(super) const LOCKED_FOR: Duration = Duration::from_millis(250);
 /// How long the prober leaves a lane alone after no report arrived within [`LOCKED_FOR`]. It therefore takes at most a
 /// twentieth of a lane's time, even if many topics of the lane are stuck.
 const LANE_RESTS: Duration = Duration::from_secs(5);
@@ -84,8 +84,8 @@ impl<P: Producer, E: Event> Flight<P, E> {
         found: &mut ProbeResults,
         lane_rests: &mut [Option<Instant>; LANES],
     ) -> Result<(), PostgresFault> {
-        let mut turns =
-            Turns::new(&relay.lanes.board, waiting.iter().map(|candidate| candidate.example.lane));
+        let lanes = waiting.iter().map(|candidate| candidate.example.lane);
+        let mut turns = Turns::new(&relay.lanes.board, lanes, PATIENCE);
         while let Some(free) = turns.next().await {
             let claim = outbox.claim(&free, None).await?;
             let owned = claim.lanes().to_vec();
@@ -112,7 +112,11 @@ impl<P: Producer, E: Event> Flight<P, E> {
         lane_rests: &mut [Option<Instant>; LANES],
     ) -> Result<(), PostgresFault> {
         let examples = candidates.iter().map(|candidate| (candidate.example.lane, candidate.example.id));
+        let begun = Instant::now();
         let (rows, _) = read(relay, &mut claim, RowSelection::FirstOfKeys, examples).await?;
+        if begun.elapsed() >= relay.settings.limits().takeover_timeout {
+            claim.keep_alive().await?; // a relay that was frozen may have lost it
+        }
         let of_topic = |row| (topic::name(&relay.kafka.topics, &row), row);
         let mut rows: HashMap<String, E> = rows.into_iter().map(of_topic).collect();
         let (first, mut recovered) = (self.sent, Vec::new());
@@ -244,9 +248,11 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
     relay: &Relay<Q>,
     outbox: &mut O,
     unsettled: &mut Vec<Unsettled<O::Event>>,
+    patience: Duration,
     found: &mut ProbeResults,
 ) -> Result<(), PostgresFault> {
-    let mut turns = Turns::new(&relay.lanes.board, unsettled.iter().map(|late| late.row.lane()));
+    let lanes = unsettled.iter().map(|late| late.row.lane());
+    let mut turns = Turns::new(&relay.lanes.board, lanes, patience);
     while let Some(free) = turns.next().await {
         let mut claim = outbox.claim(&free, None).await?;
         let owned = claim.lanes().to_vec();
@@ -445,7 +451,8 @@ async fn reachable_through<P: Producer>(
     (candidates, fails)
 }
 
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long to wait for lanes that a worker or another relay has.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// How often to retry lanes that other relays have locked.
 const TRY_EVERY: Duration = Duration::from_millis(20);
 
@@ -459,10 +466,10 @@ struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    fn new(board: &'a Board, lanes: impl Iterator<Item = Lane>) -> Turns<'a> {
+    fn new(board: &'a Board, lanes: impl Iterator<Item = Lane>, patience: Duration) -> Turns<'a> {
         let lanes: BTreeSet<Lane> = lanes.collect();
         let waiting = lanes.into_iter().collect();
-        Turns { board, waiting, reserved: Vec::new(), deadline: Instant::now() + PATIENCE }
+        Turns { board, waiting, reserved: Vec::new(), deadline: Instant::now() + patience }
     }
 
     /// Waits for lanes that no worker of this relay has. `None` if no lanes are left or it takes too long.

@@ -20,7 +20,9 @@
 
 use crate::health::availability::PROBER;
 use crate::health::stats::TOPICS_NAMED_MAX;
-use crate::holds::flight::{Candidate, Flight, ProbeResults, Unsettled, leaders, reachable, settle_late};
+use crate::holds::flight::{
+    Candidate, Flight, LOCKED_FOR, PATIENCE, ProbeResults, Unsettled, leaders, reachable, settle_late,
+};
 use crate::holds::{Due, ExampleRow, Failed, Holds, Pause, log_pauses};
 use crate::publisher::LISTED_FROM;
 use crate::reason::{INVALID_TOPIC_NAME, NO_ANSWER, UNKNOWN_TOPIC, not_listed};
@@ -243,7 +245,7 @@ struct Probes<'a, P: Publisher, H, O: Outbox> {
     settles_one: bool,
     settle_at: Instant,
     /// When the leases of topics in `late` and `unsettled` were last renewed.
-    renewed_at: Instant,
+    renewed_at: Option<Instant>,
     /// Leased topics without a result so far. Without one at the end, for example because another relay has locked the lane,
     /// their leases are given back.
     unfinished: Vec<String>,
@@ -273,7 +275,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             unsettled: Vec::new(),
             settles_one: false,
             settle_at: Instant::now(),
-            renewed_at: Instant::now(),
+            renewed_at: None,
             unfinished: Vec::new(),
             lane_rests: [None; LANES],
             made_due_at: None,
@@ -318,8 +320,9 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         self.listed = None;
         let mut settled = Ok(());
         loop {
-            self.take_in_late().await?;
+            let taken = self.take_in_late().await;
             settled = settled.and(self.settle_late().await);
+            taken?;
             if relay.stats.held_topics.get() == 0 {
                 self.producer = None;
                 self.slow.clear();
@@ -438,6 +441,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             }
         };
         let known = leaders(&producer, due, found).await;
+        self.renew_leases().await?;
         let asked: Vec<Due> = known.iter().map(|(due, _)| due.clone()).collect();
         let Some(examples) = self.examples(&asked, found).await? else {
             self.producer = Some(producer);
@@ -580,6 +584,8 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         }
         let kept = self.kept();
         self.unfinished.retain(|topic| !kept.contains(topic));
+        // The lease of a new one began before the topic was looked up.
+        self.renewed_at = None;
         self.renew_leases().await
     }
 
@@ -589,12 +595,13 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         in_flight.chain(self.unsettled.iter().map(|late| late.topic.as_str())).map(str::to_owned).collect()
     }
 
+    /// Renews the leases that are kept, unless that was done a moment ago.
     async fn renew_leases(&mut self) -> Result<(), PostgresFault> {
-        self.renewed_at = Instant::now();
         let kept = self.kept();
-        if kept.is_empty() {
+        if kept.is_empty() || self.renewed_at.is_some_and(|at| at.elapsed() < RENEW_LEASES_EVERY) {
             return Ok(());
         }
+        self.renewed_at = Some(Instant::now());
         self.holds.renew_leases(&kept.iter().map(String::as_str).collect::<Vec<_>>()).await
     }
 
@@ -621,8 +628,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             }
             !flight.is_done() && !gives_up
         });
-        let renewed =
-            if self.renewed_at.elapsed() < RENEW_LEASES_EVERY { Ok(()) } else { self.renew_leases().await };
+        let renewed = self.renew_leases().await;
         renewed.and(self.conclude(found).await)
     }
 
@@ -631,12 +637,13 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         if self.unsettled.is_empty() || Instant::now() < self.settle_at {
             return Ok(());
         }
-        let count = if self.settles_one { 1 } else { self.unsettled.len() };
+        let (count, patience) =
+            if self.settles_one { (1, LOCKED_FOR) } else { (self.unsettled.len(), PATIENCE) };
         let mut tried: Vec<_> = self.unsettled.drain(..count).collect();
         // Without a result, the topic is probed again.
         self.unfinished.extend(tried.iter().map(|late| late.topic.clone()));
         let mut found = ProbeResults::default();
-        let settled = settle_late(self.relay, &mut self.outbox, &mut tried, &mut found).await;
+        let settled = settle_late(self.relay, &mut self.outbox, &mut tried, patience, &mut found).await;
         self.settles_one = !tried.is_empty();
         if self.settles_one {
             self.settle_at = Instant::now() + HOLDS_EVERY;

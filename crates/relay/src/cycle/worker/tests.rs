@@ -11,7 +11,7 @@ use crate::{
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tokio::task::LocalSet;
-use tokio::time::timeout;
+use tokio::time::{advance, timeout};
 
 /// What a test scripts and counts.
 #[derive(Default)]
@@ -165,17 +165,27 @@ async fn a_slow_read_takes_nothing_from_the_time_that_kafka_has() {
 /// A relay that was frozen finds the rows in its buffers, although the server has ended the claim meanwhile.
 #[tokio::test(start_paused = true)]
 async fn no_row_is_sent_if_the_claim_was_lost_before() {
-    for (read_takes, lookup_takes) in [(TAKEOVER_TIMEOUT, Duration::ZERO), (Duration::ZERO, TAKEOVER_TIMEOUT)]
-    {
+    const NONE: Duration = Duration::ZERO;
+    for (read_takes, lookup_takes, freezes_for) in [
+        (TAKEOVER_TIMEOUT, NONE, NONE),
+        (NONE, TAKEOVER_TIMEOUT, NONE),
+        (NONE, TAKEOVER_TIMEOUT / 5, 2 * TAKEOVER_TIMEOUT),
+    ] {
         let world = Rc::new(World::default());
         let relay = relay();
         relay.kafka.publisher.opens.set(Some(Ok(())));
         world.read_takes.set(read_takes);
         relay.kafka.publisher.lookup_takes.set(lookup_takes);
         world.loses_claims.set(true);
-        work_for(PUBLISH_TIMEOUT / 2, &relay, &world).await;
+        // All that is due during a freeze is found after it, in any order.
+        let freezing = async {
+            sleep(Duration::from_secs(1)).await;
+            advance(freezes_for).await;
+        };
+        tokio::join!(work_for(PUBLISH_TIMEOUT / 2, &relay, &world), freezing);
+        assert!(world.claims.get() > 0);
         let waits = world.claims.get() == 1 && relay.stats.workers_busy.get() > 0;
-        assert!(!waits, "a row was sent and waits for Kafka: {read_takes:?} {lookup_takes:?}");
+        assert!(!waits, "a row was sent and waits: {read_takes:?} {lookup_takes:?} {freezes_for:?}");
     }
 }
 
