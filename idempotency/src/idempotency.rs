@@ -87,8 +87,8 @@
 //!
 //! # Privileges
 //!
-//! Membership in the group `outbox_relay_idempotency`. `outbox-relay migrate --print-roles` creates it, and so does
-//! `--print-roles --only idempotency` in a database without an outbox. The group can execute the functions and has no
+//! Membership in the group `outbox_relay_idempotency`. `outbox-relay migrate --print-roles` prints the SQL that creates
+//! it, and so does `--print-roles --only idempotency` in a database without an outbox. The group can execute the functions and has no
 //! privilege on the table. A key belongs to the role that logged in, or to its service in the table `idempotency_service`. No
 //! other service sees it.
 

@@ -49,8 +49,8 @@
 //!
 //! # Privileges
 //!
-//! Membership in the group `outbox_relay_inbox`. `outbox-relay migrate --print-roles` creates it, and so does `--print-roles
-//! --only inbox` in a database without an outbox. The group can execute the functions and has no privilege on the table. A
+//! Membership in the group `outbox_relay_inbox`. `outbox-relay migrate --print-roles` prints the SQL that creates it, and so
+//! does `--print-roles --only inbox` in a database without an outbox. The group can execute the functions and has no privilege on the table. A
 //! mark belongs to the role that logged in, or to its service in the table `inbox_service`. No other service sees it or can
 //! make it.
 

@@ -34,8 +34,8 @@
 //!
 //! # Privileges
 //!
-//! Membership in the group `outbox_relay_once`. `outbox-relay migrate --print-roles` creates it, and so does `--print-roles
-//! --only once` in a database without an outbox. The group can execute the function and has no privilege on the table. A claim
+//! Membership in the group `outbox_relay_once`. `outbox-relay migrate --print-roles` prints the SQL that creates it, and so
+//! does `--print-roles --only once` in a database without an outbox. The group can execute the function and has no privilege on the table. A claim
 //! belongs to the role that logged in, or to its service in the table `once_service`. No other service sees it.
 
 use std::sync::{Arc, LazyLock};

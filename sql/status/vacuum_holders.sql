@@ -2,7 +2,8 @@
 -- transactions of other roles only as a number of transactions, not as a time.
 -- While a transaction that writes is open, it also determines the backend_xmin of every other session. Those of the same database
 -- and those of standbys are left out, unless they hold back vacuum by themselves.
--- Vacuum ignores the transactions of VACUUM and of its parallel workers. A standby without a slot has a WAL sender.
+-- Vacuum ignores the transaction of a running VACUUM and of its parallel workers. Without pg_read_all_stats, the workers of another
+-- role are not recognized. A standby without a slot has a WAL sender.
 -- $1: the maximum number of holders
 SELECT what, name, pid, application, transactions, seconds, active
 FROM (

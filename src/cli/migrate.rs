@@ -31,7 +31,7 @@ pub(crate) struct Migrate {
     with: Vec<Module>,
     /// Create only these modules, for a database without an outbox. With --print-roles: print only their groups.
     #[arg(long, value_delimiter = ',', value_name = "MODULES")]
-    #[arg(conflicts_with_all = ["with", "with_stats", "print_queries", "print_adapter"])]
+    #[arg(conflicts_with_all = ["with", "with_stats", "print_queries", "print_adapter", "adopt", "status"])]
     only: Vec<Module>,
     #[command(flatten)]
     instead: Instead,

@@ -472,13 +472,13 @@ async fn in_batches(
                 }
                 let unknown = match is_unknown {
                     false => "",
-                    true => " The batch that failed may have been requeued too.",
+                    true => " Events of the batch that failed may have been requeued.",
                 };
                 let rest = match repeats {
                     false => "Fix the cause, then run the command again for the rest".to_owned(),
                     true => format!(
-                        "Fix the cause.{unknown} The same command would requeue these again, because of --again: pass the \
-                         IDs of the others with --id. `outbox-relay dead-letters list` shows when each was requeued"
+                        "Fix the cause.{unknown} The same command would requeue events again, because of --again: pass the \
+                         IDs of the rest with --id. `outbox-relay dead-letters list` shows when each was requeued"
                     ),
                 };
                 let done = counted(total.all(), "event");

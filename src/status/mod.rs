@@ -268,7 +268,8 @@ impl Monitor {
         let addresses: BTreeSet<_> = at_work.iter().map(|connection| &connection.address).collect();
         let longest_claim = config.relay.flow_window + config.relay.publish_timeout;
         let is_ordinary_claim = |held: &VacuumHolder| {
-            held.application.as_ref() == Some(&self.relay_name)
+            // Also those of commands, whose names begin with that of the relay.
+            held.application.as_ref().is_some_and(|name| name.starts_with(&self.relay_name))
                 && held.age.is_none_or(|age| age < longest_claim)
         };
         let mut report = Report {

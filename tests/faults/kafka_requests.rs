@@ -176,12 +176,12 @@ async fn request_is_not_stored_before_one_that_was_taken_back_when_the_session_e
     outbox.drop().await;
 }
 
-/// Somebody empties the outbox and restarts its ids while an event is in flight.
+/// Somebody empties the outbox and restarts its ids while the first event is in flight and the second one is rejected.
 #[tokio::test]
-async fn row_that_has_the_id_of_an_acknowledged_one_is_published_too() {
-    for on_sent in ["mark", "delete"] {
-        let outbox = Outbox::create("reused_id", 1).await;
-        let keys = outbox.add_aggregates("order", 2).await;
+async fn rows_that_have_the_ids_of_settled_ones_are_published_too() {
+    for on_rejected in ["dead-letter", "block-key"] {
+        let outbox = Outbox::create("reused_ids", 1).await;
+        let keys = outbox.add_aggregates("order", 3).await;
         let proxy = Proxy::open().await;
         let held = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&held);
@@ -189,17 +189,24 @@ async fn row_that_has_the_id_of_an_acknowledged_one_is_published_too() {
             counter.fetch_add(1, Ordering::Relaxed);
             Action::Hold
         });
-        let mut relay = through(&proxy, &outbox).set("outbox", "on_sent", on_sent).start().await;
-        let first = writers::write(&outbox.client, &keys[..1]).await;
+        outbox.client.batch_execute("BEGIN").await.unwrap();
+        let mut first = writers::write(&outbox.client, &keys[..1]).await;
+        let rejected = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload, headers)
+                        VALUES ('order', 'rejected', 'Changed', '{}', '[1]') RETURNING id";
+        first.push(outbox.client.query_one(rejected, &[]).await.unwrap().get(0));
+        outbox.client.batch_execute("COMMIT").await.unwrap();
+        let mut relay = through(&proxy, &outbox).set("outbox", "on_rejected", on_rejected).start().await;
         wait_until("the request is delayed", STALLED, async || held.load(Ordering::Relaxed) > 0).await;
         let restart = "DELETE FROM app.outbox; ALTER SEQUENCE app.outbox_id_seq RESTART";
         outbox.client.batch_execute(restart).await.unwrap();
         let second = writers::write(&outbox.client, &keys[1..]).await;
-        assert_eq!(first, second, "the id is used again");
+        assert_eq!(first, second, "the ids are used again");
         proxy.release();
         outbox.wait_until_drained(STALLED).await;
         assert!(relay.stop().await.success());
         outbox.check().await.assert_exact();
+        assert_eq!(outbox.dead_letters().await, 0, "the rejected row was deleted");
+        assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_blocked_key").await, 0);
         outbox.drop().await;
     }
 }

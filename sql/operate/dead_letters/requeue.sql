@@ -17,7 +17,7 @@ WITH picked AS MATERIALIZED (
 ),
 \if :changes_headers
 noted AS MATERIALIZED (
-    SELECT set_config('application_name', left(current_setting('application_name') || ', headers corrected', 63), true)
+    SELECT set_config('application_name', left(current_setting('application_name'), 44) || ', headers corrected', true)
 ),
 \endif
 requeued AS (

@@ -42,7 +42,7 @@ const ELSEWHERE: [&str; 11] = [
     "sudo apt install ./outbox-relay_0.1.0-1_amd64.deb",
     "sudo apt install ./outbox-relay_0.1.0-1_amd64.deb",
     "sudo install -D -m 644 -t /etc/systemd/system systemd/outbox-relay.service systemd/outbox-relay@.service",
-    "sudo install -D -m 644 config.toml /etc/outbox-relay/config.toml",
+    "sudo install -m 644 config.toml /etc/outbox-relay/config.toml",
     "sudo systemctl stop event-poller",
 ];
 

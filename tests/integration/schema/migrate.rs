@@ -174,22 +174,26 @@ async fn give_up_waiting_for_a_lock_and_retry(test: &str, is_dry_run: bool) {
     let timeout =
         "SELECT set_config(name, '700ms', false) FROM pg_settings WHERE name = 'transaction_timeout'";
     run(&client, timeout).await;
-    let migration = tokio::spawn(async move {
+    let migrating = async {
         if is_dry_run {
             return migrate::dry_run(&mut client, &outbox, once).await.map(|tried| tried.len());
         }
         let mut applied = Vec::new();
         migrate::apply_series(&mut client, &outbox, once, &mut applied).await.map(|()| applied.len())
-    });
+    };
     let waiting = "SELECT count(*) FROM pg_locks WHERE relation = 'app.once_key'::regclass AND NOT granted";
-    for expected in [1, 0] {
-        wait_until("the migration waits and then gives up", STALLED, async || {
-            other.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == expected
-        })
-        .await;
-    }
-    run(&other, "COMMIT").await;
-    assert_eq!(migration.await.unwrap(), Ok(1));
+    let locking = async {
+        for expected in [1, 0] {
+            wait_until("the migration waits and then gives up", STALLED, async || {
+                other.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == expected
+            })
+            .await;
+        }
+        run(&other, "COMMIT").await;
+    };
+    let (migrated, ()) = tokio::join!(migrating, locking);
+    assert_eq!(migrated, Ok(1));
+    drop(client);
     database.drop(&[]).await;
 }
 

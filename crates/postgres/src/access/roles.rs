@@ -91,8 +91,8 @@ pub fn print(table: &TableName, role: &RelayRole, with_stats: bool) -> String {
 }
 
 const MODULES_ONLY: &str = "\
--- The groups for applications that use a module, in a database without an outbox. Apply it after the migrations, as a superuser
--- or as an owner of the tables who may create roles.
+-- Creates the groups for applications that use a module, in a database without an outbox. Apply this script after the migrations, as
+-- a superuser or as an owner of the tables who may create roles.
 
 ";
 

@@ -27,7 +27,6 @@ use tokio_postgres::{Client, Config, Error, tls};
 /// The default of `connect_timeout`.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const PORT: u16 = 5432;
-/// A standby answers, so its refusal would hide why the primary failed.
 const READ_ONLY: &str = "database does not allow writes";
 /// How many other errors the message shows next to it.
 const OTHERS_SHOWN: usize = 3;
@@ -72,9 +71,10 @@ impl Dialer {
         self.shuffle(&mut places);
         let last = places.pop().unwrap_or_default();
         let limit = self.timeout();
+        // If only a standby answers, its refusal would hide why the primary failed.
         let mut others = Vec::new();
         for place in places {
-            let error = match timeout(limit, self.connect_to(place, &mut others)).await {
+            let error = match timeout(limit, self.connect_to(place)).await {
                 Ok(Ok(connected)) => return Ok(connected),
                 Ok(Err(error)) => text(error),
                 Err(_) => format!("no response within {limit:?}"),
@@ -82,7 +82,7 @@ impl Dialer {
             tracing::debug!("connecting to PostgreSQL: {error}, trying the next host");
             others.push(error);
         }
-        let connected = self.connect_to(last, &mut others).await;
+        let connected = self.connect_to(last).await;
         others.retain(|error| error != READ_ONLY);
         others.truncate(OTHERS_SHOWN);
         if others.is_empty() || !connected.as_ref().is_err_and(is_read_only) {
@@ -98,12 +98,7 @@ impl Dialer {
         }
     }
 
-    /// Adds the errors of all addresses but the last one to `others`.
-    async fn connect_to(
-        &self,
-        place: usize,
-        others: &mut Vec<String>,
-    ) -> Result<(Client, Connection), Error> {
+    async fn connect_to(&self, place: usize) -> Result<(Client, Connection), Error> {
         let host = self.config.get_hosts().get(place);
         let mut addresses = match self.addresses(host, place).await {
             Ok(addresses) => addresses,
@@ -120,7 +115,7 @@ impl Dialer {
             };
             match self.start(Ok((address, name))).await {
                 Ok(connected) => return Ok(connected),
-                Err(error) => others.extend(failed.replace(error).map(text)),
+                Err(error) => failed = Some(error),
             }
         }
         match failed {

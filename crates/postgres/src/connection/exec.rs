@@ -391,7 +391,7 @@ pub(crate) const NEWER_SETTINGS: &str = "\
     SELECT set_config(name, CASE name WHEN 'transaction_timeout' THEN '0' ELSE 'view, foreign-table' END, true) \
     FROM pg_settings WHERE name IN ('restrict_nonsystem_relation_kind', 'transaction_timeout')";
 
-/// For a server that has the setting.
+/// Without a query, for a server that has the setting.
 const NO_VIEWS: &str = "SET LOCAL restrict_nonsystem_relation_kind = 'view, foreign-table'; ";
 
 /// [`NEWER_SETTINGS`] without a query, by the version of the server: no `transaction_timeout` of the role, and no views. Each

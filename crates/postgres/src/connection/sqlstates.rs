@@ -101,7 +101,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
     unavailable(
         "25P04",
         "transaction_timeout ended a transaction of the relay",
-        "set transaction_timeout to 0 for the relay's role",
+        "no action is needed unless this recurs. Then check whether a pooler sets transaction_timeout",
     ),
     unavailable("26", "the prepared statement does not exist, for example behind a pooler", POOLER),
     refused("27", "a trigger changed the row that the statement was about to change", OBJECTS),

@@ -62,7 +62,7 @@ codes! {
     AUTOVACUUM_LATE = Warning, "autovacuum-late",
         "vacuum starts so late that the table grows much larger than its live rows require";
     LONG_TRANSACTION = Warning, "long-transaction",
-        "while this transaction is open, vacuum cannot remove rows that were sent after it began, so the table grows";
+        "while this transaction, or this query of a standby, is open, vacuum cannot remove rows that were sent after it began, so the table grows";
     PREPARED_TRANSACTION = Warning, "prepared-transaction",
         "a prepared transaction is still open: vacuum cannot remove rows that were sent after it began, so the table grows";
     REPLICATION_SLOT = Warning, "replication-slot",
@@ -98,16 +98,17 @@ pub(super) fn list(faults: &[Finding]) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MigrateError {
     #[error(
-        "{table}: could not lock a table in {attempts} attempts. The failed step changed nothing; steps that are already \
-         applied stay applied. Another transaction holds a lock on it (see pg_stat_activity and pg_blocking_pids()), or an autovacuum that \
-         prevents wraparound, which you can cancel with pg_cancel_backend(). A relay holds its lock while it waits for \
-         Kafka: run `outbox-relay pause`, then this command again, then `outbox-relay resume`",
+        "{table}: could not lock a table in {attempts} attempts. The failed step changed nothing; earlier steps that were \
+         applied stay applied. Another transaction holds a lock on it (see pg_stat_activity and pg_blocking_pids()), or \
+         an autovacuum that prevents wraparound, which you can cancel with pg_cancel_backend(). A relay holds its lock \
+         while it waits for Kafka: run `outbox-relay pause`, then this command again, then `outbox-relay resume`",
         attempts = DDL_ATTEMPTS
     )]
     InUse { table: String },
     #[error(
         "{table}: another migration did not end within {seconds} s (see pg_stat_activity and pg_blocking_pids()). The \
-         failed step changed nothing; steps that are already applied stay applied. Run the command again when the other migration has ended"
+         failed step changed nothing; earlier steps that were applied stay applied. Run the command again when the other \
+         migration has ended"
     )]
     Locked { table: String, seconds: u64 },
     #[error("{table}: {source}. As the owner or a superuser, run: {grant}")]

@@ -63,16 +63,7 @@ pub(crate) async fn apply_as(
     // Read without the lock first, so that a read-only role can run the command if there is nothing to do.
     let states = status(client, table, series).await?;
     for migration in pending(series, &states, table)? {
-        let mut attempt = 1;
-        let is_applied = loop {
-            match apply_one(client, table, texts, &migration).await {
-                Err(MigrateError::InUse { .. }) if attempt < DDL_ATTEMPTS => {
-                    attempt += 1;
-                    sleep(DDL_PAUSE).await;
-                }
-                done => break done?,
-            }
-        };
+        let is_applied = retried(async || apply_one(client, table, texts, &migration).await).await?;
         if is_applied {
             applied.push(migration);
         }
@@ -153,16 +144,18 @@ async fn try_pending(
     texts: Texts,
     around: Around<'_>,
 ) -> Result<Vec<Migration>, MigrateError> {
-    let mut attempt = 1;
-    loop {
-        match try_once(client, table, texts, around).await {
-            Err(MigrateError::InUse { .. }) if attempt < DDL_ATTEMPTS => {
-                attempt += 1;
-                sleep(DDL_PAUSE).await;
-            }
+    retried(async || try_once(client, table, texts, around).await).await
+}
+
+/// Repeats a step that cannot lock a table.
+async fn retried<T>(mut step: impl AsyncFnMut() -> Result<T, MigrateError>) -> Result<T, MigrateError> {
+    for _ in 1..DDL_ATTEMPTS {
+        match step().await {
+            Err(MigrateError::InUse { .. }) => sleep(DDL_PAUSE).await,
             done => return done,
         }
     }
+    step().await
 }
 
 async fn try_once(

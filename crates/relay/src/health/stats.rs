@@ -155,7 +155,7 @@ crate::metrics! {
                 "Size of the outbox, the dead letters and the history, with indexes and TOAST; measured once a minute",
                 "a steady increase: the disk of the database server fills up";
             vacuum_held_back: Gauge "outbox_relay_vacuum_held_back_transactions" [],
-                "Transactions that have begun since the oldest open transaction, prepared transaction or replication slot that \
+                "Transactions that have begun since the oldest open transaction, standby, prepared transaction or replication slot that \
                  keeps vacuum from removing rows; measured once a minute",
                 "more than a million: the table grows, and claims become slower";
             transaction_id_age: Gauge "outbox_relay_transaction_id_age" [],
