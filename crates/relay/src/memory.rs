@@ -381,6 +381,27 @@ mod tests {
         assert_eq!(acknowledged.lanes().count(), 0);
     }
 
+    /// Otherwise workers would claim its lane for as long as another session has locked the row.
+    #[test]
+    fn a_row_that_a_probe_cannot_settle_needs_no_claim_once_a_claim_did_not_read_it() {
+        let mut acknowledged = Acknowledged::default();
+        acknowledged.keep([Row(1)].iter(), UNKNOWN_HOLDS);
+        assert_eq!(acknowledged.lanes().count(), 1, "it may be the last row of its lane");
+        let seen = HoldsSeen { hold_version: 4, nothing_held: false };
+        let whole = Coverage {
+            lane: Row(1).lane(),
+            last_read: Some(9),
+            first_open: None,
+            cut: false,
+            used_share: false,
+        };
+        acknowledged.forget::<Row>(&[whole], &[], seen);
+        acknowledged.keep([Row(1)].iter(), UNKNOWN_HOLDS);
+        assert_eq!(acknowledged.lanes().count(), 0);
+        acknowledged.keep([Row(1)].iter(), 4);
+        assert_eq!(acknowledged.lanes().count(), 1, "a claim has read it");
+    }
+
     #[test]
     fn two_failed_reads_do_not_show_that_nothing_new_is_held() {
         let seen = HoldsSeen { hold_version: UNKNOWN_HOLDS, nothing_held: false };

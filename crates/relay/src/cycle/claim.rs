@@ -6,10 +6,9 @@ use crate::{
     Batch, Claim, Lane, MarksSnapshot, Outbox, PostgresFault, ReadRequest, Relay, SeenIds, fail_point,
 };
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// The maximum number of rows per slice. Rows of a slice beyond the byte limit are read and dropped.
@@ -25,8 +24,8 @@ pub(super) struct Claimed<C> {
     pub(super) kept_at: Instant,
     /// Why the claim must not be settled: it was lost, or its read failed.
     pub(super) fault: Option<PostgresFault>,
-    /// Shared with the session, which sends nothing more after a fault: another relay may send the rows.
-    pub(super) may_send: Rc<Cell<bool>>,
+    /// See [`crate::Session::sends_until`].
+    pub(super) sends_until: Rc<Cell<Option<Instant>>>,
     /// Rows that another session has locked are left out of the settlement.
     pub(super) skips_locked: bool,
     pub(super) flow: Flow,
@@ -102,7 +101,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         deadline: now + relay.settings.limits().publish_timeout,
         kept_at: now,
         fault: None,
-        may_send: Rc::default(),
+        sends_until: Rc::default(),
         skips_locked,
         flow: Flow::default(),
     }))
@@ -153,8 +152,15 @@ impl<C: Claim> Claimed<C> {
     }
 
     pub(super) fn lose(&mut self, fault: PostgresFault) {
-        self.may_send.set(false);
+        self.sends_until.set(None);
         self.fault = Some(fault);
+    }
+
+    /// Records that the server has answered a statement that was sent at this time.
+    pub(super) fn kept<P>(&mut self, relay: &Relay<P>, sent_at: Instant) {
+        self.kept_at = sent_at;
+        let until = sent_at + relay.settings.limits().takeover_timeout;
+        self.sends_until.set(self.sends_until.get().map(|_| until));
     }
 
     /// Checks the claim after a read that took so long that the server may have ended it. A relay that was frozen finds the rows in
@@ -164,10 +170,12 @@ impl<C: Claim> Claimed<C> {
         relay: &Relay<P>,
         read_begun: Instant,
     ) -> Result<(), PostgresFault> {
-        if read_begun.elapsed() >= relay.settings.limits().takeover_timeout {
+        let mut sent_at = read_begun;
+        if sent_at.elapsed() >= relay.settings.limits().takeover_timeout {
+            sent_at = Instant::now();
             self.claim.keep_alive().await?;
         }
-        self.kept_at = Instant::now();
+        self.kept(relay, sent_at);
         Ok(())
     }
 
@@ -176,24 +184,18 @@ impl<C: Claim> Claimed<C> {
     pub(super) async fn keep_during<P, T>(&mut self, relay: &Relay<P>, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         while self.fault.is_none() {
-            let (kept_at, takeover_timeout) = (self.kept_at, relay.settings.limits().takeover_timeout);
             let beat = async {
-                sleep_until(kept_at + takeover_timeout / 3).await;
+                sleep_until(self.kept_at + relay.settings.limits().takeover_timeout / 3).await;
                 let now = Instant::now();
                 self.claim.keep_alive().await.map(|()| now)
             };
-            // After a freeze, the claim may be lost, which must be known before the work sends anything.
-            let working = poll_fn(|context| {
-                let is_certain = kept_at.elapsed() < takeover_timeout;
-                if is_certain { work.as_mut().poll(context) } else { Poll::Pending }
-            });
             let kept = tokio::select! {
                 biased;
-                done = working => return done,
+                done = &mut work => return done,
                 kept = beat => kept,
             };
             match kept {
-                Ok(at) => self.kept_at = at,
+                Ok(at) => self.kept(relay, at),
                 Err(fault) => self.lose(fault),
             }
         }

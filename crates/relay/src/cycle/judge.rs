@@ -61,7 +61,7 @@ async fn judge_destination<E: Event, P: Publisher>(
     let topic = session.topic(destination).to_owned();
     let mut width = rest.len() / 2; // all of them together were refused already
     loop {
-        if !session.may_send.get() {
+        if !session.may_send() {
             return None;
         }
         rest.retain(|&index| !batch.is_blocked(index));

@@ -74,7 +74,8 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
     /// Reads and publishes the rows of the claim. A fault is stored in `claimed`.
     pub(super) async fn publish<C: Claim<Event = E>>(&mut self, claimed: &mut Claimed<C>) {
         let relay = self.relay;
-        claimed.may_send = Rc::clone(&self.session.may_send);
+        claimed.sends_until = Rc::clone(&self.session.sends_until);
+        claimed.kept(relay, claimed.kept_at);
         self.batch.set_shares(claimed.planned.read.wanted.iter().map(|wanted| wanted.share));
         let published = if relay.lanes.narrowing.reads_head(&claimed.planned.lanes) {
             read_head(relay, &mut claimed.claim, &claimed.planned, &mut self.batch).await
@@ -365,7 +366,9 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
     async fn flows_on<C: Claim<Event = E>>(&mut self, claimed: &mut Claimed<C>) -> bool {
         let relay = self.relay;
         if let Some(mut overdue) = claimed.flow.overdue {
-            if claimed.keep_during(relay, self.closes_unanswered(&mut overdue)).await {
+            if claimed.keep_during(relay, self.closes_unanswered(&mut overdue)).await
+                || claimed.fault.is_some()
+            {
                 return false;
             }
             let from = claimed.flow.measured.min(overdue.rows);

@@ -38,6 +38,8 @@ use tokio::time::Instant;
 /// How long a partition stays primed. It must be shorter than `producer.id.expiration.ms` (1 day by default), after which
 /// brokers forget a producer ID.
 const PRIMED_FOR: Duration = Duration::from_secs(600);
+/// How long a batch may be sent until its claim limits it.
+const ALWAYS: Duration = Duration::from_secs(365 * 86_400);
 
 /// The longest name of a topic that is held for its rows, in bytes. A claim cuts longer values of a large row, and the names of
 /// held topics have an index.
@@ -76,8 +78,9 @@ pub struct Session<P> {
     pub(crate) reported_at: Option<Instant>,
     pub(crate) opened_at: Instant,
     pub(crate) failure: Option<KafkaFailure>,
-    /// Whether the claim of the batch is kept. Otherwise another relay may send its rows.
-    pub(crate) may_send: Rc<Cell<bool>>,
+    /// How long the server surely keeps the claim of the batch. Afterwards, and for the rest of the batch, nothing is sent: another
+    /// relay may send the rows, and no row may overtake one that was left out. `None` if that time is over or the claim is lost.
+    pub(crate) sends_until: Rc<Cell<Option<Instant>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -140,7 +143,7 @@ impl<P: Producer> Session<P> {
             reported_at: None,
             opened_at: Instant::now(),
             failure: None,
-            may_send: Rc::new(Cell::new(true)),
+            sends_until: Rc::default(),
         }
     }
 
@@ -155,8 +158,8 @@ impl<P: Producer> Session<P> {
         self.publishing_since = None;
         self.with_large_row.clear();
         self.streaks = streaks.clone();
-        self.may_send.set(true);
         self.now = Instant::now();
+        self.sends_until.set(Some(self.now + ALWAYS));
         self.look_up_due();
         self.forget_topics();
     }
@@ -177,6 +180,9 @@ impl<P: Producer> Session<P> {
             }
             if self.failure.is_some() {
                 return;
+            }
+            if self.sends_until.get().is_none() {
+                break;
             }
             if batch.fate(index) != Fate::Open || batch.is_blocked(index) {
                 continue;
@@ -202,6 +208,12 @@ impl<P: Producer> Session<P> {
             }
         }
         self.absorb(batch);
+    }
+
+    pub(crate) fn may_send(&self) -> bool {
+        let until = self.sends_until.get().filter(|until| Instant::now() < *until);
+        self.sends_until.set(until);
+        until.is_some()
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
@@ -292,7 +304,7 @@ impl<P: Producer> Session<P> {
 
     fn send_row<E: Event>(&mut self, batch: &mut Batch<E>, index: usize) {
         let (Some(destination), None) = (self.destinations[index], &self.failure) else { return };
-        if !self.may_send.get() {
+        if !self.may_send() {
             return;
         }
         if batch.is_blocked(index) || self.with_large_row.contains(&destination) {
@@ -568,6 +580,7 @@ impl<P: Producer> Session<P> {
     /// overtake it.
     pub(crate) fn leaves_rows<E: Event>(&self, batch: &Batch<E>) -> bool {
         self.failure.is_some()
+            || self.sends_until.get().is_none()
             || self.topics.iter().any(|topic| matches!(topic.state, TopicState::Held(_)))
             || batch.has_refused()
     }

@@ -644,8 +644,9 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         self.unfinished.extend(tried.iter().map(|late| late.topic.clone()));
         let mut found = ProbeResults::default();
         let settled = settle_late(self.relay, &mut self.outbox, &mut tried, patience, &mut found).await;
-        self.settles_one = !tried.is_empty();
-        if self.settles_one {
+        let failed = !tried.is_empty();
+        self.settles_one = failed || self.settles_one && !self.unsettled.is_empty();
+        if failed {
             self.settle_at = Instant::now() + HOLDS_EVERY;
         }
         self.unsettled.append(&mut tried); // behind the others, which are tried next

@@ -6,6 +6,7 @@ use crate::fixture::{FakeCluster, FakeProducer, Row};
 use crate::reason::{INVALID_RECORD, Reason};
 use crate::{OnRejected, ReadEnd};
 use std::rc::Rc;
+use tokio::time::sleep;
 
 /// A relay whose cluster refuses every row for this reason, after some time.
 fn refusing(reason: &'static Reason, time: Duration) -> Relay<Rc<FakeCluster>> {
@@ -32,6 +33,29 @@ async fn judged(reason: &'static Reason) -> Fate {
 async fn a_row_is_not_rejected_because_of_another_row() {
     assert_eq!(judged(&INVALID_RECORD).await, Fate::Rejected(0));
     assert_eq!(judged(&OTHER_RECORD_REFUSED).await, Fate::Suspect, "the reason is about another row");
+}
+
+/// Another relay may publish the rows.
+#[tokio::test(start_paused = true)]
+async fn nothing_more_is_judged_once_the_claim_is_lost() {
+    let relay = refusing(&INVALID_RECORD, Duration::from_millis(200));
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
+    let mut batch = Batch::new(OnRejected::default());
+    batch.rows_mut().extend((1..=16).map(Row));
+    batch.appended(ReadEnd::Complete);
+    session.begin(&relay.memory.streaks);
+    session.send(&relay.kafka.topics, &mut batch, 0).await;
+    (0..16).for_each(|index| batch.set(index, Fate::Suspect));
+    let sends_until = Rc::clone(&session.sends_until);
+    let mut sending = Sending { relay: &relay, session: &mut session, batch };
+    let losing = async {
+        sleep(Duration::from_millis(300)).await;
+        sends_until.set(None);
+    };
+    let begun = Instant::now();
+    let (failure, ()) = tokio::join!(judge(&mut sending), losing);
+    assert!(failure.is_none());
+    assert_eq!(begun.elapsed(), Duration::from_millis(400), "eight rows, then four");
 }
 
 /// Otherwise the rows of other topics would wait until the last suspect was judged.

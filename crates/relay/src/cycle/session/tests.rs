@@ -46,7 +46,7 @@ async fn rows_that_wait_for_the_first_of_their_partition_stay_unsent_if_the_clai
     let mut session = Session::new(FakeProducer::default(), Rc::default());
     let mut batch = batch_of(vec![Row(1), Row(2), Row(3)]);
     send(&mut session, &streaks, &mut batch).await;
-    session.may_send.set(false);
+    session.sends_until.set(None);
     session.producer.answers.set(true);
     session.finish(&mut batch).await;
     assert_eq!((batch.fate(0), batch.fate(1), batch.fate(2)), (Fate::Acknowledged, Fate::Open, Fate::Open));
