@@ -664,9 +664,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_error_has_the_number_of_events_done_before() {
-        let again = "Fix the cause. The batch that failed may have been requeued too. The same command would requeue \
-                     these again, because of --again: pass the IDs of the others with --id. `outbox-relay dead-letters \
-                     list` shows when each was requeued";
+        let again = "Fix the cause. Events of the batch that failed may have been requeued. The same command would \
+                     requeue events again, because of --again: pass the IDs of the rest with --id. `outbox-relay \
+                     dead-letters list` shows when each was requeued";
         for (repeats, rest) in
             [(false, "Fix the cause, then run the command again for the rest"), (true, again)]
         {

@@ -82,16 +82,12 @@ impl Lookup {
     /// configuration file, where an operator would expect it. A command that is run by hand has no credentials, and uses the
     /// file from which systemd copies them. The unit's `ExecReload=` sets the folder even if systemd created none.
     pub fn resolve(&self, name: &str) -> PathBuf {
-        let first = match (self.credentials_folder(), &self.config_file) {
-            (Some(folder), _) => Some(folder.join(name)),
+        let first = match (&self.credentials, &self.config_file) {
+            (Some(folder), _) if folder.is_dir() => Some(folder.join(name)),
             (_, Some(config)) => file_of_service(config, name),
             (_, None) => None,
         };
         first.filter(|path| path.exists()).unwrap_or_else(|| self.config_folder().join(name))
-    }
-
-    fn credentials_folder(&self) -> Option<&Path> {
-        self.credentials.as_deref().filter(|folder| folder.is_dir())
     }
 
     fn config_folder(&self) -> &Path {
@@ -119,9 +115,9 @@ impl Lookup {
     pub fn places(&self) -> String {
         let folder = Some(self.config_folder()).filter(|path| !path.as_os_str().is_empty());
         let config_folder = folder.unwrap_or(Path::new(".")).display();
-        match self.credentials_folder() {
+        match &self.credentials {
             Some(folder) => format!("{} (CREDENTIALS_DIRECTORY), then {config_folder}", folder.display()),
-            None => format!("{config_folder} (no CREDENTIALS_DIRECTORY)"),
+            None => format!("{config_folder} (CREDENTIALS_DIRECTORY is not set)"),
         }
     }
 }

@@ -249,7 +249,7 @@ mod tests {
         };
         for (state, setting, remedy) in [
             ("25P03", "idle_in_transaction_session_timeout", ". Fix: check why the relay's host froze"),
-            ("25P04", "transaction_timeout", ". Fix: set transaction_timeout to 0"),
+            ("25P04", "transaction_timeout", ". Fix: check whether a pooler sets transaction_timeout"),
         ] {
             let text = text(state);
             let ended = format!("ended. The server's {setting} ended the transaction and any claim in it");

@@ -101,7 +101,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
     unavailable(
         "25P04",
         "transaction_timeout ended a transaction of the relay",
-        "no action is needed unless this recurs. Then check whether a pooler sets transaction_timeout",
+        "check whether a pooler sets transaction_timeout: the relay sets it to 0 in its transactions",
     ),
     unavailable("26", "the prepared statement does not exist, for example behind a pooler", POOLER),
     refused("27", "a trigger changed the row that the statement was about to change", OBJECTS),
