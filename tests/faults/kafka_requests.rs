@@ -176,7 +176,7 @@ async fn request_is_not_stored_before_one_that_was_taken_back_when_the_session_e
     outbox.drop().await;
 }
 
-/// Somebody empties the outbox and restarts its ids while the first event is in flight and the second one is rejected.
+/// The outbox is emptied and its ids restart while one event is in flight and another one is rejected.
 #[tokio::test]
 async fn rows_that_have_the_ids_of_settled_ones_are_published_too() {
     for on_rejected in ["dead-letter", "block-key"] {

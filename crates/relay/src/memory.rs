@@ -349,6 +349,11 @@ mod tests {
     use super::*;
     use crate::fixture::Row;
 
+    /// The coverage of a claim that read all rows of the lane.
+    fn whole() -> Coverage {
+        Coverage { lane: Row(1).lane(), last_read: Some(9), first_open: None, cut: false, used_share: false }
+    }
+
     fn after_claim(read: &[Row], seen: HoldsSeen) -> Acknowledged {
         after_claim_of(3, read, seen)
     }
@@ -356,14 +361,7 @@ mod tests {
     fn after_claim_of(kept_under: i64, read: &[Row], seen: HoldsSeen) -> Acknowledged {
         let mut acknowledged = Acknowledged::default();
         acknowledged.keep([Row(1), Row(2)].iter(), kept_under);
-        let whole = Coverage {
-            lane: Row(1).lane(),
-            last_read: Some(9),
-            first_open: None,
-            cut: false,
-            used_share: false,
-        };
-        acknowledged.forget(&[whole], read, seen);
+        acknowledged.forget(&[whole()], read, seen);
         acknowledged
     }
 
@@ -388,14 +386,7 @@ mod tests {
         acknowledged.keep([Row(1)].iter(), UNKNOWN_HOLDS);
         assert_eq!(acknowledged.lanes().count(), 1, "it may be the last row of its lane");
         let seen = HoldsSeen { hold_version: 4, nothing_held: false };
-        let whole = Coverage {
-            lane: Row(1).lane(),
-            last_read: Some(9),
-            first_open: None,
-            cut: false,
-            used_share: false,
-        };
-        acknowledged.forget::<Row>(&[whole], &[], seen);
+        acknowledged.forget::<Row>(&[whole()], &[], seen);
         acknowledged.keep([Row(1)].iter(), UNKNOWN_HOLDS);
         assert_eq!(acknowledged.lanes().count(), 0);
         acknowledged.keep([Row(1)].iter(), 4);

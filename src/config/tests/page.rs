@@ -23,8 +23,8 @@ restart.
 - **Durations** are written as `\"50ms\"`, `\"45s\"`, `\"1h\"` or `\"1d\"`. **Sizes** are written as `\"64KiB\"`, `\"8MiB\"` or a number of bytes.
 - **Relative file names** are looked up in `$CREDENTIALS_DIRECTORY` (systemd's `LoadCredential=`), then in the \
 directory of the
-  configuration file. If `$CREDENTIALS_DIRECTORY` is not set or does not exist, the file `NAME.postgres-url` precedes `postgres-url` for the configuration
-  `NAME.toml`, except for `config.toml`. The same applies to every other file name without a directory.
+  configuration file. If `$CREDENTIALS_DIRECTORY` is not set or does not exist, the file `NAME.postgres-url` precedes `postgres-url`
+  for the configuration `NAME.toml`, except for `config.toml`. The same applies to every other file name without a directory.
 - **Secrets** can be in separate files. See [Secrets](#secrets).
 ";
 

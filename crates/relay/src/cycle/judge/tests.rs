@@ -13,17 +13,22 @@ fn refusing(reason: &'static Reason, time: Duration) -> Relay<Rc<FakeCluster>> {
     relay_with(FakeCluster { judges: (Some(reason), time), ..FakeCluster::default() })
 }
 
-/// The fate of the first of two suspects.
-async fn judged(reason: &'static Reason) -> Fate {
-    let relay = refusing(reason, Duration::ZERO);
+/// A batch of this many suspects, and its session.
+async fn suspects_of(relay: &Relay<Rc<FakeCluster>>, rows: usize) -> (Session<FakeProducer>, Batch<Row>) {
     let mut session = Session::new(FakeProducer::default(), Rc::default());
     let mut batch = Batch::new(OnRejected::default());
-    batch.rows_mut().extend([Row(1), Row(2)]);
+    batch.rows_mut().extend((1..=rows as i64).map(Row));
     batch.appended(ReadEnd::Complete);
     session.begin(&relay.memory.streaks);
     session.send(&relay.kafka.topics, &mut batch, 0).await;
-    batch.set(0, Fate::Suspect);
-    batch.set(1, Fate::Suspect);
+    (0..rows).for_each(|index| batch.set(index, Fate::Suspect));
+    (session, batch)
+}
+
+/// The fate of the first of two suspects.
+async fn judged(reason: &'static Reason) -> Fate {
+    let relay = refusing(reason, Duration::ZERO);
+    let (mut session, batch) = suspects_of(&relay, 2).await;
     let mut sending = Sending { relay: &relay, session: &mut session, batch };
     judge(&mut sending).await;
     sending.batch.fate(0)
@@ -39,13 +44,7 @@ async fn a_row_is_not_rejected_because_of_another_row() {
 #[tokio::test(start_paused = true)]
 async fn nothing_more_is_judged_once_the_claim_is_lost() {
     let relay = refusing(&INVALID_RECORD, Duration::from_millis(200));
-    let mut session = Session::new(FakeProducer::default(), Rc::default());
-    let mut batch = Batch::new(OnRejected::default());
-    batch.rows_mut().extend((1..=16).map(Row));
-    batch.appended(ReadEnd::Complete);
-    session.begin(&relay.memory.streaks);
-    session.send(&relay.kafka.topics, &mut batch, 0).await;
-    (0..16).for_each(|index| batch.set(index, Fate::Suspect));
+    let (mut session, batch) = suspects_of(&relay, 16).await;
     let sends_until = Rc::clone(&session.sends_until);
     let mut sending = Sending { relay: &relay, session: &mut session, batch };
     let losing = async {
@@ -62,13 +61,7 @@ async fn nothing_more_is_judged_once_the_claim_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_judges_for_a_limited_time_but_completes_a_search() {
     let relay = refusing(&INVALID_RECORD, Duration::from_millis(200));
-    let mut session = Session::new(FakeProducer::default(), Rc::default());
-    let mut batch = Batch::new(OnRejected::default());
-    batch.rows_mut().extend((1..=16).map(Row));
-    batch.appended(ReadEnd::Complete);
-    session.begin(&relay.memory.streaks);
-    session.send(&relay.kafka.topics, &mut batch, 0).await;
-    (0..16).for_each(|index| batch.set(index, Fate::Suspect));
+    let (mut session, batch) = suspects_of(&relay, 16).await;
     let mut sending = Sending { relay: &relay, session: &mut session, batch };
     let begun = Instant::now();
     assert!(judge(&mut sending).await.is_none());

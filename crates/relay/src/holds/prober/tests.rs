@@ -159,7 +159,7 @@ async fn the_lease_of_a_topic_is_kept_until_its_acknowledged_row_is_recorded() {
     assert!(relay.memory.acknowledged.borrow().is_empty());
 }
 
-/// Whoever starts next would publish the row again.
+/// Otherwise, the next relay that starts would publish the row again.
 #[tokio::test(start_paused = true)]
 async fn an_acknowledged_row_is_recorded_when_the_relay_stops_while_kafka_is_unavailable() {
     let (relay, holds) = (relay_with(FakeCluster::default()), Scripted::default());
