@@ -64,12 +64,6 @@ pub(super) struct Overdue {
     answered_at: Instant,
 }
 
-enum Step {
-    Rows,
-    NoRows,
-    Last,
-}
-
 impl<E: Event, P: Publisher> Sending<'_, E, P> {
     /// Reads and publishes the rows of the claim. A fault is stored in `claimed`.
     pub(super) async fn publish<C: Claim<Event = E>>(&mut self, claimed: &mut Claimed<C>) {
@@ -257,12 +251,10 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
                 claimed.lose(fault);
                 break;
             }
-            let step = self.step(claimed, &mut search).await;
-            claimed.flow.finds_rows = matches!(step, Ok(Step::Rows));
-            match step {
-                Ok(Step::Rows) => (has_rows, rows_at) = (true, Instant::now()),
-                Ok(Step::NoRows) => {}
-                Ok(Step::Last) => {
+            match self.step(claimed, &mut search).await {
+                Ok(true) if claimed.flow.finds_rows => (has_rows, rows_at) = (true, Instant::now()),
+                Ok(true) => {}
+                Ok(false) => {
                     claimed.flow.acknowledged = self.batch.sent().count();
                     break;
                 }
@@ -293,12 +285,12 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         Ok(())
     }
 
-    /// Reads the rows that the search describes, and sends them.
+    /// Reads the rows that the search describes, and sends them. Returns whether the flow may read on.
     async fn step<C: Claim<Event = E>>(
         &mut self,
         claimed: &mut Claimed<C>,
         search: &mut SeenIds,
-    ) -> Result<Step, PostgresFault> {
+    ) -> Result<bool, PostgresFault> {
         let (relay, batch) = (self.relay, &mut self.batch);
         let limits = relay.settings.limits();
         let generation = claimed.planned.marks.generation;
@@ -311,7 +303,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         };
         // The rows of a transaction that was excepted and has ended are not part of the search.
         if excepted.ended != claimed.planned.marks.excepted.ended {
-            return Ok(Step::Last);
+            return Ok(false);
         }
         let request = Search {
             above: search.highest,
@@ -325,7 +317,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
             expects_free: relay.memory.holds_seen(batch.hold_version).nothing_held,
         };
         if request.rows_max == 0 || request.bytes_max == 0 {
-            return Ok(Step::Last);
+            return Ok(false);
         }
         let (mut rows, begun) = (Vec::new(), Instant::now());
         let found = claimed.claim.read_on(&request, &mut rows).await.inspect_err(|fault| {
@@ -341,24 +333,18 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         };
         let holds_changed = found.hold_version != request.hold_version || found.epoch != request.epoch;
         if !is_same_generation || holds_changed || relay.memory.probes_any_of(&rows) {
-            return Ok(Step::Last);
+            return Ok(false);
         }
         search.add(found.ids.iter().copied());
-        let is_last = !search.pass(fenced) || found.cut;
-        let has_rows = !rows.is_empty();
-        if has_rows {
+        let reads_on = search.pass(fenced) && !found.cut;
+        claimed.flow.finds_rows = !rows.is_empty();
+        if claimed.flow.finds_rows {
             let from = batch.extend(rows);
             relay.memory.note_row_size(&batch.rows()[from..]);
             relay.memory.mark_acknowledged(batch, from);
             self.send(claimed, from).await;
         }
-        Ok(if is_last {
-            Step::Last
-        } else if has_rows {
-            Step::Rows
-        } else {
-            Step::NoRows
-        })
+        Ok(reads_on)
     }
 
     /// Whether a flow continues at the end of its window: some reports are overdue, probably because a partition is silent. The
