@@ -409,8 +409,10 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         self.give_back().await
     }
 
-    /// Gives back the leases of topics without a result, so that other relays can probe them at once.
+    /// Gives back the leases of topics without a result, unless they are kept, so that other relays can probe them at once.
     async fn give_back(&mut self) -> Result<(), PostgresFault> {
+        let kept = self.kept();
+        self.unfinished.retain(|topic| !kept.contains(topic));
         if !self.unfinished.is_empty() {
             self.holds.retry_soon(&named(&self.unfinished)).await?;
             self.unfinished.clear();
@@ -427,7 +429,6 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         // The lease may have expired while an ack was late.
         let kept = self.kept();
         due.retain(|due| !kept.contains(&due.topic));
-        self.unfinished.retain(|topic| !kept.contains(topic));
         let mut due = self.of_valid_names(due, found).await?;
         self.leave_out(&mut due, found);
         if due.is_empty() {
@@ -572,18 +573,16 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     ) -> Result<(), PostgresFault> {
         let relay = self.relay;
         flight.take_failed(&relay.memory, found);
-        if flight.is_done() && flight.unsettled.is_empty() {
-            self.producer = Some(flight.producer).filter(|producer| !producer.has_failed());
-            return Ok(());
-        }
+        let keeps_leases = !flight.is_done() || !flight.unsettled.is_empty();
         self.unsettled.append(&mut flight.unsettled);
         if flight.is_done() {
             self.producer = Some(flight.producer).filter(|producer| !producer.has_failed());
         } else {
             self.late.push(flight);
         }
-        let kept = self.kept();
-        self.unfinished.retain(|topic| !kept.contains(topic));
+        if !keeps_leases {
+            return Ok(());
+        }
         // The lease of a new one began before the topic was looked up.
         self.renewed_at = None;
         self.renew_leases().await
@@ -650,8 +649,6 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             self.settle_at = Instant::now() + HOLDS_EVERY;
         }
         self.unsettled.append(&mut tried); // behind the others, which are tried next
-        let kept = self.kept();
-        self.unfinished.retain(|topic| !kept.contains(topic));
         settled.and(self.conclude(found).await)
     }
 }
