@@ -11,6 +11,7 @@ use crate::{Coverage, until};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -58,7 +59,8 @@ const LOCKED_MOST: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub struct Board {
     state: RefCell<BoardState>,
-    waiting_workers: Cell<usize>,
+    /// Each waiting worker has a clone, and drops it also if it stops waiting.
+    waiting_workers: Rc<()>,
     stopped: Cell<bool>,
     /// Rows were settled. The scout takes these three.
     pub(crate) progress: Cell<bool>,
@@ -107,22 +109,6 @@ impl LaneState {
     }
 }
 
-/// Counts a waiting worker, also if it stops waiting.
-struct Waits<'a>(&'a Cell<usize>);
-
-impl Waits<'_> {
-    fn new(waiting: &Cell<usize>) -> Waits<'_> {
-        waiting.set(waiting.get() + 1);
-        Waits(waiting)
-    }
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
-}
-
 impl Board {
     /// Waits for lanes with work and returns an idle worker's share of them, or `None` once the relay stops. Cancel-safe.
     pub(crate) async fn take(&self) -> Option<Vec<Lane>> {
@@ -132,9 +118,9 @@ impl Board {
                 return None;
             }
             if !self.state.borrow().ready.is_empty() {
-                return Some(self.state.borrow_mut().share(self.waiting_workers.get() + 1));
+                return Some(self.state.borrow_mut().share(self.waiting_workers() + 1));
             }
-            let _waits = Waits::new(&self.waiting_workers);
+            let _waits = Rc::clone(&self.waiting_workers);
             self.free.notify_one();
             changed.await;
         }
@@ -304,7 +290,7 @@ impl Board {
     /// last idle worker: a silent partition stops a claim, but not a flow, and others may wait for such partitions already.
     pub(crate) fn note_arrival(&self, gap: Duration) {
         let soon = self.arrived_at.get().is_some_and(|at| at.elapsed() < gap);
-        self.arrives_often.set(soon || self.waiting_workers.get() == 0);
+        self.arrives_often.set(soon || !self.has_free_worker());
         self.arrived_at.set(Some(Instant::now()));
     }
 
@@ -317,7 +303,11 @@ impl Board {
     }
 
     pub(crate) fn has_free_worker(&self) -> bool {
-        self.waiting_workers.get() > 0
+        self.waiting_workers() > 0
+    }
+
+    fn waiting_workers(&self) -> usize {
+        Rc::strong_count(&self.waiting_workers) - 1
     }
 
     /// Waits until a worker is idle, then until some lane is free.
