@@ -5,7 +5,7 @@ use crate::elsewhere;
 use crate::lock;
 use crate::options::{ALIASES, Kafka, OAUTHBEARER};
 use crate::tokens::{Tokens, issued};
-use futures_util::future::{LocalBoxFuture, join_all, select_ok};
+use futures_util::future::{LocalBoxFuture, join_all, try_join_all};
 use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::consumer::ConsumerContext;
@@ -158,14 +158,10 @@ pub(super) async fn unusable(bootstrap: &str, addresses: &[Address]) -> Option<K
     failure(bootstrap, &problems.collect::<Vec<_>>())
 }
 
-/// The same, but only if this host cannot use any of them.
+/// The same, but only if this host cannot use any of them. Ends as soon as one can be used.
 pub(super) async fn all_unusable(bootstrap: &str, addresses: &[Address]) -> Option<KafkaFailure> {
-    if addresses.is_empty()
-        || select_ok(addresses.iter().map(|address| Box::pin(connect(address)))).await.is_ok()
-    {
-        return None;
-    }
-    unusable(bootstrap, addresses).await
+    let problems = addresses.iter().map(|address| async move { connect(address).await.err().ok_or(()) });
+    failure(bootstrap, &try_join_all(problems).await.ok()?)
 }
 
 fn failure(bootstrap: &str, problems: &[String]) -> Option<KafkaFailure> {
