@@ -15,6 +15,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaResult;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -31,9 +32,8 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 
 const TOPICS_KEPT: usize = 4_096;
 
-/// A handle of the admin client. Dropping the last one waits for the client's threads, so another thread does that.
-#[derive(Clone)]
-struct Admin(Option<Arc<AdminClient<DefaultClientContext>>>);
+/// The admin client. Dropping it waits for its threads, so another thread does that.
+struct Admin(Option<AdminClient<DefaultClientContext>>);
 
 impl Drop for Admin {
     fn drop(&mut self) {
@@ -50,7 +50,7 @@ pub(crate) struct TopicLimits {
     /// `None` if the limits cannot be read.
     settings: RefCell<Option<Kafka>>,
     /// Created with the first producer, and again after a change of the configuration or a read without an answer.
-    admin: RefCell<Option<Admin>>,
+    admin: RefCell<Option<Rc<Admin>>>,
     /// The limit of each topic, and how long it is valid.
     known: RefCell<HashMap<String, (usize, Instant)>>,
     /// What refused requests show about limits that cannot be read.
@@ -77,7 +77,7 @@ impl TopicLimits {
         let made =
             tokio::task::spawn_blocking(move || quiet(client_config(&settings).ok()?).create().ok()).await;
         let Ok(Some(admin)) = made else { return };
-        let admin = Admin(Some(Arc::new(admin)));
+        let admin = Rc::new(Admin(Some(admin)));
         let mut known = self.admin.borrow_mut();
         if known.is_none() && generation == self.generation.get() {
             *known = Some(admin);
@@ -148,19 +148,14 @@ impl TopicLimits {
             return None;
         }
         self.prepare().await;
-        let handle = self.admin.borrow().clone()?;
-        let admin = handle.0.as_ref()?;
-        let answer = settings_of(admin, topic, broker, ASK_TIMEOUT).await;
+        let admin = self.admin.borrow().clone()?;
+        let answer = settings_of(admin.0.as_ref()?, topic, broker, ASK_TIMEOUT).await;
         if answer.is_err() {
             // This broker may be unreachable. The lookups of other topics must not wait for it too.
             self.unanswered_until.set(Some(Instant::now() + UNKNOWN_FOR));
             self.learned.forget_read(topic);
-            let current = self.admin.borrow().clone();
-            if current
-                .as_ref()
-                .and_then(|current| current.0.as_ref())
-                .is_some_and(|it| Arc::ptr_eq(it, admin))
-            {
+            let is_current = self.admin.borrow().as_ref().is_some_and(|current| Rc::ptr_eq(current, &admin));
+            if is_current {
                 self.renew();
             }
         }
