@@ -281,12 +281,8 @@ impl KafkaCluster {
     }
 
     async fn advertised(&self) -> Vec<Address> {
-        // Not in the match, which would keep the settings borrowed during a reload.
-        let config = client_config(&self.settings.borrow());
-        match config {
-            Ok(config) => client::listed(config, self.tokens.clone()).await,
-            Err(_) => Vec::new(),
-        }
+        let Ok(config) = client_config(&self.settings.borrow()) else { return Vec::new() };
+        client::listed(config, self.tokens.clone()).await
     }
 
     fn bootstrap_servers(&self) -> String {
