@@ -80,7 +80,7 @@
 \set versions_and_open `cat sql/part/versions_and_open.sql`
 \set versions_if_open `cat sql/part/versions_if_open.sql`
 
--- The commands of operators, `status` and `doctor`: every event is selected, and nothing waits.
+-- The commands of operators, `status` and `doctor`: every event is selected.
 \set at rejected_at
 \set selected true
 \set in_range true
@@ -97,6 +97,3 @@
 \set payload_length 'octet_length(o.payload::text)'
 \set payload_of_bytes 'convert_from(payload, ''UTF8'')::json'
 \set record_bytes_max 1000000
-\set held false
-\set blocked false
-\set paused false

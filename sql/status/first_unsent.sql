@@ -11,7 +11,10 @@ FROM (
     SELECT p.*
     FROM unnest($1::smallint[]) AS l(lane)
     CROSS JOIN LATERAL (
-        SELECT o.id, o.created_at, :held AS held, :blocked AS blocked, :paused AS paused
+        SELECT o.id, o.created_at,
+               EXISTS (SELECT FROM :hold b WHERE b.topic = :topic) AS held,
+               NOT (:key_not_blocked) AS blocked,
+               NOT (:not_paused AND :key_not_paused) AS paused
         FROM :rows_with_topic o
         WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id

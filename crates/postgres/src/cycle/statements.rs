@@ -149,7 +149,7 @@ impl fmt::Display for Query<'_> {
 }
 
 /// A file, with the variables that depend on the topics.
-fn script<'a>(file: &'static str, table: &'a TableName, topics: &TopicRules) -> Script<'a> {
+pub(crate) fn script<'a>(file: &'static str, table: &'a TableName, topics: &TopicRules) -> Script<'a> {
     let is_by_type = topics.is_by_aggregate_type();
     // What a row and the example of its key must have in common besides the key.
     let key_of = |row: &str| match is_by_type {
@@ -159,17 +159,12 @@ fn script<'a>(file: &'static str, table: &'a TableName, topics: &TopicRules) -> 
     Script::new(file, table)
         .set("id", table.columns().name(Column::Id))
         .set("rows_with_topic", table.rows(topics.column))
-        .set("topic", topic_sql(topics))
+        .set("topic", topic_with(topics, |column| format!("o.{column}")))
         .set("topic_key", key_of("o"))
         .set("example_topic_key", key_of("w"))
         .set("same_type", if is_by_type { " AND b.aggregate_type = o.aggregate_type" } else { "" })
         .when("has_topic", topics.column)
         .when("is_one_topic", topics.is_constant())
-}
-
-/// SQL for the topic of a row `o`.
-pub(crate) fn topic_sql(topics: &TopicRules) -> String {
-    topic_with(topics, |column| format!("o.{column}"))
 }
 
 /// SQL for the topic of the row `o` of the table itself, in a statement that changes rows.
@@ -198,43 +193,9 @@ fn topic_with(topics: &TopicRules, column: impl Fn(Column) -> String) -> String 
     }
 }
 
-/// The age of the oldest unsent row, as the scout measures it.
-pub(crate) fn oldest_sql(table: &TableName, topics: &TopicRules) -> String {
-    script(sql!("relay/oldest"), table, topics).render()
-}
-
-/// The number of unsent rows, as the scout measures it.
-pub(crate) fn backlog_sql(table: &TableName) -> String {
-    Script::new(sql!("relay/backlog"), table).render()
-}
-
 /// The statement that reaps, for tests of its plan.
 pub fn reap_sql(table: &TableName) -> String {
     Reaping::new(table).reap
-}
-
-/// The reasons for which an unsent row `o` waits, as conditions.
-pub(crate) struct WaitConditions {
-    pub(crate) held: String,
-    pub(crate) blocked: String,
-    /// Everything, its topic or its key is paused.
-    pub(crate) paused: String,
-}
-
-impl WaitConditions {
-    pub(crate) fn new(table: &TableName, topics: &TopicRules) -> WaitConditions {
-        let part = |file| script(file, table, topics).render();
-        let (not_paused, key_not_paused) = (part(sql!("part/not_paused")), part(sql!("part/key_not_paused")));
-        WaitConditions {
-            held: format!(
-                "EXISTS (SELECT FROM {} b WHERE b.topic = {})",
-                table.render("{hold}"),
-                topic_sql(topics)
-            ),
-            blocked: format!("NOT ({})", part(sql!("part/key_not_blocked"))),
-            paused: format!("NOT ({not_paused} AND {key_not_paused})"),
-        }
-    }
 }
 
 /// Every statement of a running relay as `PREPARE`, with its purpose and parameters in a comment: a script for psql, to run EXPLAIN

@@ -2,10 +2,10 @@
 
 use crate::connection::exec::{Params, ShortTransaction};
 use crate::connection::pool::Database;
-use crate::cycle::statements::{WaitConditions, backlog_sql, oldest_sql};
+use crate::cycle::statements::script;
 use crate::operate::pauses::{self, PausedScope};
 use crate::options::OnSent;
-use crate::sql::{Script, sql};
+use crate::sql::sql;
 use crate::table::TableName;
 use relay::failure::PostgresFault;
 use relay::lanes::{LANES, Lane};
@@ -389,13 +389,12 @@ impl PostgresStatus {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let lows = vec![i64::MIN; LANES];
         let marks = params![lanes => INT2_ARRAY, lows => INT8_ARRAY];
-        let backlog = self.only(&backlog_sql(&self.table), &marks).await?;
+        let backlog = self.only(sql!("relay/backlog"), &marks).await?;
         // An epoch that no table has, so that no mark applies.
         let marks = params![lanes => INT2_ARRAY, lows => INT8_ARRAY, -1_i64 => INT8];
-        let oldest = self.only(&oldest_sql(&self.table, &self.topics), &marks).await?;
+        let oldest = self.only(sql!("relay/oldest"), &marks).await?;
         let of_lanes = params![lanes => INT2_ARRAY, FIRST_ROWS_A_LANE => INT8];
-        let first = self.only(&first_sql(&self.table, &self.topics), &of_lanes).await?;
-        let first = FirstUnsent::from(&first);
+        let first: FirstUnsent = self.one(sql!("status/first_unsent"), &of_lanes).await?;
         let held = self.rows(sql!("status/held_topics"), &[]).await?;
         let most = params![DEAD_LETTERS_COUNTED_MAX => INT8];
         let dead_letters = self.all(sql!("status/dead_letters"), &most).await?;
@@ -410,11 +409,10 @@ impl PostgresStatus {
             OnSent::Mark => Some(self.one(sql!("status/sent"), &latest).await?),
             OnSent::Delete => None,
         };
-        let reaped = Script::new(REAPED, &self.table).render();
-        let oldest_sent = self.only(&reaped, &params![SENT_ROWS_READ_MAX => INT8]).await?;
+        let oldest_sent = self.only(REAPED, &params![SENT_ROWS_READ_MAX => INT8]).await?;
         let vacuum = self.all(sql!("status/vacuum_holders"), &params![1_i64 => INT8]).await?.pop();
         let size = self.one(sql!("status/size"), &params![self.table.quoted() => TEXT]).await?;
-        let versions = self.only(&Script::new(VERSIONS, &self.table).render(), &[]).await?;
+        let versions = self.only(VERSIONS, &[]).await?;
         let (rows, keys) = (backlog.get(0), blocked.first().map_or(0, |row| row.get(5)));
         Ok(OutboxStatus {
             server_version: versions.get(0),
@@ -456,7 +454,7 @@ impl PostgresStatus {
     }
 
     async fn rows(&self, text: &'static str, params: Params<'_>) -> Result<Vec<Row>, PostgresFault> {
-        let sql = Script::new(text, &self.table).render();
+        let sql = script(text, &self.table, &self.topics).render();
         self.transaction.query("reading the status", &sql, params).await
     }
 
@@ -471,13 +469,12 @@ impl PostgresStatus {
     where
         T: for<'r> From<&'r Row>,
     {
-        Ok(T::from(&self.only(&Script::new(text, &self.table).render(), params).await?))
+        Ok(T::from(&self.only(text, params).await?))
     }
 
-    /// The only row of a complete statement.
-    async fn only(&self, sql: &str, params: Params<'_>) -> Result<Row, PostgresFault> {
-        let rows = self.transaction.query("reading the status", sql, params).await?;
-        let Some(row) = rows.into_iter().next() else {
+    /// The only row of a statement.
+    async fn only(&self, text: &'static str, params: Params<'_>) -> Result<Row, PostgresFault> {
+        let Some(row) = self.rows(text, params).await?.into_iter().next() else {
             unreachable!("each of these statements gives one row")
         };
         Ok(row)
@@ -499,14 +496,6 @@ pub fn as_seconds<S: Serializer>(age: &Option<Duration>, serializer: S) -> Resul
 /// `None` for infinite and negative ages, which a writer can cause.
 fn seconds(seconds: Option<f64>) -> Option<Duration> {
     seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-}
-
-/// The statement for [`FirstUnsent`].
-fn first_sql(table: &TableName, topics: &TopicRules) -> String {
-    let WaitConditions { held, blocked, paused } = WaitConditions::new(table, topics);
-    let script =
-        Script::new(sql!("status/first_unsent"), table).set("rows_with_topic", table.rows(topics.column));
-    script.set("held", held).set("blocked", blocked).set("paused", paused).render()
 }
 
 #[cfg(test)]

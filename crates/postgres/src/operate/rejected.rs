@@ -5,7 +5,7 @@
 use crate::columns::{BAD_HEADER, PayloadType};
 use crate::connection::exec::{Param, ShortTransaction};
 use crate::connection::pool::Database;
-use crate::cycle::statements::topic_sql;
+use crate::cycle::statements::script;
 use crate::sql::{Script, sql};
 use crate::table::TableName;
 use pg_outbox::topic::check_topic;
@@ -334,7 +334,6 @@ impl PostgresRejected {
         let mut params = self.selection.params(&numbers);
         let sql = self
             .script(sql!("operate/dead_letters/rejected_again"))
-            .set("topic", topic_sql(&self.topics))
             .set("headers", changes.sql(&self.table, &mut params))
             .set("record_bytes_max", record_bytes_max.to_string())
             .render();
@@ -390,7 +389,7 @@ impl PostgresRejected {
             .set("at", form.time_column())
             .when("is_dead_letter", form == Form::DeadLetter)
             .render();
-        Script::new(text, &self.table).set("selected", selected).when("has_topic", self.topics.column)
+        script(text, &self.table, &self.topics).set("selected", selected)
     }
 
     fn listing(&self) -> &'static str {

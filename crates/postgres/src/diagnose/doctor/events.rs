@@ -3,9 +3,9 @@
 use super::{Checked, Context, Schema};
 use crate::access::grants::{RECORD_PRIVILEGES, SETTING_COLUMNS};
 use crate::columns::BAD_HEADER;
-use crate::cycle::statements::topic_sql;
+use crate::cycle::statements::script;
 use crate::schema::identity;
-use crate::sql::{Script, sql};
+use crate::sql::sql;
 use pg_outbox::topic::check_topic;
 use relay::failure::PostgresFault;
 use relay::lanes::Lane;
@@ -67,7 +67,7 @@ pub(super) async fn examine(context: &Context<'_>, schema: &Schema, used: &mut V
         waiting.waiting += row.get::<_, i64>(1);
         waiting.largest_bytes = waiting.largest_bytes.max(row.get(2));
     }
-    let latest = of_topics(sql!("doctor/latest_topics"), context, topics).render();
+    let latest = script(sql!("doctor/latest_topics"), context.table, topics).render();
     let limits = params![LATEST_ROWS => INT8, TOPICS_MAX => INT8];
     for row in context.transaction.query(DOING, &latest, &limits).await? {
         let topic: String = row.get(0);
@@ -103,20 +103,13 @@ async fn waiting(
 ) -> Result<Vec<Row>, PostgresFault> {
     let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
     let most = context.settings.record_bytes_max as i64;
-    let script = of_topics(sql!("doctor/waiting_events"), context, topics);
-    let script = script.set("payload_length", payload.length_sql("o.payload"));
+    let script = script(sql!("doctor/waiting_events"), context.table, topics)
+        .set("payload_length", payload.length_sql("o.payload"));
     let params = params![
         lanes => INT2_ARRAY, ROWS_PER_LANE => INT8, most => INT8, TOPICS_MAX => INT8,
         context.settings.reserved_headers => TEXT_ARRAY, BAD_HEADER => TEXT
     ];
     context.transaction.query(DOING, &script.render(), &params).await
-}
-
-fn of_topics<'a>(text: &'static str, context: &'a Context<'_>, topics: &TopicRules) -> Script<'a> {
-    Script::new(text, context.table)
-        .set("rows_with_topic", context.table.rows(topics.column))
-        .set("topic", topic_sql(topics))
-        .when("has_topic", topics.column)
 }
 
 /// Rows that the relay cannot send to their topic.
