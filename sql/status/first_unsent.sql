@@ -2,13 +2,13 @@
 -- block.
 -- $1: the lanes
 -- $2: the number of rows per lane
-SELECT count(*), count(*) FILTER (WHERE held AND NOT paused), count(*) FILTER (WHERE blocked AND NOT held AND NOT paused),
-       min(id) FILTER (WHERE NOT held AND NOT blocked AND NOT paused),
+SELECT count(*), count(*) FILTER (WHERE paused), count(*) FILTER (WHERE held AND NOT paused),
+       count(*) FILTER (WHERE blocked AND NOT held AND NOT paused), count(*) FILTER (WHERE is_free),
        max(greatest(extract(epoch FROM clock_timestamp()) - extract(epoch FROM created_at), 0))
-           FILTER (WHERE NOT held AND NOT blocked AND NOT paused)::float8,
-       count(*) FILTER (WHERE paused)
+           FILTER (WHERE is_free)::float8,
+       min(id) FILTER (WHERE is_free)
 FROM (
-    SELECT p.*
+    SELECT p.*, NOT (p.held OR p.blocked OR p.paused) AS is_free
     FROM unnest($1::smallint[]) AS l(lane)
     CROSS JOIN LATERAL (
         SELECT o.id, o.created_at,

@@ -9,7 +9,7 @@ use crate::sql::sql;
 use crate::table::TableName;
 use relay::failure::PostgresFault;
 use relay::lanes::{LANES, Lane};
-use relay::reason::{blocked_key_remedy, remedy};
+use relay::reason::{blocked_key_remedy, remedy as remedy_for};
 use relay::topic::TopicRules;
 use serde::{Serialize, Serializer};
 use settings::text::time;
@@ -89,21 +89,7 @@ pub struct FirstUnsent {
     pub id: Option<i64>,
 }
 
-impl From<&Row> for FirstUnsent {
-    fn from(row: &Row) -> FirstUnsent {
-        let (rows, held, blocked, paused): (i64, i64, i64, i64) =
-            (row.get(0), row.get(1), row.get(2), row.get(5));
-        FirstUnsent {
-            rows,
-            paused,
-            of_held_topics: held,
-            of_blocked_keys: blocked,
-            free: rows - paused - held - blocked,
-            age: seconds(row.get(4)),
-            id: row.get(3),
-        }
-    }
-}
+from_row!(FirstUnsent: rows, paused, of_held_topics, of_blocked_keys, free, age as seconds, id);
 
 /// A lane with unsent rows.
 #[derive(Clone, Copy, Debug)]
@@ -131,19 +117,7 @@ pub struct HeldTopic {
     pub probes: i32,
 }
 
-impl From<&Row> for HeldTopic {
-    fn from(row: &Row) -> HeldTopic {
-        HeldTopic {
-            topic: row.get(0),
-            reason: row.get(1),
-            error: row.get(2),
-            remedy: remedy(row.get(1)),
-            since: row.get(3),
-            next_probe: row.get(4),
-            probes: row.get(5),
-        }
-    }
-}
+from_row!(HeldTopic: topic, reason, error, remedy as remedy_for, since, next_probe, probes);
 
 /// The dead letters that were not requeued, among the latest [`DEAD_LETTERS_COUNTED_MAX`].
 #[derive(Clone, Debug, Default, Serialize)]
@@ -197,18 +171,7 @@ pub struct KeyBlock {
     pub since: SystemTime,
 }
 
-impl From<&Row> for KeyBlock {
-    fn from(row: &Row) -> KeyBlock {
-        KeyBlock {
-            topic: row.get(0),
-            key: row.get(1),
-            outbox_id: row.get(2),
-            reason: row.get(3),
-            remedy: blocked_key_remedy(row.get(3)),
-            since: row.get(4),
-        }
-    }
-}
+from_row!(KeyBlock: topic, key, outbox_id, reason, remedy as blocked_key_remedy, since);
 
 /// What a relay's connection is doing, in the order in which it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -413,7 +376,7 @@ impl PostgresStatus {
         let vacuum = self.all(sql!("status/vacuum_holders"), &params![1_i64 => INT8]).await?.pop();
         let size = self.one(sql!("status/size"), &params![self.table.quoted() => TEXT]).await?;
         let versions = self.only(VERSIONS, &[]).await?;
-        let (rows, keys) = (backlog.get(0), blocked.first().map_or(0, |row| row.get(5)));
+        let (rows, keys) = (backlog.get(0), blocked.first().map_or(0, |row| row.get(6)));
         Ok(OutboxStatus {
             server_version: versions.get(0),
             migration: versions.get(1),
@@ -423,7 +386,7 @@ impl PostgresStatus {
                 oldest_age: seconds(oldest.get(0)),
                 first,
             },
-            held_topics_total: held.first().map_or(0, |row| row.get(6)),
+            held_topics_total: held.first().map_or(0, |row| row.get(7)),
             held_topics: held.iter().map(HeldTopic::from).collect(),
             blocked_keys: BlockedKeys {
                 keys,
