@@ -10,7 +10,7 @@ use postgres::connection::pool::{Database, connect_within};
 use postgres::cycle::claim::PostgresOutbox;
 use postgres::cycle::holds::PostgresHolds;
 use postgres::cycle::measurements;
-use postgres::cycle::reap::{ModulesReaper, PostgresReaper, Reapers};
+use postgres::cycle::reap::{PostgresReaper, RelayReaper};
 use postgres::cycle::scout::PostgresScoutQueries;
 use postgres::cycle::statements::Statements;
 use postgres::schema::check::{Facts, check};
@@ -294,14 +294,11 @@ impl<'a> Start<'a> {
     /// Starts the reaper, if it is enabled. Returns how to change its pace.
     fn reaper(&self, tasks: &mut Tasks, until: Until) -> watch::Sender<Pace> {
         let (set_pace, paces) = watch::channel(self.config.pace());
-        let (settings, table) = (&self.config.reaper, &self.config.outbox.table);
-        if settings.enabled && until == Until::Requested {
-            let (database, stats) = (self.database.clone(), Arc::clone(&self.stats));
-            let modules =
-                ModulesReaper::new(database.clone(), table.clone(), self.config.pace(), Arc::clone(&stats));
-            let reaper =
-                PostgresReaper::new(database, table.clone(), settings.retention, settings.batch_size);
-            let reaping = reaper::keep_reaping(Reapers::new(reaper, modules), paces, stats);
+        if self.config.reaper.enabled && until == Until::Requested {
+            let (table, stats) = (self.config.outbox.table.clone(), Arc::clone(&self.stats));
+            let reaper = PostgresReaper::new(self.database.clone(), table, self.config.pace());
+            let reaper = RelayReaper::new(reaper, Arc::clone(&stats));
+            let reaping = reaper::keep_reaping(reaper, paces, stats);
             tasks.spawn_local(named("the reaper", reaping));
         }
         set_pace

@@ -6,12 +6,10 @@ use super::output::{self, counted};
 use crate::config::Config;
 use clap::Args;
 use postgres::access::grants::{REAP_PRIVILEGES, reap_privileges};
-use postgres::cycle::reap::{ModulesReaper, PostgresReaper, Unfinished};
+use postgres::cycle::reap::{PostgresReaper, Unfinished};
 use relay::failure::PostgresFault;
-use relay::health::stats::Stats;
 use relay::reaper::Reaped;
 use settings::text::span;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -34,19 +32,16 @@ impl Reap {
         let config = self.config.load_for_database()?;
         let privileges = [REAP_PRIVILEGES, &reap_privileges()].concat();
         let lines = on_outbox(&config, &privileges, async |outbox| {
-            let (table, settings) = (outbox.table(), &config.reaper);
-            let database = outbox.database.clone();
-            let reaper =
-                PostgresReaper::new(database, table.clone(), settings.retention, settings.batch_size);
-            let rows = reap(reaper, self.dry_run).await?;
+            let table = outbox.table();
+            let mut reaper = PostgresReaper::new(outbox.database, table.clone(), config.pace());
+            let rows = reap(&mut reaper, self.dry_run).await?;
             let sent = format!(
                 "{table}: {} {}, sent more than {} ago",
                 counted(rows, "row"),
                 self.verb(),
-                span(settings.retention)
+                span(config.reaper.retention)
             );
-            let modules = ModulesReaper::new(outbox.database, table, config.pace(), Arc::new(Stats::new()));
-            Ok([vec![sent], self.of_modules(&config, modules).await?].concat())
+            Ok([vec![sent], self.of_modules(&config, &reaper).await?].concat())
         })?;
         output::text(lines.join("\n") + "\n")
     }
@@ -55,9 +50,9 @@ impl Reap {
     async fn of_modules(
         &self,
         config: &Config,
-        mut modules: ModulesReaper,
+        reaper: &PostgresReaper,
     ) -> Result<Vec<String>, PostgresFault> {
-        let tables = if self.dry_run { modules.count_all().await } else { modules.reap_all().await }?;
+        let tables = if self.dry_run { reaper.count_modules().await } else { reaper.reap_modules().await }?;
         let mut lines = Vec::new();
         for (table, rows) in tables {
             let name = config.outbox.table.display_sibling(table);
@@ -69,7 +64,7 @@ impl Reap {
             };
             lines.push(format!("{name}: {} {}, {old}", counted(rows, "row"), self.verb()));
             if table == "idempotency_key" {
-                let Unfinished { requests, .. } = modules.unfinished().await?;
+                let Unfinished { requests, .. } = reaper.unfinished().await?;
                 if requests > 0 {
                     lines.push(format!(
                         "{name}: kept {} that began {}. Complete them in the application.",
@@ -88,7 +83,7 @@ impl Reap {
 }
 
 /// Deletes the old rows, or only counts them.
-async fn reap(mut reaper: PostgresReaper, only_counts: bool) -> Result<u64, Failed> {
+async fn reap(reaper: &mut PostgresReaper, only_counts: bool) -> Result<u64, Failed> {
     let mut rows = 0;
     let mut turn_by = Instant::now() + TURN_WITHIN;
     loop {

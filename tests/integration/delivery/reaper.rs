@@ -40,7 +40,7 @@ fn config(outbox: &Outbox) -> Config {
 fn reaper(outbox: &Outbox) -> PostgresReaper {
     let config = config(outbox);
     let database = Database::new(&config.postgres, 2, Arc::new(Stats::new())).unwrap();
-    PostgresReaper::new(database, config.outbox.table, Duration::ZERO, 0)
+    PostgresReaper::new(database, config.outbox.table, pace())
 }
 
 /// One page per statement.

@@ -26,15 +26,14 @@ const DELETING: &str = "deleting old rows";
 /// How long other sessions may hold the reaper's row until this is a fault.
 const OTHERS_MAX: Duration = Duration::from_secs(3_600);
 
-/// The reaper's access to the outbox. It connects on first use, and keeps no connection.
+/// The reaper's access to the outbox and the modules. It connects on first use, and keeps no connection.
 pub struct PostgresReaper {
     /// Has the reaper's short lock timeout.
     reaping: ShortTransaction,
     transaction: ShortTransaction,
     statements: Reaping,
     table: TableName,
-    retention: Duration,
-    batch_rows: usize,
+    pace: Pace,
     rounds: Rounds,
     /// Since when other sessions have held the reaper's row at each attempt.
     others_since: Option<Instant>,
@@ -43,20 +42,13 @@ pub struct PostgresReaper {
 }
 
 impl PostgresReaper {
-    /// Deletes rows of this outbox that were sent longer ago than `retention`, up to `batch_rows` per transaction.
-    pub fn new(
-        database: Database,
-        table: TableName,
-        retention: Duration,
-        batch_rows: usize,
-    ) -> PostgresReaper {
+    pub fn new(database: Database, table: TableName, pace: Pace) -> PostgresReaper {
         PostgresReaper {
             reaping: ShortTransaction::reaping(database.clone()),
             transaction: ShortTransaction::writing(database),
             statements: Reaping::new(&table),
             table,
-            retention,
-            batch_rows,
+            pace,
             rounds: Rounds::default(),
             others_since: None,
             pass: (0, None),
@@ -66,7 +58,7 @@ impl PostgresReaper {
     /// Deletes, or only counts, the old rows of the next range of pages, in a pass over the whole table. Returns `None` if another
     /// relay is reaping.
     pub async fn step(&mut self, only_counts: bool) -> Result<Option<Reaped>, PostgresFault> {
-        let ((at, file), range) = (self.pass, range_pages(self.batch_rows));
+        let ((at, file), range) = (self.pass, range_pages(self.pace.batch_rows));
         let scanned = if only_counts {
             self.run("counting old rows", &self.statements.count_old, &self.transaction, at, range).await
         } else {
@@ -98,7 +90,7 @@ impl PostgresReaper {
         range: u32,
     ) -> Result<Option<ScannedRange>, PostgresFault> {
         let (from, to) = (format!("({at},0)"), format!("({},0)", at.saturating_add(range)));
-        let (retention, table) = (self.retention.as_secs_f64(), self.table.quoted());
+        let (retention, table) = (self.pace.retention.as_secs_f64(), self.table.quoted());
         let params = params![from => TEXT, to => TEXT, retention => FLOAT8, table => TEXT];
         let rows = transaction.query(doing, sql, &params).await?;
         let Some(row) = rows.first() else { unreachable!("a SELECT without FROM is one row") };
@@ -129,7 +121,7 @@ impl PostgresReaper {
 
 impl Reap for PostgresReaper {
     async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, PostgresFault> {
-        (self.retention, self.batch_rows) = (pace.retention, pace.batch_rows);
+        self.pace = pace;
         let at = match self.rounds.at() {
             Some(at) => at,
             None => {
@@ -141,7 +133,7 @@ impl Reap for PostgresReaper {
                 page
             }
         };
-        let range = range_pages(self.batch_rows);
+        let range = range_pages(pace.batch_rows);
         let Some(scanned) = self.reap_range(at, range).await? else {
             return self.not_our_turn();
         };
@@ -340,18 +332,6 @@ SELECT c.relname::text
 FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
 WHERE s.nspname = $1 AND c.relkind IN ('r', 'p') AND c.relname = ANY ($2)";
 
-pub struct ModulesReaper {
-    transaction: ShortTransaction,
-    table: TableName,
-    pace: Pace,
-    /// The rest of this round.
-    remaining: VecDeque<&'static Module>,
-    /// The table of the latest attempt; empty while looking for installed modules.
-    current: &'static str,
-    reported: i64,
-    stats: Arc<Stats>,
-}
-
 /// Unfinished requests past their retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfinished {
@@ -360,63 +340,29 @@ pub struct Unfinished {
     pub oldest: Option<SystemTime>,
 }
 
-impl ModulesReaper {
-    pub fn new(database: Database, table: TableName, pace: Pace, stats: Arc<Stats>) -> ModulesReaper {
-        ModulesReaper {
-            transaction: ShortTransaction::writing(database),
-            table,
-            pace,
-            remaining: VecDeque::new(),
-            current: "",
-            reported: 0,
-            stats,
-        }
-    }
-
-    /// Deletes one batch of one module. A round starts by looking for installed modules, and skips a module that fails.
-    async fn reap_once(&mut self) -> Result<Reaped, PostgresFault> {
-        if self.remaining.is_empty() {
-            self.current = "";
-            self.remaining = self.find().await?.into();
-        }
-        let Some(module) = self.remaining.pop_front() else { return Ok(Reaped { rows: 0, more: false }) };
-        self.current = module.table;
-        self.require_own(module).await?;
-        let batch_rows = i32::try_from(self.pace.batch_rows).unwrap_or(i32::MAX);
-        let params = params![(module.retention)(&self.pace).as_secs_f64() => FLOAT8, batch_rows => INT4];
-        let sql = Script::new(module.reap, &self.table).render();
-        let rows = self.transaction.query("deleting old rows of a module", &sql, &params).await?;
-        let deleted: i32 = rows.first().map_or(0, |row| row.get(0));
-        if deleted == batch_rows {
-            self.remaining.push_front(module);
-        } else if module.table == IDEMPOTENCY {
-            let unfinished = self.unfinished().await?;
-            self.report(unfinished);
-        }
-        Ok(Reaped { rows: u64::from(deleted.unsigned_abs()), more: !self.remaining.is_empty() })
-    }
-
-    /// Runs a whole round. Returns the table of each installed module with the number of deleted rows. Skips a module that a
-    /// relay is reaping.
-    pub async fn reap_all(&mut self) -> Result<Vec<(&'static str, u64)>, PostgresFault> {
-        let mut reaped: Vec<(&str, u64)> = Vec::new();
-        loop {
-            let Reaped { rows, more } = self.reap_once().await?;
-            match reaped.last_mut() {
-                Some((table, of_table)) if *table == self.current => *of_table += rows,
-                _ if self.current.is_empty() => {}
-                _ => reaped.push((self.current, rows)),
+impl PostgresReaper {
+    /// Deletes all old rows of the modules. Returns the table of each installed module with the number of deleted rows. Skips a
+    /// module that a relay is reaping.
+    pub async fn reap_modules(&self) -> Result<Vec<(&'static str, u64)>, PostgresFault> {
+        let mut reaped = Vec::new();
+        for module in self.installed().await? {
+            let mut of_table = 0;
+            loop {
+                let Reaped { rows, more } = self.reap_module(module).await?;
+                of_table += rows;
+                if !more {
+                    break;
+                }
             }
-            if !more {
-                return Ok(reaped);
-            }
+            reaped.push((module.table, of_table));
         }
+        Ok(reaped)
     }
 
-    /// The number of rows that [`ModulesReaper::reap_all`] would delete.
-    pub async fn count_all(&self) -> Result<Vec<(&'static str, u64)>, PostgresFault> {
+    /// The number of rows that [`PostgresReaper::reap_modules`] would delete.
+    pub async fn count_modules(&self) -> Result<Vec<(&'static str, u64)>, PostgresFault> {
         let mut counted = Vec::new();
-        for module in self.find().await? {
+        for module in self.installed().await? {
             self.require_own(module).await?;
             let sql = Script::new(module.count, &self.table).render();
             let params = params![(module.retention)(&self.pace).as_secs_f64() => FLOAT8];
@@ -435,6 +381,65 @@ impl ModulesReaper {
         let rows = self.transaction.query("counting unfinished requests", &sql, &params).await?;
         let row = rows.first();
         Ok(Unfinished { requests: row.map_or(0, |row| row.get(0)), oldest: row.and_then(|row| row.get(1)) })
+    }
+
+    /// Deletes one batch of a module.
+    async fn reap_module(&self, module: &Module) -> Result<Reaped, PostgresFault> {
+        self.require_own(module).await?;
+        let batch_rows = i32::try_from(self.pace.batch_rows).unwrap_or(i32::MAX);
+        let params = params![(module.retention)(&self.pace).as_secs_f64() => FLOAT8, batch_rows => INT4];
+        let sql = Script::new(module.reap, &self.table).render();
+        let rows = self.transaction.query("deleting old rows of a module", &sql, &params).await?;
+        let deleted: i32 = rows.first().map_or(0, |row| row.get(0));
+        Ok(Reaped { rows: u64::from(deleted.unsigned_abs()), more: deleted == batch_rows })
+    }
+
+    /// Another role could have created them before the module is installed.
+    async fn require_own(&self, module: &Module) -> Result<(), PostgresFault> {
+        let names: Vec<String> =
+            [module.table].iter().chain(module.functions).map(|&name| name.to_owned()).collect();
+        relations::require_own(&self.transaction, "checking the owner of a module", &self.table, &names).await
+    }
+
+    async fn installed(&self) -> Result<Vec<&'static Module>, PostgresFault> {
+        let tables = MODULES.each_ref().map(|module| module.table);
+        let params = params![self.table.schema() => TEXT, &tables[..] => TEXT_ARRAY];
+        let rows = self.transaction.query("looking for modules", FIND, &params).await?;
+        let found: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+        Ok(MODULES.iter().filter(|module| found.contains(&module.table)).collect())
+    }
+}
+
+/// Reaps the outbox of a running relay, then the modules. A module that cannot be reaped does not prevent the outbox from being
+/// reaped.
+pub struct RelayReaper {
+    reaper: PostgresReaper,
+    /// Whether the outbox is finished for this round.
+    at_modules: bool,
+    /// The modules that are left in this round.
+    remaining: VecDeque<&'static Module>,
+    outage: Availability,
+    /// The number of unfinished requests in the latest log line.
+    reported: i64,
+    stats: Arc<Stats>,
+}
+
+impl RelayReaper {
+    pub fn new(reaper: PostgresReaper, stats: Arc<Stats>) -> RelayReaper {
+        let outage = Availability::new("reaper of the modules", "reaper_failed");
+        let outage = outage.described("failing", "working again");
+        RelayReaper { reaper, at_modules: false, remaining: VecDeque::new(), outage, reported: 0, stats }
+    }
+
+    /// Deletes one batch of a module, which stays one of the remaining ones if there is more.
+    async fn reap_module(&mut self, module: &'static Module) -> Result<(), PostgresFault> {
+        if self.reaper.reap_module(module).await?.more {
+            self.remaining.push_front(module);
+        } else if module.table == IDEMPOTENCY {
+            let unfinished = self.reaper.unfinished().await?;
+            self.report(unfinished);
+        }
+        Ok(())
     }
 
     /// Logs once, and again when the number changes.
@@ -458,65 +463,42 @@ impl ModulesReaper {
                 oldest,
                 "unfinished idempotency requests are older than idempotency_retention. Complete them in the \
                  application (idempotency_abandoned), or inspect {}",
-                self.table.render("{idempotency_key}")
+                self.reaper.table.render("{idempotency_key}")
             );
         }
     }
 
-    /// Another role could have created them before the module is installed.
-    async fn require_own(&self, module: &Module) -> Result<(), PostgresFault> {
-        let names: Vec<String> =
-            [module.table].iter().chain(module.functions).map(|&name| name.to_owned()).collect();
-        relations::require_own(&self.transaction, "checking the owner of a module", &self.table, &names).await
-    }
-
-    async fn find(&self) -> Result<Vec<&'static Module>, PostgresFault> {
-        let tables = MODULES.each_ref().map(|module| module.table);
-        let params = params![self.table.schema() => TEXT, &tables[..] => TEXT_ARRAY];
-        let rows = self.transaction.query("looking for modules", FIND, &params).await?;
-        let found: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
-        Ok(MODULES.iter().filter(|module| found.contains(&module.table)).collect())
-    }
-}
-
-/// Reaps the outbox, then the modules, on one connection. A module that cannot be reaped does not prevent the outbox from
-/// being reaped.
-pub struct Reapers {
-    outbox: PostgresReaper,
-    modules: ModulesReaper,
-    /// Whether the outbox is finished for this round.
-    at_modules: bool,
-    outage: Availability,
-}
-
-impl Reapers {
-    pub fn new(outbox: PostgresReaper, modules: ModulesReaper) -> Reapers {
-        let outage = Availability::new("reaper of the modules", "reaper_failed");
-        let outage = outage.described("failing", "working again");
-        Reapers { outbox, modules, at_modules: false, outage }
-    }
-}
-
-impl Reap for Reapers {
-    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, PostgresFault> {
-        if !self.at_modules {
-            self.modules.pace = pace;
-            let Reaped { rows, more } = self.outbox.reap_once(pace).await?;
-            self.at_modules = !more;
-            return Ok(Reaped { rows, more: true });
-        }
-        let reaped = self.modules.reap_once().await;
-        let party = MODULES.iter().position(|module| module.table == self.modules.current);
-        let party = party.unwrap_or(MODULES.len());
-        match reaped {
-            Ok(_) => self.outage.worked(party),
+    /// Notes whether a module was reaped, or the installed ones were found.
+    fn note(&self, module: Option<&Module>, done: Result<(), PostgresFault>) {
+        let table = module.map(|module| module.table);
+        let party = MODULES.iter().position(|module| Some(module.table) == table).unwrap_or(MODULES.len());
+        match done {
+            Ok(()) => self.outage.worked(party),
             // The scout reports it.
             Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
             Err(fault) => self.outage.failed(party, &fault, ADVICE),
         }
-        let more = !self.modules.remaining.is_empty();
-        self.at_modules = more;
-        Ok(Reaped { rows: 0, more }) // only rows of the outbox are counted
+    }
+}
+
+impl Reap for RelayReaper {
+    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, PostgresFault> {
+        if !self.at_modules {
+            let Reaped { rows, more } = self.reaper.reap_once(pace).await?;
+            self.at_modules = !more;
+            return Ok(Reaped { rows, more: true });
+        }
+        if self.remaining.is_empty() {
+            let installed = self.reaper.installed().await;
+            let installed = installed.map(|modules| self.remaining = modules.into());
+            self.note(None, installed);
+        }
+        if let Some(module) = self.remaining.pop_front() {
+            let reaped = self.reap_module(module).await;
+            self.note(Some(module), reaped);
+        }
+        self.at_modules = !self.remaining.is_empty();
+        Ok(Reaped { rows: 0, more: self.at_modules }) // only rows of the outbox are counted
     }
 }
 
