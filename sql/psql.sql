@@ -59,6 +59,10 @@
 -- What a statement sets itself: the numbers of its parameters, and what it makes of the columns.
 \set excepted $7
 \set floor $8
+\set stringify $12
+\set dropped $13
+\set added $14
+\set bad_header $15
 \set is_read ''
 \set skips ''
 \set row_lane l.lane
@@ -67,6 +71,7 @@
 
 -- The parts. psql expands the variables in them where they are used.
 \set are_open `cat sql/part/are_open.sql`
+\set changed_headers `cat sql/part/changed_headers.sql`
 \set event `cat sql/part/event.sql`
 \set is_free `cat sql/part/is_free.sql`
 \set key_not_blocked `cat sql/part/key_not_blocked.sql`
@@ -89,11 +94,6 @@
 \set sent_only true
 \set counts false
 \set changes_headers false
-\set headers headers
-\set stringify $9
-\set drop $10
-\set set $11
-\set bad_header $12
 \set payload_length 'octet_length(o.payload::text)'
 \set payload_of_bytes 'convert_from(payload, ''UTF8'')::json'
 \set record_bytes_max 1000000

@@ -27,6 +27,7 @@ macro_rules! parts {
 /// The parts that several statements share.
 const PARTS: &[(&str, &str)] = parts![
     "are_open",
+    "changed_headers",
     "event",
     "is_free",
     "key_not_blocked",

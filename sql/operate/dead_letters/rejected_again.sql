@@ -3,8 +3,12 @@
 -- $1 to $8: the selection, see operate/selected.sql
 -- $9: the highest id
 -- $10: the maximum number of dead letters
--- $11 to $14: the changes of their headers, see changed_headers.sql
+-- $11 to $14: the changes of their headers, see part/changed_headers.sql
 -- $15: the reserved names of headers
+\set stringify $11
+\set dropped $12
+\set added $13
+\set bad_header $14
 \if :has_topic
 SELECT left(:topic, 300), o.topic IS NOT NULL, count(*), count(*) FILTER (WHERE o.has_bad_headers),
 \else
@@ -20,7 +24,7 @@ FROM (
                ELSE c.changed IS NOT NULL
            END AS has_bad_headers
     FROM (
-        SELECT s.*, :headers AS changed
+        SELECT s.*, :changed_headers AS changed
         FROM (SELECT s.* FROM :dead_letter s WHERE :selected AND s.id <= $9::bigint ORDER BY s.id LIMIT $10::bigint) AS s
     ) AS c
 ) AS o

@@ -7,7 +7,11 @@
 -- $9: the last id of the previous batch
 -- $10: the highest id
 -- $11: the maximum number of rows
--- $12 to $15: the changes of the headers, see changed_headers.sql
+-- $12 to $15: the changes of the headers, see part/changed_headers.sql
+\set stringify $12
+\set dropped $13
+\set added $14
+\set bad_header $15
 WITH picked AS MATERIALIZED (
     SELECT s.id
     FROM :dead_letter s
@@ -34,7 +38,13 @@ requeued AS (
                          , :topic_column
 \endif
     )
-    SELECT event_id, aggregate_type, aggregate_id, event_type, :payload_of_bytes, :headers, created_at
+    SELECT event_id, aggregate_type, aggregate_id, event_type, :payload_of_bytes,
+\if :changes_headers
+           :changed_headers,
+\else
+           headers,
+\endif
+           created_at
 \if :has_topic
            , row_topic
 \endif

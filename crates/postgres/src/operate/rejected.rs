@@ -142,16 +142,9 @@ impl HeaderChanges {
         HeaderChanges { stringify, drop: drop.to_vec(), set }
     }
 
-    /// The changed headers as an expression, whose parameters begin after `params`. Adds them.
-    fn sql<'a>(&'a self, table: &TableName, params: &mut Vec<Param<'a>>) -> String {
-        let mut script = Script::new(sql!("operate/dead_letters/changed_headers"), table);
-        for (name, number) in ["stringify", "drop", "set", "bad_header"].into_iter().zip(params.len() + 1..) {
-            script = script.set(name, format!("${number}"));
-        }
-        params.extend(params![
-            self.stringify => BOOL, self.drop => TEXT_ARRAY, self.set => TEXT, BAD_HEADER => TEXT
-        ]);
-        script.render()
+    /// The parameters of `sql/part/changed_headers.sql`.
+    fn params(&self) -> [Param<'_>; 4] {
+        params![self.stringify => BOOL, self.drop => TEXT_ARRAY, self.set => TEXT, BAD_HEADER => TEXT]
     }
 }
 
@@ -332,12 +325,10 @@ impl PostgresRejected {
     ) -> Result<RejectedAgain, PostgresFault> {
         let numbers = [up_to, rows];
         let mut params = self.selection.params(&numbers);
-        let sql = self
-            .script(sql!("operate/dead_letters/rejected_again"))
-            .set("headers", changes.sql(&self.table, &mut params))
-            .set("record_bytes_max", record_bytes_max.to_string())
-            .render();
+        params.extend(changes.params());
         params.extend(params![reserved => TEXT_ARRAY]);
+        let script = self.script(sql!("operate/dead_letters/rejected_again"));
+        let sql = script.set("record_bytes_max", record_bytes_max.to_string()).render();
         let mut again = RejectedAgain::default();
         for row in self.reading.query("checking the dead letters", &sql, &params).await? {
             let (topic, is_named): (String, bool) = (row.get(0), row.get(1));
@@ -358,14 +349,12 @@ impl PostgresRejected {
         let (doing, script) = match action {
             Action::Requeue(changes) => {
                 let changes_headers = changes.stringify || !changes.drop.is_empty() || changes.set != "{}";
-                let headers = match changes_headers {
-                    true => changes.sql(&self.table, &mut params),
-                    false => "headers".to_owned(),
-                };
+                if changes_headers {
+                    params.extend(changes.params());
+                }
                 let script = self
                     .script(sql!("operate/dead_letters/requeue"))
                     .set("payload_of_bytes", self.payload.decode_sql("payload"))
-                    .set("headers", headers)
                     .when("changes_headers", changes_headers);
                 ("requeueing dead letters", script)
             }
