@@ -23,14 +23,8 @@ pub struct PostgresHolds {
     statements: Rc<Statements>,
     /// The due times of topics that this relay postponed last.
     postponed: HashMap<String, SystemTime>,
-    counted: Option<Counted>,
-}
-
-/// The number of blocked keys at one version of the holds.
-struct Counted {
-    hold_version: i64,
-    server_started: SystemTime,
-    keys: i64,
+    /// The last count, and the start of the server that it came from.
+    counted: Option<(Waiting, SystemTime)>,
 }
 
 impl PostgresHolds {
@@ -64,17 +58,16 @@ impl Holds for PostgresHolds {
     }
 
     async fn count(&mut self) -> Result<Waiting, PostgresFault> {
-        let (hold_version, server_started) =
-            self.counted.as_ref().map(|counted| (counted.hold_version, counted.server_started)).unzip();
-        let params = params![hold_version => INT8, server_started => TIMESTAMPTZ];
+        let (last, server_started) = self.counted.unzip();
+        let params = params![last.map(|last| last.hold_version) => INT8, server_started => TIMESTAMPTZ];
         let rows = self.transaction.query("counting held topics", &self.queries().count, &params).await?;
         let Some(row) = rows.first() else { return Ok(Waiting::default()) };
-        let known = self.counted.as_ref().map_or(0, |counted| counted.keys);
-        let keys = row.get::<_, Option<i64>>(1).unwrap_or(known);
+        let keys = row.get::<_, Option<i64>>(1).or(last.map(|last| last.keys)).unwrap_or_default();
         let hold_version = row.get::<_, Option<i64>>(2).unwrap_or_default();
-        self.counted = Some(Counted { hold_version, server_started: row.get(6), keys });
         let paused = Counts { everything: row.get(3), topics: row.get(4), keys: row.get(5) };
-        Ok(Waiting { topics: row.get(0), keys, paused, hold_version })
+        let waiting = Waiting { topics: row.get(0), keys, paused, hold_version };
+        self.counted = Some((waiting, row.get(6)));
+        Ok(waiting)
     }
 
     async fn pauses(&mut self) -> Result<Vec<Pause>, PostgresFault> {
