@@ -118,10 +118,8 @@ impl<P> Measurements<'_, P> {
         let params = params![numbers => INT2_ARRAY, marks.lows => INT8_ARRAY, marks.epoch.number() => INT8];
         let rows = self.transaction.query(DOING, &self.statements.queries.oldest, &params).await?;
         let Some(row) = rows.first() else { unreachable!("an aggregate without GROUP BY is one row") };
-        let read = || Ok((row.try_get::<_, Option<f64>>(0)?, row.try_get(1)?));
-        let (seconds, clock_us) = read().map_err(|error| fault(DOING, error))?;
-        self.relay.stats.oldest_seconds.set(seconds.unwrap_or_default());
-        self.relay.health.note_clock(clock_us);
+        self.relay.stats.oldest_seconds.set(row.get::<_, Option<f64>>(0).unwrap_or_default());
+        self.relay.health.note_clock(row.get(1));
         Ok(())
     }
 
@@ -133,17 +131,13 @@ impl<P> Measurements<'_, P> {
         let params = params![outbox => TEXT, tables => TEXT_ARRAY];
         let rows = self.transaction.query(DOING, bare(sql!("relay/sizes")), &params).await?;
         let Some(row) = rows.first() else { return Ok(()) };
-        let read = || Ok((row.try_get::<_, Vec<i64>>(0)?, row.try_get(1)?));
-        let (sizes, age) = read().map_err(|error| fault(DOING, error))?;
-        for (name, bytes) in TABLES.iter().zip(sizes) {
+        for (name, bytes) in TABLES.iter().zip(row.get::<_, Vec<i64>>(0)) {
             stats.table_bytes.at([&table.name_of(name)]).set(bytes);
         }
-        stats.transaction_id_age.set(age);
+        stats.transaction_id_age.set(row.get(1));
         let holders = Script::new(sql!("status/vacuum_holders"), table).render();
         let rows = self.transaction.query(DOING, &holders, &params![1_i64 => INT8]).await?;
-        let held: i32 =
-            rows.first().map_or(Ok(0), |row| row.try_get(4)).map_err(|error| fault(DOING, error))?;
-        stats.vacuum_held_back.set(held.into());
+        stats.vacuum_held_back.set(rows.first().map_or(0, |row| row.get::<_, i32>(4)).into());
         Ok(())
     }
 }
