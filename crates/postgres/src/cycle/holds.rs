@@ -21,7 +21,7 @@ use uuid::Uuid;
 pub struct PostgresHolds {
     transaction: ShortTransaction,
     statements: Rc<Statements>,
-    /// The due times of topics that this relay postponed last.
+    /// The due times that this relay set last. Those that a lease, a probe or another relay has replaced since have no effect.
     postponed: HashMap<String, SystemTime>,
     /// The last count, and the start of the server that it came from.
     counted: Option<(Waiting, SystemTime)>,
@@ -39,10 +39,6 @@ impl PostgresHolds {
 
     fn queries(&self) -> &Queries {
         &self.statements.queries
-    }
-
-    fn forget_postponed(&mut self, topics: &[&str]) {
-        topics.iter().for_each(|topic| _ = self.postponed.remove(*topic));
     }
 }
 
@@ -86,9 +82,7 @@ impl Holds for PostgresHolds {
         const DOING: &str = "looking for held topics to probe";
         let params = params![most as i64 => INT8, LEASE_MS => INT4];
         let rows = self.transaction.query(DOING, &self.queries().due, &params).await?;
-        let due: Vec<Due> = rows.iter().map(|row| Due { topic: row.get(0), reason: row.get(1) }).collect();
-        due.iter().for_each(|due| _ = self.postponed.remove(&due.topic));
-        Ok(due)
+        Ok(rows.iter().map(|row| Due { topic: row.get(0), reason: row.get(1) }).collect())
     }
 
     async fn examples(&mut self, due: &[Due]) -> Result<Vec<Option<ExampleRow>>, PostgresFault> {
@@ -110,7 +104,7 @@ impl Holds for PostgresHolds {
     async fn release(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         let params = params![topics => TEXT_ARRAY];
         self.transaction.query("releasing topics", &self.queries().release_holds, &params).await?;
-        self.forget_postponed(topics);
+        topics.iter().for_each(|topic| _ = self.postponed.remove(*topic));
         Ok(())
     }
 
@@ -120,16 +114,13 @@ impl Holds for PostgresHolds {
         let errors: Vec<String> = failed.iter().map(|failed| storable(failed.error)).collect();
         let params = params![topics => TEXT_ARRAY, reasons => TEXT_ARRAY, errors => TEXT_ARRAY];
         let rows = self.transaction.query(POSTPONING, &self.queries().postpone, &params).await?;
-        self.forget_postponed(&topics);
         self.postponed.extend(rows.iter().map(|row| (row.get::<_, String>(0), row.get(1))));
         Ok(())
     }
 
     async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
         let params = params![topics => TEXT_ARRAY];
-        self.transaction.query(POSTPONING, &self.queries().retry_soon, &params).await?;
-        self.forget_postponed(topics);
-        Ok(())
+        self.transaction.query(POSTPONING, &self.queries().retry_soon, &params).await.map(drop)
     }
 
     async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), PostgresFault> {
