@@ -33,14 +33,6 @@ impl Form {
             Form::BlockedKey => blocked_key,
         }
     }
-
-    fn id_column(self) -> &'static str {
-        self.choose("id", "outbox_id")
-    }
-
-    fn time_column(self) -> &'static str {
-        self.choose("rejected_at", "blocked_at")
-    }
 }
 
 /// Conditions that must all match. Without any, every rejected event of this form is selected.
@@ -185,14 +177,14 @@ pub enum Details {
 impl RejectedEvent {
     fn new(row: &Row, form: Form) -> RejectedEvent {
         RejectedEvent {
-            id: row.get(form.id_column()),
+            id: row.get("id"),
             event_id: row.get("event_id"),
             aggregate_type: row.get("aggregate_type"),
             aggregate_id: row.get("aggregate_id"),
             topic: row.get("topic"),
             reason: row.get("reason"),
             error: row.get("error"),
-            rejected_at: row.get(form.time_column()),
+            rejected_at: row.get("rejected_at"),
             details: match form {
                 Form::DeadLetter => Details::DeadLetter {
                     outbox_id: row.get("outbox_id"),
@@ -374,8 +366,8 @@ impl PostgresRejected {
     fn script(&self, text: &'static str) -> Script<'_> {
         let form = self.selection.form;
         let selected = Script::new(sql!("operate/selected"), &self.table)
-            .set("id", form.id_column())
-            .set("at", form.time_column())
+            .set("id", form.choose("id", "outbox_id"))
+            .set("at", form.choose("rejected_at", "blocked_at"))
             .when("is_dead_letter", form == Form::DeadLetter)
             .render();
         script(text, &self.table, &self.topics).set("selected", selected)
