@@ -2,7 +2,7 @@
 
 use super::{Checked, Context, Schema};
 use crate::columns::{Column, PayloadType};
-use crate::connection::errors::{answer, fault, unavailable};
+use crate::connection::errors::{answer, unavailable};
 use crate::connection::exec::{PLAIN_NAMES, begin, plain_settings};
 use crate::cycle::statements::Statements;
 use crate::diagnose::status::VacuumHolder;
@@ -261,12 +261,11 @@ async fn explain(
     arguments: &str,
 ) -> Result<Json, PostgresFault> {
     let connection = context.database.get().await?;
-    let explained =
-        answer(EXPLAINING, async { Ok(explained(&connection, sql, types, arguments).await) }).await?;
+    let explained = answer(EXPLAINING, explained(&connection, sql, types, arguments)).await;
     if explained.is_err() {
         drop(Object::take(connection));
     }
-    explained.map_err(|error| fault(EXPLAINING, error))
+    explained
 }
 
 /// A prepared statement outlives its transaction, so it must be deallocated.
