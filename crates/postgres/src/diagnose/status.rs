@@ -16,13 +16,10 @@ use settings::text::time;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 
-/// The maximum number of dead letters that are counted.
 const DEAD_LETTERS_COUNTED_MAX: i64 = 100_000;
-/// The maximum number of blocked keys that are counted.
 const BLOCKED_KEYS_COUNTED_MAX: i64 = 10_000;
 /// Above this, the backlog is an estimate.
 const BACKLOG_COUNTED_MAX: i64 = 10_000;
-/// The maximum number of pauses that are listed.
 const PAUSES_LISTED_MAX: i64 = 100;
 /// The number of unsent rows per lane that [`FirstUnsent`] and [`LaneStatus`] cover.
 pub const FIRST_ROWS_A_LANE: i64 = 100;
