@@ -21,18 +21,15 @@ use settings::text::{commands, in_line};
 #[derive(Debug, Args)]
 #[command(after_help = include_str!("help/check-config.txt").trim_ascii_end())]
 pub(crate) struct CheckConfig {
-    #[command(flatten)]
-    config: ConfigFile,
     /// Also check PostgreSQL, Kafka and the topics.
     #[arg(long)]
     connect: bool,
 }
 
 impl CheckConfig {
-    pub(crate) fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
-        let source =
-            self.config.path().map_or("the environment".to_owned(), |path| path.display().to_string());
+    pub(crate) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
+        let config = file.load()?;
+        let source = file.path().map_or("the environment".to_owned(), |path| path.display().to_string());
         check(&config, &source, self.connect, &[])
     }
 }

@@ -14,19 +14,17 @@ use settings::text::in_line;
 #[command(after_help = include_str!("help/confirm.txt").trim_ascii_end())]
 #[group(id = "confirmed", required = true, multiple = true)]
 pub(crate) struct Confirm {
-    #[command(flatten)]
-    config: ConfigFile,
     /// Confirm the PostgreSQL cluster in [postgres] url.
-    #[arg(long, group = "confirmed")]
+    #[arg(long)]
     database: bool,
     /// Confirm the Kafka cluster in [kafka] bootstrap_servers.
-    #[arg(long, group = "confirmed")]
+    #[arg(long)]
     kafka: bool,
 }
 
 impl Confirm {
-    pub(crate) fn run(self) -> Result<(), Failed> {
-        let config = if self.kafka { self.config.load() } else { self.config.load_for_database() }?;
+    pub(crate) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
+        let config = if self.kafka { file.load() } else { file.load_for_database() }?;
         let confirm = async |outbox: Outbox<'_>| self.confirm(&outbox).await;
         output::text(on_outbox(&config, CONFIRM_PRIVILEGES, confirm)?)
     }

@@ -34,16 +34,14 @@ const TEXT_SHOWN: usize = 2_000;
 #[derive(Debug, Args)]
 #[command(after_help = include_str!("help/doctor.txt").trim_ascii_end())]
 pub(crate) struct Doctor {
-    #[command(flatten)]
-    config: ConfigFile,
     /// Print a JSON object. Later versions may add fields, but never rename or remove them.
     #[arg(long)]
     json: bool,
 }
 
 impl Doctor {
-    pub(crate) fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+    pub(crate) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
+        let config = file.load()?;
         let cluster = config.cluster()?;
         cluster.check_settings()?;
         let Examined { findings, .. } = block_on(examine(&config, &cluster, "doctor", &[]))??;

@@ -28,7 +28,7 @@ use std::time::Duration;
 /// Names the configuration file. If it is empty, only the environment is used.
 pub const CONFIG_VARIABLE: &str = "OUTBOX_RELAY_CONFIG";
 
-// The configuration file. Not a doc comment, which would replace the description of `outbox-relay`.
+// The configuration file, before or after the command. Not a doc comment, which would replace the description of `outbox-relay`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConfigFile {
     /// Configuration file [default: /etc/outbox-relay/config.toml, if it exists]. Environment variables named

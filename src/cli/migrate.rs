@@ -23,8 +23,6 @@ use tokio_postgres::Client;
 #[command(after_help = include_str!("help/migrate.txt").trim_ascii_end())]
 #[command(group(ArgGroup::new("names_roles").args(["print_roles", "print_adapter"])))]
 pub(crate) struct Migrate {
-    #[command(flatten)]
-    config: ConfigFile,
     /// Also create these optional modules in the outbox's schema: inbox, idempotency, once. Existing modules are
     /// always upgraded.
     #[arg(long, value_delimiter = ',', value_name = "MODULES")]
@@ -101,8 +99,8 @@ enum Rows {
 }
 
 impl Migrate {
-    pub(crate) fn run(self) -> Result<(), Failed> {
-        let config = self.config.load_for_database()?;
+    pub(crate) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
+        let config = file.load_for_database()?;
         let (table, outbox) = (&config.outbox.table, &config.outbox);
         if self.instead.print {
             let parts = self.series().into_iter().map(|series| migrate::print(table, series));

@@ -19,14 +19,13 @@ pub mod run;
 pub(crate) mod status;
 mod verify;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::{Shell, generate};
 use frame::ConfigFile;
 use kafka::client;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use settings::text;
 use std::env;
-use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
@@ -34,6 +33,8 @@ use std::sync::LazyLock;
 #[derive(Debug, Parser)]
 #[command(name = "outbox-relay", version, max_term_width = 100)]
 struct Cli {
+    #[command(flatten)]
+    config: ConfigFile,
     #[command(subcommand)]
     command: Command,
 }
@@ -83,23 +84,24 @@ pub fn main() -> ExitCode {
     log::abort_on_panic();
     hide_memory();
     client::keep_openssl();
-    let done = match arguments().command {
-        Command::Run(run) => run.run(),
+    let Cli { config, command } = arguments();
+    let done = match command {
+        Command::Run(run) => run.run(&config),
         Command::Init(init) => init.run(),
-        Command::Migrate(migrate) => migrate.run(),
-        Command::CheckConfig(check) => check.run(),
-        Command::Status(status) => status.run(),
-        Command::Doctor(doctor) => doctor.run(),
-        Command::DeadLetters(dead_letters) => dead_letters.run(),
-        Command::BlockedKeys(blocked_keys) => blocked_keys.run(),
-        Command::Pause(pause) => pause.run(),
-        Command::Resume(resume) => resume.run(),
-        Command::Reap(reap) => reap.run(),
-        Command::Replay(replay) => replay.run(),
-        Command::Verify(verify) => verify.run(),
-        Command::Confirm(confirm) => confirm.run(),
+        Command::Migrate(migrate) => migrate.run(&config),
+        Command::CheckConfig(check) => check.run(&config),
+        Command::Status(status) => status.run(&config),
+        Command::Doctor(doctor) => doctor.run(&config),
+        Command::DeadLetters(dead_letters) => dead_letters.run(&config),
+        Command::BlockedKeys(blocked_keys) => blocked_keys.run(&config),
+        Command::Pause(pause) => pause.run(&config),
+        Command::Resume(resume) => resume.run(&config),
+        Command::Reap(reap) => reap.run(&config),
+        Command::Replay(replay) => replay.run(&config),
+        Command::Verify(verify) => verify.run(&config),
+        Command::Confirm(confirm) => confirm.run(&config),
         Command::Completions { shell } => {
-            output::unchanged(completions(shell, &mut command(), "outbox-relay"))
+            output::unchanged(completions(shell, &mut self::command(), "outbox-relay"))
         }
     };
     match done {
@@ -108,20 +110,19 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The command line, from which man pages and completions are generated. `--config` is accepted before the subcommand too.
+/// The command line, from which man pages and completions are generated.
 pub fn command() -> clap::Command {
-    ConfigFile::augment_args(Cli::command())
+    Cli::command()
 }
 
 /// Parses the arguments. Ends the process for errors, help and version.
 fn arguments() -> Cli {
     let matches = command().long_version(long_version()).get_matches();
-    let deepest = std::iter::successors(Some(&matches), |matches| Some(matches.subcommand()?.1)).last();
-    let file = deepest.and_then(|matches| matches.try_get_one::<OsString>("config").ok().flatten());
-    if let Some(file) = file.filter(|file| !file.is_empty()) {
+    let arguments = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if let Some(file) = arguments.config.config.as_ref().filter(|file| !file.is_empty()) {
         text::note_config(&file.to_string_lossy());
     }
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    arguments
 }
 
 /// Set to `1` to allow core dumps and debuggers.

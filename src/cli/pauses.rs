@@ -18,8 +18,6 @@ const NAMED_MAX: i64 = 10;
 #[command(after_help = include_str!("help/pause.txt").trim_ascii_end())]
 pub(crate) struct Pause {
     #[command(flatten)]
-    config: ConfigFile,
-    #[command(flatten)]
     selector: Selector,
     /// Reason, shown in `status`, the log and the history.
     #[arg(long, value_name = "TEXT", help_heading = None::<&str>, value_parser = reason)]
@@ -29,8 +27,6 @@ pub(crate) struct Pause {
 #[derive(Debug, Args)]
 #[command(after_help = include_str!("help/resume.txt").trim_ascii_end())]
 pub(crate) struct Resume {
-    #[command(flatten)]
-    config: ConfigFile,
     #[command(flatten)]
     selector: Selector,
     /// Remove every pause.
@@ -63,8 +59,8 @@ impl Selector {
 }
 
 impl Pause {
-    pub(crate) fn run(self) -> Result<(), Failed> {
-        let config = self.config.load_for_database()?;
+    pub(crate) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
+        let config = file.load_for_database()?;
         let scope = self.selector.scope();
         check(&scope, &config.outbox)?;
         let reason = self.reason.as_deref().filter(|reason| !reason.is_empty());
@@ -77,8 +73,8 @@ impl Pause {
 }
 
 impl Resume {
-    pub(crate) fn run(self) -> Result<(), Failed> {
-        let config = self.config.load_for_database()?;
+    pub(crate) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
+        let config = file.load_for_database()?;
         let scope = self.selector.scope();
         let (done, (left, total)) = on_outbox(&config, RESUME_PRIVILEGES, async |outbox| {
             let pauses = pauses(outbox);

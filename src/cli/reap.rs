@@ -20,16 +20,14 @@ const TURN_AGAIN: Duration = Duration::from_millis(50);
 #[derive(Debug, Args)]
 #[command(after_help = include_str!("help/reap.txt").trim_ascii_end())]
 pub(crate) struct Reap {
-    #[command(flatten)]
-    config: ConfigFile,
     /// Count the rows without deleting them.
     #[arg(long)]
     dry_run: bool,
 }
 
 impl Reap {
-    pub(crate) fn run(self) -> Result<(), Failed> {
-        let config = self.config.load_for_database()?;
+    pub(crate) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
+        let config = file.load_for_database()?;
         let privileges = [REAP_PRIVILEGES, &reap_privileges()].concat();
         let lines = on_outbox(&config, &privileges, async |outbox| {
             let table = outbox.table();

@@ -35,8 +35,6 @@ pub(super) enum DeadLetters {
     #[command(after_help = include_str!("help/dead-letters-list.txt").trim_ascii_end())]
     List {
         #[command(flatten)]
-        config: ConfigFile,
-        #[command(flatten)]
         filters: Filters,
         /// Only dead letters that were requeued.
         #[arg(long, help_heading = "Filters", conflicts_with = "not_requeued")]
@@ -57,8 +55,6 @@ pub(super) enum DeadLetters {
     #[command(after_help = include_str!("help/dead-letters-discard.txt").trim_ascii_end())]
     Discard {
         #[command(flatten)]
-        config: ConfigFile,
-        #[command(flatten)]
         filters: Filters,
         /// Only dead letters that were requeued.
         #[arg(long, help_heading = "Filters")]
@@ -77,8 +73,6 @@ pub(super) enum BlockedKeys {
     #[command(after_help = include_str!("help/blocked-keys-list.txt").trim_ascii_end())]
     List {
         #[command(flatten)]
-        config: ConfigFile,
-        #[command(flatten)]
         filters: Filters,
         #[command(flatten)]
         options: ListOptions,
@@ -92,33 +86,33 @@ pub(super) enum BlockedKeys {
 }
 
 impl DeadLetters {
-    pub(super) fn run(self) -> Result<(), Failed> {
+    pub(super) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
         match self {
-            DeadLetters::List { config, filters, requeued, not_requeued, options } => {
+            DeadLetters::List { filters, requeued, not_requeued, options } => {
                 let requeued = (requeued || not_requeued).then_some(requeued);
-                list_events(&config, filters.selection(Form::DeadLetter, requeued), &options)
+                list_events(file, filters.selection(Form::DeadLetter, requeued), &options)
             }
-            DeadLetters::Show(show) => show.run(),
-            DeadLetters::Requeue(requeue) => requeue.run(),
-            DeadLetters::Discard { config, filters, requeued, options } => {
+            DeadLetters::Show(show) => show.run(file),
+            DeadLetters::Requeue(requeue) => requeue.run(file),
+            DeadLetters::Discard { filters, requeued, options } => {
                 let selection = filters.selection(Form::DeadLetter, requeued.then_some(true));
-                change(&config, selection, &options, &Action::Discard)
+                change(file, selection, &options, &Action::Discard)
             }
-            DeadLetters::History(history) => history.run(),
+            DeadLetters::History(history) => history.run(file),
         }
     }
 }
 
 impl BlockedKeys {
-    pub(super) fn run(self) -> Result<(), Failed> {
-        let (Change { config, filters, options }, action) = match self {
-            BlockedKeys::List { config, filters, options } => {
-                return list_events(&config, filters.selection(Form::BlockedKey, None), &options);
+    pub(super) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
+        let (Change { filters, options }, action) = match self {
+            BlockedKeys::List { filters, options } => {
+                return list_events(file, filters.selection(Form::BlockedKey, None), &options);
             }
             BlockedKeys::Retry(change) => (change, Action::Retry),
             BlockedKeys::DeadLetter(change) => (change, Action::DeadLetter),
         };
-        change(&config, filters.selection(Form::BlockedKey, None), &options, &action)
+        change(file, filters.selection(Form::BlockedKey, None), &options, &action)
     }
 }
 
@@ -165,12 +159,12 @@ impl Filters {
     }
 }
 
-fn list_events(config: &ConfigFile, selection: Selection, options: &ListOptions) -> Result<(), Failed> {
+fn list_events(file: &ConfigFile, selection: Selection, options: &ListOptions) -> Result<(), Failed> {
     let (privileges, none) = match selection.form {
         Form::DeadLetter => (LETTER_PRIVILEGES, "no dead letters"),
         Form::BlockedKey => (BLOCK_PRIVILEGES, "no blocked keys"),
     };
-    on_outbox(&config.load_for_database()?, privileges, async |outbox| {
+    on_outbox(&file.load_for_database()?, privileges, async |outbox| {
         let rejected = rejected(outbox, selection);
         list(options, none, async |before, rows| rejected.newest(before, rows).await).await
     })
@@ -183,8 +177,6 @@ fn rejected(outbox: Outbox<'_>, selection: Selection) -> PostgresRejected {
 
 #[derive(Debug, Args)]
 pub(super) struct Show {
-    #[command(flatten)]
-    config: ConfigFile,
     /// ID of the dead letter (first column of `list`).
     #[arg(value_parser = number)]
     id: i64,
@@ -201,8 +193,8 @@ pub(super) struct Show {
 
 impl Show {
     /// The only command that prints the payload of an event.
-    fn run(self) -> Result<(), Failed> {
-        let config = self.config.load_for_database()?;
+    fn run(self, file: &ConfigFile) -> Result<(), Failed> {
+        let config = file.load_for_database()?;
         let whole = on_outbox(&config, LETTER_PRIVILEGES, async |outbox| {
             Ok(rejected(outbox, Selection::default()).whole(self.id).await?)
         })?;
@@ -274,8 +266,6 @@ fn whole_text(whole: &WholeDeadLetter) -> String {
 #[derive(Debug, Args)]
 pub(super) struct Change {
     #[command(flatten)]
-    config: ConfigFile,
-    #[command(flatten)]
     filters: Filters,
     #[command(flatten)]
     options: ChangeOptions,
@@ -308,11 +298,11 @@ fn header(text: &str) -> Result<(String, String), String> {
 }
 
 impl Requeue {
-    fn run(self) -> Result<(), Failed> {
-        let Change { config, filters, options } = self.change;
+    fn run(self, file: &ConfigFile) -> Result<(), Failed> {
+        let Change { filters, options } = self.change;
         let selection = filters.selection(Form::DeadLetter, (!self.again).then_some(false));
         let changes = HeaderChanges::new(self.stringify_headers, &self.drop_header, &self.set_header);
-        change(&config, selection, &options, &Action::Requeue(changes))
+        change(file, selection, &options, &Action::Requeue(changes))
     }
 }
 
@@ -356,12 +346,12 @@ async fn check_requeue(
 
 /// Performs the action, or previews it for a dry run, and prints the counts. It does not process events that are rejected meanwhile.
 fn change(
-    config: &ConfigFile,
+    file: &ConfigFile,
     selection: Selection,
     options: &ChangeOptions,
     action: &Action,
 ) -> Result<(), Failed> {
-    let config = config.load_for_database()?;
+    let config = file.load_for_database()?;
     options.check(!selection.is_all())?;
     let (question, privileges) = match action {
         Action::Requeue(_) => ("Requeue all selected dead letters of", REQUEUE_PRIVILEGES),
@@ -551,8 +541,6 @@ fn bytes(count: i32) -> String {
 
 #[derive(Debug, Args)]
 pub(super) struct History {
-    #[command(flatten)]
-    config: ConfigFile,
     /// Only actions on this event.
     #[arg(long, value_name = "UUID", value_parser = event_id)]
     event_id: Option<Uuid>,
@@ -561,8 +549,8 @@ pub(super) struct History {
 }
 
 impl History {
-    fn run(self) -> Result<(), Failed> {
-        let config = self.config.load_for_database()?;
+    fn run(self, file: &ConfigFile) -> Result<(), Failed> {
+        let config = file.load_for_database()?;
         on_outbox(&config, HISTORY_PRIVILEGES, async |outbox| {
             let (reading, table) = (ShortTransaction::reading(outbox.database), &config.outbox.table);
             let page = async |before, rows| history(&reading, table, self.event_id, before, rows).await;

@@ -40,8 +40,6 @@ const REASON: &str = "replay";
 #[command(after_help = include_str!("help/replay.txt").trim_ascii_end())]
 pub(crate) struct Replay {
     #[command(flatten)]
-    config: ConfigFile,
-    #[command(flatten)]
     filters: Filters,
     #[command(flatten)]
     options: ChangeOptions,
@@ -86,19 +84,19 @@ struct Filters {
 }
 
 impl Replay {
-    pub(crate) fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
         self.options.check(self.filters.is_set())?;
         if let Some(to) = &self.to_topic {
             let unusable = |error| Failed::Usage(format!("--to-topic {}: {error}.", to.escape_debug()));
             check_topic(to).map_err(unusable)?;
         }
         let config = match &self.to_topic {
-            Some(_) => self.config.load()?,
-            None => self.config.load_for_database()?,
+            Some(_) => file.load()?,
+            None => file.load_for_database()?,
         };
         keeps_history(&config)?;
         self.options.confirm(&format!("Replay all sent events of {}?", config.outbox.table))?;
-        let replay = async |outbox: Outbox<'_>| self.replay(&outbox).await;
+        let replay = async |outbox: Outbox<'_>| self.replay(file, &outbox).await;
         let (counts, sent_before) = on_outbox(&config, REPLAY_PRIVILEGES, replay)?;
         output::text(match self.options.json {
             true => output::json(&self.json(&counts, sent_before))? + "\n",
@@ -112,7 +110,7 @@ impl Replay {
         Ok(())
     }
 
-    async fn replay(&self, outbox: &Outbox<'_>) -> Result<(Counts, SystemTime), Failed> {
+    async fn replay(&self, file: &ConfigFile, outbox: &Outbox<'_>) -> Result<(Counts, SystemTime), Failed> {
         outbox.check_clusters(None).await?;
         let history = outbox.history();
         let bounds = history.bounds().await?;
@@ -136,14 +134,14 @@ impl Replay {
             }
             counts
         } else {
-            self.publish(&plan).await?
+            self.publish(file, &plan).await?
         };
         Ok((counts, sent_before))
     }
 
-    async fn publish(&self, plan: &Plan<'_>) -> Result<Counts, Failed> {
+    async fn publish(&self, file: &ConfigFile, plan: &Plan<'_>) -> Result<Counts, Failed> {
         let mut counts = Counts::default();
-        let rest = |done| self.rest(&plan.selection, done);
+        let rest = |done| self.rest(file, &plan.selection, done);
         let work = Box::pin(async {
             let Some(to) = &self.to_topic else {
                 self.announce(&rest(0));
@@ -208,13 +206,13 @@ impl Replay {
 
     /// The command that publishes the rest. Durations are relative to each run, so it has absolute times. Copies start again
     /// from the first event, because no row shows that it was copied.
-    fn rest(&self, selection: &SentSelection, done: u64) -> String {
+    fn rest(&self, file: &ConfigFile, selection: &SentSelection, done: u64) -> String {
         let done = if self.to_topic.is_some() { 0 } else { done };
         let mut command = "outbox-relay replay".to_owned();
         let mut add = |name: &str, value: Option<String>| {
             command += &value.map_or_else(String::new, |value| option(name, &value));
         };
-        add("config", self.config.config.as_ref().map(|file| file.to_string_lossy().into_owned()));
+        add("config", file.config.as_ref().map(|file| file.to_string_lossy().into_owned()));
         let time = |at: Option<_>| at.map(|at| format_rfc3339_micros(at).to_string());
         add("since", time(selection.since));
         add("until", time(selection.until));
@@ -480,17 +478,16 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
+        config: ConfigFile,
+        #[command(flatten)]
         replay: Replay,
     }
 
-    fn replay(args: &[&str]) -> Replay {
-        Line::parse_from([&["replay"], args].concat()).replay
-    }
-
     fn rest(args: &[&str], done: u64) -> String {
-        let (replay, now) = (replay(args), SystemTime::UNIX_EPOCH + Duration::from_secs(86_400));
+        let Line { config, replay } = Line::parse_from([&["replay"], args].concat());
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(86_400);
         let Ok(selection) = replay.filters.selection(now, now) else { panic!("{args:?}") };
-        replay.rest(&selection, done)
+        replay.rest(&config, &selection, done)
     }
 
     #[test]

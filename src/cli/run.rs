@@ -42,8 +42,6 @@ pub(super) const MORE_THAN_NEEDED: &str = "which can read and change everything.
 #[derive(Debug, Args)]
 #[command(after_help = include_str!("help/run.txt").trim_ascii_end())]
 pub(crate) struct Run {
-    #[command(flatten)]
-    config: ConfigFile,
     /// Publish all unsent events, then exit.
     #[arg(long)]
     once: bool,
@@ -53,15 +51,15 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+    pub(crate) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
+        let config = file.load()?;
         let filter = log::init(&config.log)?;
         let signals = if self.while_stdin_is_open { Signals::or_end_of_stdin } else { Signals::new };
         block_on(async {
             let daemon = Daemon {
                 once: self.once,
                 signals: signals()?,
-                reloading: Reloading::new(self.config.path(), config, filter)?,
+                reloading: Reloading::new(file.path(), config, filter)?,
                 stats: Arc::new(Stats::new()),
             };
             Box::pin(daemon.run()).await

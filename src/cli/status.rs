@@ -36,8 +36,6 @@ const TEXT_SHOWN: usize = 100;
 #[derive(Debug, Args)]
 #[command(after_help = include_str!("help/status.txt").trim_ascii_end())]
 pub(crate) struct Status {
-    #[command(flatten)]
-    config: ConfigFile,
     /// Print a JSON object; with --watch, one per line. Later versions may add fields, but never rename or remove them.
     /// docs/status.md describes the fields.
     #[arg(long)]
@@ -57,9 +55,9 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 impl Status {
-    pub(crate) fn run(self) -> Result<(), Failed> {
-        let path = self.config.path();
-        let config = self.config.load_for_database()?;
+    pub(crate) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
+        let path = file.path();
+        let config = file.load_for_database()?;
         block_on(async {
             let mut monitor = Monitor::new(config, path.as_deref(), "status", None)?;
             match self.watch {

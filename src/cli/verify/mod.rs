@@ -29,8 +29,6 @@ use std::time::{Duration, SystemTime};
 #[derive(Debug, Args)]
 #[command(after_help = include_str!("../help/verify.txt").trim_ascii_end())]
 pub(crate) struct Verify {
-    #[command(flatten)]
-    config: ConfigFile,
     /// Verify events created at or after this time: a duration before now, such as 2h, or a time in UTC, such as
     /// 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", default_value = "1h", allow_hyphen_values = true, value_parser = moment)]
@@ -56,8 +54,8 @@ pub(crate) struct Verify {
 }
 
 impl Verify {
-    pub(crate) fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+    pub(crate) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
+        let config = file.load()?;
         let id_header = id_header(&config)?;
         let cluster = config.cluster()?;
         cluster.check_settings()?;
