@@ -101,10 +101,9 @@ impl Serialize for Object {
 }
 
 /// An entry of a list, which is a line of text or of JSON.
-pub(crate) trait Entry {
+pub(crate) trait Entry: Serialize {
     fn id(&self) -> i64;
     fn text(&self) -> String;
-    fn json(&self) -> Object;
 }
 
 /// Prints a list page by page. `page` reads a number of rows below an id. Prints a hint on stderr if there is more. Without
@@ -127,7 +126,7 @@ pub(crate) async fn list<T: Entry>(
                 ));
                 return Ok(());
             }
-            if line(&if as_json { json(&row.json())? } else { row.text() })? == Reader::Gone {
+            if line(&if as_json { json(&row)? } else { row.text() })? == Reader::Gone {
                 return Ok(());
             }
             (below, left) = (row.id(), left - 1);

@@ -18,7 +18,7 @@ use postgres::operate::rejected::{
     RejectedEvent, Selection, WholeDeadLetter, history,
 };
 use relay::failure::{FaultKind, PostgresFault};
-use relay::reason::blocked_key_remedy;
+use serde::Serialize;
 use serde_json::Value;
 use settings::text::{in_line, time};
 use std::io::IsTerminal;
@@ -218,7 +218,18 @@ impl Show {
     }
 }
 
-fn whole_json(whole: &WholeDeadLetter) -> Object {
+/// The object of `show --json`.
+#[derive(Serialize)]
+struct WholeJson<'a> {
+    #[serde(flatten)]
+    event: &'a RejectedEvent,
+    created_at: &'a str,
+    headers: Option<Value>,
+    payload: Option<String>,
+    payload_encoding: Option<&'static str>,
+}
+
+fn whole_json(whole: &WholeDeadLetter) -> WholeJson<'_> {
     let encoded = whole.payload.as_deref().map(|bytes| match std::str::from_utf8(bytes) {
         Ok(text) => (text.to_owned(), "utf-8"),
         Err(_) => (bytes.iter().map(|byte| format!("{byte:02x}")).collect(), "hex"),
@@ -226,20 +237,14 @@ fn whole_json(whole: &WholeDeadLetter) -> Object {
     let (payload, payload_encoding) = encoded.unzip();
     // Headers that cannot be parsed, for example because of a number that is out of range, stay text.
     let headers = |json: &str| serde_json::from_str(json).unwrap_or_else(|_| Value::from(json));
-    let mut object = whole.event.json();
-    object.0.extend([
-        ("created_at", whole.created_at.as_str().into()),
-        ("headers", whole.headers.as_deref().map_or(Value::Null, headers)),
-        ("payload", payload.into()),
-        ("payload_encoding", payload_encoding.into()),
-    ]);
-    object
+    let headers = whole.headers.as_deref().map(headers);
+    WholeJson { event: &whole.event, created_at: &whole.created_at, headers, payload, payload_encoding }
 }
 
 /// Everything before the payload.
 fn whole_text(whole: &WholeDeadLetter) -> String {
     let event = &whole.event;
-    let Details::DeadLetter { outbox_id, event_type, requeued_at, payload_bytes } = &event.details else {
+    let Details::DeadLetter { rejected_at, requeued_at, payload_bytes } = event.details else {
         unreachable!("it is a dead letter");
     };
     let shown = |text: &str| in_line(text, usize::MAX);
@@ -248,11 +253,11 @@ fn whole_text(whole: &WholeDeadLetter) -> String {
         ("event", event.event_id.to_string()),
         ("aggregate type", shown(&event.aggregate_type)),
         ("key", shown(&event.aggregate_id)),
-        ("event type", shown(event_type)),
+        ("event type", shown(event.event_type.as_deref().unwrap_or_default())),
         ("created", whole.created_at.clone()),
-        ("outbox row", outbox_id.to_string()),
+        ("outbox row", event.outbox_id.unwrap_or_default().to_string()),
         ("topic", shown(&event.topic)),
-        ("rejected", time(event.rejected_at)),
+        ("rejected", time(rejected_at)),
         ("reason", shown(&event.reason)),
         ("error", shown(&event.error)),
         ("requeued", requeued_at.map_or("never".to_owned(), time)),
@@ -488,50 +493,24 @@ impl Entry for RejectedEvent {
     /// Without headers and payload.
     fn text(&self) -> String {
         let RejectedEvent { id, event_id, .. } = self;
-        let rest = match &self.details {
-            Details::DeadLetter { requeued_at, payload_bytes, .. } => {
+        let (rejected_at, rest) = match self.details {
+            Details::DeadLetter { rejected_at, requeued_at, payload_bytes } => {
                 let payload = payload_bytes.map_or("tombstone".to_owned(), bytes);
                 let requeued = requeued_at.map(|at| format!("  requeued {}", time(at))).unwrap_or_default();
-                format!("  {payload}{requeued}")
+                (rejected_at, format!("  {payload}{requeued}"))
             }
-            Details::BlockedKey { unsent: true } => String::new(),
-            Details::BlockedKey { unsent: false } => {
-                "  event gone (marked as sent or deleted manually)".to_owned()
+            Details::BlockedKey { blocked_at, event_gone, .. } => {
+                let gone = if event_gone { "  event gone (marked as sent or deleted manually)" } else { "" };
+                (blocked_at, gone.to_owned())
             }
         };
         format!(
             "{id}  {rejected}  {reason}  {topic}  key {key}  event {event_id}{rest}",
-            rejected = time(self.rejected_at),
+            rejected = time(rejected_at),
             reason = in_line(&self.reason, 100),
             topic = in_line(&self.topic, 249),
             key = in_line(&self.aggregate_id, 100),
         )
-    }
-
-    fn json(&self) -> Object {
-        let at = time(self.rejected_at).into();
-        let mut fields: Vec<(&str, Value)> = vec![
-            ("id", self.id.into()),
-            ("event_id", self.event_id.to_string().into()),
-            ("aggregate_type", self.aggregate_type.as_str().into()),
-            ("aggregate_id", self.aggregate_id.as_str().into()),
-            ("topic", self.topic.as_str().into()),
-            ("reason", self.reason.as_str().into()),
-            ("error", self.error.as_str().into()),
-        ];
-        match &self.details {
-            Details::DeadLetter { outbox_id, event_type, requeued_at, payload_bytes } => {
-                fields.insert(4, ("event_type", event_type.as_str().into()));
-                fields.insert(1, ("outbox_id", (*outbox_id).into()));
-                fields.extend([("rejected_at", at), ("requeued_at", requeued_at.map(time).into())]);
-                fields.push(("payload_bytes", (*payload_bytes).into()));
-            }
-            Details::BlockedKey { unsent } => {
-                fields.extend([("blocked_at", at), ("event_gone", (!unsent).into())]);
-                fields.push(("remedy", blocked_key_remedy(&self.reason).into()));
-            }
-        }
-        Object(fields)
     }
 }
 
@@ -578,25 +557,6 @@ impl Entry for Act {
             application = in_line(&self.application, 63),
             address = address.map_or("over a Unix socket".to_owned(), |address| format!("at {address}")),
         )
-    }
-
-    fn json(&self) -> Object {
-        Object(vec![
-            ("id", self.id.into()),
-            ("at", time(self.at).into()),
-            ("login", self.login.as_deref().into()),
-            ("role", self.role.as_str().into()),
-            ("application", self.application.as_str().into()),
-            ("address", self.address.as_deref().into()),
-            ("act", self.act.as_str().into()),
-            ("dead_letter_id", self.dead_letter_id.into()),
-            ("outbox_id", self.outbox_id.into()),
-            ("event_id", self.event_id.map(|id| id.to_string()).into()),
-            ("pause_id", self.pause_id.into()),
-            ("aggregate_type", self.aggregate_type.as_deref().into()),
-            ("topic", self.topic.as_deref().into()),
-            ("reason", self.reason.as_deref().into()),
-        ])
     }
 }
 

@@ -4,7 +4,7 @@
 -- $8: the lowest id of the previous page, or the highest id
 -- $9: the maximum number of rows
 SELECT s.outbox_id AS id, s.event_id, s.aggregate_type, s.aggregate_id, s.topic, s.reason, s.error,
-       s.blocked_at AS rejected_at,
+       s.blocked_at,
        EXISTS (
            SELECT FROM :rows o WHERE o.id = s.outbox_id AND o.event_id = s.event_id AND o.sent_at IS NULL)
 FROM :blocked_key s

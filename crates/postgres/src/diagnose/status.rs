@@ -445,7 +445,10 @@ pub(crate) fn as_time<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S
     serializer.serialize_str(&time(*at))
 }
 
-fn as_time_if_any<S: Serializer>(at: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn as_time_if_any<S: Serializer>(
+    at: &Option<SystemTime>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     at.map(time).serialize(serializer)
 }
 

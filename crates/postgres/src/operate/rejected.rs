@@ -6,11 +6,14 @@ use crate::columns::{BAD_HEADER, PayloadType};
 use crate::connection::exec::{Param, ShortTransaction};
 use crate::connection::pool::Database;
 use crate::cycle::statements::script;
+use crate::diagnose::status::{as_time, as_time_if_any};
 use crate::sql::{Script, sql};
 use crate::table::TableName;
 use pg_outbox::topic::check_topic;
 use relay::failure::PostgresFault;
+use relay::reason::blocked_key_remedy;
 use relay::topic::TopicRules;
+use serde::Serialize;
 use std::time::SystemTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -140,59 +143,74 @@ impl HeaderChanges {
     }
 }
 
-/// A rejected event, without its payload and headers.
-#[derive(Clone, Debug)]
+/// A rejected event, without its payload and headers, as the commands print it with `--json`.
+#[derive(Clone, Debug, Serialize)]
 pub struct RejectedEvent {
     /// Identifies it in commands. That of a blocked key is the id of the rejected row.
     pub id: i64,
+    /// The rejected row of a dead letter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outbox_id: Option<i64>,
     pub event_id: Uuid,
     pub aggregate_type: String,
     pub aggregate_id: String,
+    /// That of a dead letter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_type: Option<String>,
     pub topic: String,
     /// A keyword to filter by.
     pub reason: String,
     pub error: String,
-    pub rejected_at: SystemTime,
+    #[serde(flatten)]
     pub details: Details,
 }
 
-/// What only one form has.
-#[derive(Clone, Debug)]
+/// What only one form has, and the time of the rejection.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
 pub enum Details {
     DeadLetter {
-        /// The id of the rejected row.
-        outbox_id: i64,
-        event_type: String,
+        #[serde(serialize_with = "as_time")]
+        rejected_at: SystemTime,
         /// When it was last requeued.
+        #[serde(serialize_with = "as_time_if_any")]
         requeued_at: Option<SystemTime>,
         /// The length of the payload; `None` for a tombstone.
         payload_bytes: Option<i32>,
     },
     BlockedKey {
-        /// Whether the event is still in the outbox and unsent. If not, an operator has marked or deleted it manually.
-        unsent: bool,
+        #[serde(serialize_with = "as_time")]
+        blocked_at: SystemTime,
+        /// Whether the event is sent or no longer in the outbox: an operator has marked or deleted it manually.
+        event_gone: bool,
+        remedy: &'static str,
     },
 }
 
 impl RejectedEvent {
     fn new(row: &Row, form: Form) -> RejectedEvent {
+        let is_dead_letter = form == Form::DeadLetter;
         RejectedEvent {
             id: row.get("id"),
+            outbox_id: is_dead_letter.then(|| row.get("outbox_id")),
             event_id: row.get("event_id"),
             aggregate_type: row.get("aggregate_type"),
             aggregate_id: row.get("aggregate_id"),
+            event_type: is_dead_letter.then(|| row.get("event_type")),
             topic: row.get("topic"),
             reason: row.get("reason"),
             error: row.get("error"),
-            rejected_at: row.get("rejected_at"),
             details: match form {
                 Form::DeadLetter => Details::DeadLetter {
-                    outbox_id: row.get("outbox_id"),
-                    event_type: row.get("event_type"),
+                    rejected_at: row.get("rejected_at"),
                     requeued_at: row.get("requeued_at"),
                     payload_bytes: row.get("octet_length"),
                 },
-                Form::BlockedKey => Details::BlockedKey { unsent: row.get("exists") },
+                Form::BlockedKey => Details::BlockedKey {
+                    blocked_at: row.get("blocked_at"),
+                    event_gone: !row.get::<_, bool>("exists"),
+                    remedy: blocked_key_remedy(row.get("reason")),
+                },
             },
         }
     }
@@ -383,10 +401,11 @@ fn number(rows: &[Row], column: usize) -> u64 {
     rows.first().map_or(0, |row| row.get::<_, i64>(column).unsigned_abs())
 }
 
-/// A recorded action on one event or one pause.
-#[derive(Clone, Debug)]
+/// A recorded action on one event or one pause, as `dead-letters history --json` prints it.
+#[derive(Clone, Debug, Serialize)]
 pub struct Act {
     pub id: i64,
+    #[serde(serialize_with = "as_time")]
     pub at: SystemTime,
     /// The role that logged in; `None` for acts before the column existed.
     pub login: Option<String>,
