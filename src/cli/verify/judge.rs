@@ -108,8 +108,9 @@ impl Findings {
 pub(super) struct Judge<'a> {
     scope: &'a Scope,
     findings: Findings,
-    /// The first records.
-    order: Sorter<FIRST_WORDS>,
+    /// The first record of each event that the topic still has: the topic with the partition, the key, the offset with the row,
+    /// the event, and whether it never had an earlier record. The rows determine the order.
+    order: Sorter<5>,
     event: Option<Event>,
 }
 
@@ -163,21 +164,23 @@ impl<'a> Judge<'a> {
     /// it came too late, because its first record was here or earlier.
     pub(super) fn finish(mut self) -> io::Result<Findings> {
         self.end_event()?;
-        let mut latest: Option<First> = None;
-        for entry in self.order.sorted()? {
-            let first = First::decode(&entry?);
+        let mut latest: Option<((u128, u128), u64)> = None;
+        for first in self.order.sorted()? {
+            let [place, key, at, event_id, is_certain] = first?;
+            let (offset, id) = unpack(at);
             match latest {
-                Some(before) if before.is_of_same_key(&first) && first.id < before.id => {
-                    if first.is_certain {
-                        let First { topic, partition, offset, id, event_id, .. } = first;
-                        let position = (topic, partition, Some(offset));
+                Some((of, latest_id)) if of == (place, key) && id < latest_id => {
+                    if is_certain == 0 {
+                        self.findings.unjudged.order += 1;
+                    } else {
+                        let (topic, partition) = unpack_place(place as u64);
+                        let position = (topic, partition, Some(signed(offset)));
+                        let (event_id, id) = (Uuid::from_u128(event_id), signed(id));
                         let finding = self.scope.finding(Kind::Reordered, Some(event_id), Some(id), position);
                         self.findings.add(finding);
-                    } else {
-                        self.findings.unjudged.order += 1;
                     }
                 }
-                _ => latest = Some(first),
+                _ => latest = Some(((place, key), id)),
             }
         }
         Ok(self.findings)
@@ -199,9 +202,9 @@ impl<'a> Judge<'a> {
         // A requeued event follows later ones of its key, and may also have been stored before it was rejected.
         if let Some(offset) = event.first_offset.filter(|_| !event.is_dead_letter) {
             let is_certain = event.has_all_records() && explanation.is_none();
-            let (key, event_id) = (fingerprint.key, event.id);
-            let first = First { topic, partition, key, offset, id, event_id, is_certain };
-            self.order.push(first.encode())?;
+            let (place, key) = (pack_place(topic, partition), u128::from_be_bytes(fingerprint.key));
+            let at = pack(sortable(offset), sortable(id));
+            self.order.push([place.into(), key, at, event.id.as_u128(), is_certain.into()])?;
         }
         Ok(())
     }
@@ -306,47 +309,6 @@ impl Expected {
         .into_iter()
         .filter_map(|(part, differs)| differs.then_some(part))
         .collect()
-    }
-}
-
-const FIRST_WORDS: usize = 5;
-
-/// The first record of an event that the topic still has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct First {
-    topic: u32,
-    partition: u32,
-    key: [u8; 16],
-    offset: i64,
-    /// The row, which determines the order.
-    id: i64,
-    event_id: Uuid,
-    /// Whether the event never had an earlier record.
-    is_certain: bool,
-}
-
-impl First {
-    fn encode(&self) -> [u128; FIRST_WORDS] {
-        let First { topic, partition, key, offset, id, event_id, is_certain } = *self;
-        let (place, at) = (pack_place(topic, partition), pack(sortable(offset), sortable(id)));
-        [place.into(), u128::from_be_bytes(key), at, event_id.as_u128(), is_certain.into()]
-    }
-
-    fn decode(&[place, key, at, event_id, is_certain]: &[u128; FIRST_WORDS]) -> First {
-        let ((topic, partition), (offset, id)) = (unpack_place(place as u64), unpack(at));
-        First {
-            topic,
-            partition,
-            key: key.to_be_bytes(),
-            offset: signed(offset),
-            id: signed(id),
-            event_id: Uuid::from_u128(event_id),
-            is_certain: is_certain != 0,
-        }
-    }
-
-    fn is_of_same_key(&self, other: &First) -> bool {
-        (self.topic, self.partition, self.key) == (other.topic, other.partition, other.key)
     }
 }
 
