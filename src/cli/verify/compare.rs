@@ -91,14 +91,8 @@ pub(super) struct Task<'a> {
     pub shown_max: usize,
 }
 
-pub(super) struct Compared {
-    pub scope: Scope,
-    pub findings: Findings,
-    pub records: u64,
-}
-
 /// Reads every row of the outbox, and every topic from the beginning of the range to its end, and compares.
-pub(super) async fn compare(task: &Task<'_>, topics: Topics) -> Result<Compared, Failed> {
+pub(super) async fn compare(task: &Task<'_>, topics: Topics) -> Result<(Scope, Findings), Failed> {
     let Task { outbox, cluster, range, folder, .. } = task;
     let (history, progress) = (outbox.history(), Progress::new());
     let mut collector = Collector {
@@ -242,8 +236,7 @@ fn judge(
     mut entries: Sorter<ENTRY_WORDS>,
     folder: &Path,
     progress: &Progress,
-) -> Result<Compared, ReadError> {
-    let mut records = 0;
+) -> Result<(Scope, Findings), ReadError> {
     let since_us = scope.since_us.saturating_sub(CLOCKS_DIFFER_US);
     for place in 0..scope.topics.len() {
         let Topic { name, partitions, .. } = &scope.topics[place];
@@ -263,7 +256,7 @@ fn judge(
         };
         let topic = (place as u32, name.as_str(), partitions.len() as u32);
         let read = reader.read(topic, since_us, begin, each)?;
-        records += read.records;
+        findings.records += read.records;
         scope.topics[place].partitions = read.partitions.iter().map(partition).collect();
     }
     progress.begin("comparing", 0);
@@ -272,7 +265,7 @@ fn judge(
         judge.take(&entry?)?;
     }
     let findings = judge.finish()?;
-    Ok(Compared { scope, findings, records })
+    Ok((scope, findings))
 }
 
 fn partition(read: &PartitionRead) -> Partition {

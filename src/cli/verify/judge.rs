@@ -52,6 +52,7 @@ pub(super) struct Finding {
 pub(super) struct Findings {
     /// Events whose records were judged.
     pub events: u64,
+    pub records: u64,
     counts: [u64; KINDS],
     shown_max: usize,
     shown: [Vec<Finding>; KINDS],

@@ -14,8 +14,8 @@ use super::frame::{ConfigFile, Outbox, keeps_history, on_outbox};
 use super::output::{self, counted};
 use crate::config::{Config, Part};
 use clap::Args;
-use compare::{Compared, Task, Topics, compare};
-use judge::{Finding, Kind, Unjudged};
+use compare::{Task, Topics, compare};
+use judge::{Finding, Findings, Kind, Scope, Unjudged};
 use kafka::cluster::KafkaCluster;
 use kafka::operate::reader::{ReadError, TopicReader};
 use postgres::access::grants::VERIFY_PRIVILEGES;
@@ -100,8 +100,8 @@ impl Verify {
         let reader = TopicReader::new(&config.kafka, id_header)?;
         let topics = Topics::new(Arc::new(reader), &self.topic).await?;
         let task = Task { outbox, cluster, range, bounds, folder: self.folder()?, shown_max: self.limit };
-        let compared = compare(&task, topics).await?;
-        Ok(Report::new(config, &range, compared, self.allow_unknown))
+        let (scope, findings) = compare(&task, topics).await?;
+        Ok(Report::new(config, &range, scope, &findings, self.allow_unknown))
     }
 }
 
@@ -187,8 +187,7 @@ fn as_fields<S: Serializer>(counts: &[(&str, u64); 5], serializer: S) -> Result<
 }
 
 impl Report {
-    fn new(config: &Config, range: &Range, compared: Compared, allow_unknown: bool) -> Report {
-        let Compared { scope, findings, records } = compared;
+    fn new(config: &Config, range: &Range, scope: Scope, findings: &Findings, allow_unknown: bool) -> Report {
         let allowed = if allow_unknown { findings.count(Kind::Unknown) } else { 0 };
         let counts = [
             ("lost", Kind::Lost),
@@ -204,7 +203,7 @@ impl Report {
             reaped_until: time(at(scope.reaped_until_us)),
             topics: scope.topics.into_iter().map(|topic| topic.name).collect(),
             events: findings.events,
-            records,
+            records: findings.records,
             counts: counts.map(|(name, kind)| (name, findings.count(kind))),
             broken: findings.broken() - allowed,
             not_judged: findings.unjudged,
