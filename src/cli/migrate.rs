@@ -134,7 +134,7 @@ impl Migrate {
     async fn migrate(&self, config: &Config) -> Result<(), Failed> {
         let table = &config.outbox.table;
         let database = database(config, 1)?;
-        let mut connection = database.get().await.map_err(unavailable)?;
+        let mut connection = database.get().await?;
         let mut series = self.series();
         for module in Module::ALL {
             let states = migrate::status(&mut connection, table, Series::Module(module)).await?;
@@ -172,13 +172,14 @@ impl Migrate {
             )));
         }
         let database = database(config, 2)?;
+        let unavailable = |fault: PostgresFault| Failed::Unavailable(fault.into());
         if self.apply && has_transaction_pooler(&database).await.map_err(unavailable)? {
             return Err(Failed::configuration(
                 "[postgres] url connects through a pooler in transaction mode, which cannot build an index concurrently. \
                  Connect to the server directly, for example with OUTBOX_RELAY__POSTGRES__URL",
             ));
         }
-        let mut connection = database.get().await.map_err(unavailable)?;
+        let mut connection = database.get().await?;
         let rows = self.existing_rows.map(|rows| match rows {
             Rows::Publish => ExistingRows::Publish,
             Rows::Sent => ExistingRows::Sent,
@@ -194,7 +195,7 @@ impl Migrate {
 async fn status(config: &Config) -> Result<(), Failed> {
     let table = &config.outbox.table;
     let database = database(config, 1)?;
-    let mut connection = database.get().await.map_err(unavailable)?;
+    let mut connection = database.get().await?;
     for series in [Series::Outbox].into_iter().chain(Module::ALL.map(Series::Module)) {
         let states = migrate::status(&mut connection, table, series).await?;
         let is_installed = is_installed(&states);
@@ -250,10 +251,6 @@ async fn apply(client: &mut Client, config: &Config, adoption: &Adoption) -> Res
     output::text(format!(
         "{table}: adopted. Next, apply the output of `outbox-relay migrate --print-roles`\n"
     ))
-}
-
-fn unavailable(fault: PostgresFault) -> Failed {
-    Failed::Unavailable(fault.into())
 }
 
 /// The message contains the cause. The chain of causes would repeat it.
