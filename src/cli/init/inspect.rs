@@ -138,16 +138,8 @@ fn compare(file: &Path, wanted: &Config) -> Result<Config, Failed> {
 /// Checks that events can belong to each of these topics.
 fn check_topics(config: &Config, topics: &[String]) -> Result<(), Failed> {
     let template = &config.outbox.topic;
-    let (prefix, suffix) = (template.prefix(), template.suffix());
-    let is_reached = |topic: &String| match template.is_constant() {
-        true => topic == prefix,
-        false => {
-            let rest = topic.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix));
-            rest.is_some_and(|rest| !rest.is_empty())
-        }
-    };
     // With `topic_allow`, an event can name any of its topics.
-    match topics.iter().find(|topic| config.outbox.topic_allow.is_none() && !is_reached(topic)) {
+    match topics.iter().find(|topic| config.outbox.topic_allow.is_none() && !template.matches(topic)) {
         None => Ok(()),
         Some(topic) => Err(unusable(&format!(
             "No event would reach the topic {topic}, because [outbox] topic is \"{template}\". Fix: choose topics of one \
