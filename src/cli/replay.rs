@@ -10,7 +10,6 @@ use crate::config::Config;
 use anyhow::Error;
 use clap::Args;
 use humantime::format_rfc3339_micros;
-use kafka::cluster::KafkaCluster;
 use kafka::operate::copy::{Copier, Stopped};
 use pg_outbox::topic::check_topic;
 use postgres::access::grants::REPLAY_PRIVILEGES;
@@ -292,12 +291,6 @@ struct Plan<'a> {
     progress: Progress,
 }
 
-struct Target {
-    name: String,
-    copier: Copier,
-    cluster: KafkaCluster,
-}
-
 impl Plan<'_> {
     /// Counts what would be replayed.
     async fn count(&self) -> Result<Counts, Failed> {
@@ -332,18 +325,18 @@ impl Plan<'_> {
     }
 
     /// Connects to this topic and checks it. Publishes nothing. `counts` has the topics of the selected events.
-    async fn target(&self, to: &str, counts: &Counts) -> Result<Target, Failed> {
+    async fn target(&self, to: &str, counts: &Counts) -> Result<Copier, Failed> {
         if counts.topics.contains_key(to) {
             return Err(own_topic(to));
         }
-        let cluster = self.outbox.config.cluster()?;
-        let copier = Copier::open(&cluster, to).await.map_err(|failure| unusable(to, failure))?;
-        self.outbox.check_clusters(cluster.comparison().answered()).await?;
-        Ok(Target { name: to.to_owned(), copier, cluster })
+        let copier = Copier::open(self.outbox.config.cluster()?, to).await;
+        let copier = copier.map_err(|failure| unusable(to, failure))?;
+        self.outbox.check_clusters(copier.cluster.comparison().answered()).await?;
+        Ok(copier)
     }
 
     /// Publishes the selected events to this topic.
-    async fn copy(&self, mut target: Target, counts: &mut Counts) -> Result<(), Failed> {
+    async fn copy(&self, mut target: Copier, counts: &mut Counts) -> Result<(), Failed> {
         let range = HistoryRange {
             selection: self.selection.clone(),
             highest: self.highest,
@@ -368,26 +361,26 @@ impl Plan<'_> {
 
     async fn copy_batch(
         &self,
-        Target { name: to, copier, cluster }: &mut Target,
+        target: &mut Copier,
         batch: &[&HistoryRow],
         counts: &mut Counts,
     ) -> Result<(), Failed> {
         let rules = self.outbox.topics();
         let topics: Vec<String> = batch.iter().map(|row| topic::name(&rules, &row.event)).collect();
         // An event can have been sent since the events were counted.
-        if topics.contains(to) {
-            return Err(own_topic(to));
+        if topics.contains(&target.topic) {
+            return Err(own_topic(&target.topic));
         }
         let events: Vec<_> = batch.iter().map(|row| &row.event).collect();
-        let (acknowledged, failure) = match copier.publish(cluster, &events).await {
+        let (acknowledged, failure) = match target.publish(&events).await {
             Ok(()) => (batch.len(), None),
             Err(Stopped { acknowledged, failure }) => (acknowledged, Some(failure)),
         };
         if acknowledged > 0 {
-            self.history.record_copies(&batch[..acknowledged], to, self.reason).await?;
+            self.history.record_copies(&batch[..acknowledged], &target.topic, self.reason).await?;
         }
         topics.into_iter().take(acknowledged).for_each(|topic| counts.add(topic, 1));
-        failure.map_or(Ok(()), |failure| Err(unusable(to, failure)))
+        failure.map_or(Ok(()), |failure| Err(unusable(&target.topic, failure)))
     }
 
     /// Fails after a signal. Called before each batch, so that a signal during the last one is not a failure.

@@ -106,11 +106,10 @@ async fn the_next_session_uses_the_producer_of_a_probe_unless_the_settings_chang
 #[tokio::test]
 async fn a_copy_continues_with_smaller_requests_after_two_were_refused_for_their_size() {
     let mock = mock();
-    let cluster = cluster(&mock);
-    let mut copier = Copier::open(&cluster, "events.order").await.unwrap();
+    let mut copier = Copier::open(cluster(&mock), "events.order").await.unwrap();
     let refused = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE; 2];
     mock.request_errors(RDKafkaApiKey::Produce, &refused);
-    copier.publish(&cluster, &[&Row(1), &Row(2)]).await.unwrap();
+    copier.publish(&[&Row(1), &Row(2)]).await.unwrap();
     let second = RECORD_BYTES_MAX / 2 - BATCH_OVERHEAD;
-    assert_eq!(cluster.shared.limits.smallest(), second / 2);
+    assert_eq!(copier.cluster.shared.limits.smallest(), second / 2);
 }

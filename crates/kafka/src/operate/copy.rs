@@ -20,10 +20,11 @@ const COLLECTED_WITHIN: Duration = Duration::from_secs(5);
 /// A producer for one topic. Events of a key stay in order. After a failed call it must not be used again.
 pub struct Copier {
     producer: KafkaProducer,
-    topic: String,
+    pub topic: String,
     /// Whether each partition has acknowledged a record. The first one of a partition is sent alone, as in a session.
     primed: Vec<bool>,
     in_flight: u32,
+    pub cluster: KafkaCluster,
 }
 
 /// Publishing stopped.
@@ -37,25 +38,25 @@ pub struct Stopped {
 impl Copier {
     /// Connects, and checks that the topic exists and that each of its partitions has a leader. Only a record shows whether
     /// the user may publish, and publishing begins with a single one.
-    pub async fn open(cluster: &KafkaCluster, topic: &str) -> Result<Copier, KafkaFailure> {
-        let producer = connect(cluster, topic).await?;
+    pub async fn open(cluster: KafkaCluster, topic: &str) -> Result<Copier, KafkaFailure> {
+        let producer = connect(&cluster, topic).await?;
         let leaders = producer.leaders(topic).await?;
         if let Some(partition) = leaders.iter().position(Option::is_none) {
             let error = format!("partition {partition} of topic {topic} has no leader");
             return Err(reason(RDKafkaErrorCode::LeaderNotAvailable).failure(error));
         }
         let primed = vec![false; leaders.len()];
-        Ok(Copier { producer, topic: topic.to_owned(), primed, in_flight: 0 })
+        Ok(Copier { producer, topic: topic.to_owned(), primed, in_flight: 0, cluster })
     }
 
     /// Publishes events in order, and returns when Kafka has acknowledged all of them. If the topic refuses a request for its
     /// size, continues with another producer of the cluster, which sends smaller ones.
-    pub async fn publish<E: Event>(&mut self, cluster: &KafkaCluster, events: &[&E]) -> Result<(), Stopped> {
+    pub async fn publish<E: Event>(&mut self, events: &[&E]) -> Result<(), Stopped> {
         let mut acknowledged = 0;
         while let Err(stopped) = self.send_all(&events[acknowledged..]).await {
             acknowledged += stopped.acknowledged;
             let connected = if stopped.failure.reason == SMALLER_BATCHES.word {
-                connect(cluster, &self.topic).await
+                connect(&self.cluster, &self.topic).await
             } else {
                 Err(stopped.failure)
             };
