@@ -65,6 +65,16 @@ impl Metric {
         }
     }
 
+    /// The names of its samples.
+    pub fn samples(&self) -> Vec<String> {
+        match self.kind {
+            MetricKind::Histogram => {
+                ["_bucket", "_sum", "_count"].map(|end| format!("{}{end}", self.name)).into()
+            }
+            _ => vec![self.name.to_owned()],
+        }
+    }
+
     /// The base unit at the end of its name, if it has one.
     pub fn unit(&self) -> Option<&'static str> {
         ["seconds", "bytes"].into_iter().find(|unit| self.family().ends_with(&format!("_{unit}")))
