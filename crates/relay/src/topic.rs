@@ -67,17 +67,10 @@ impl FromStr for TopicRules {
 /// The topic of an event. If the event cannot be sent there, the error has the name and the reason.
 pub fn of<E: Event>(rules: &TopicRules, event: &E) -> Result<String, (String, Rejection)> {
     let name = name(rules, event);
-    if let Err(error) = check_topic(&name) {
-        return Err((name, INVALID_TOPIC_NAME.rejection(error.to_string())));
+    match check(rules, event, &name) {
+        Ok(()) => Ok(name),
+        Err(rejection) => Err((name, rejection)),
     }
-    if event.topic().is_none() || rules.allows(&name) {
-        return Ok(name);
-    }
-    let error = match &rules.allow {
-        Some(allow) => format!("the event names the topic {name}, but [outbox] topic_allow is \"{allow}\""),
-        None => format!("the event names the topic {name}, but [outbox] topic_allow is not set"),
-    };
-    Err((name, TOPIC_NOT_ALLOWED.rejection(error)))
 }
 
 /// The name of the topic, which may be invalid.
@@ -121,6 +114,17 @@ pub(crate) fn dependency<'a, E: Event>(
         }
     }
     buffer
+}
+
+fn check<E: Event>(rules: &TopicRules, event: &E, name: &str) -> Result<(), Rejection> {
+    check_topic(name).map_err(|error| INVALID_TOPIC_NAME.rejection(error.to_string()))?;
+    if event.topic().is_none() || rules.allows(name) {
+        return Ok(());
+    }
+    Err(TOPIC_NOT_ALLOWED.rejection(match &rules.allow {
+        Some(allow) => format!("the event names the topic {name}, but [outbox] topic_allow is \"{allow}\""),
+        None => format!("the event names the topic {name}, but [outbox] topic_allow is not set"),
+    }))
 }
 
 /// Names of topics, and prefixes of names, which end with a `*`. It is never empty.
