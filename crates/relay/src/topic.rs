@@ -81,7 +81,6 @@ pub fn name<E: Event>(rules: &TopicRules, event: &E) -> String {
     }
 }
 
-/// The relay starts only on databases whose encoding is UTF8. If a text is damaged all the same, its name is invalid.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
@@ -117,6 +116,14 @@ pub(crate) fn dependency<'a, E: Event>(
 }
 
 fn check<E: Event>(rules: &TopicRules, event: &E, name: &str) -> Result<(), Rejection> {
+    if let Some(topic) = event.topic() {
+        check_utf8("topic", topic)?;
+    } else {
+        check_utf8("aggregate_type", event.aggregate_type())?;
+        if rules.template.has_event_type() {
+            check_utf8("event_type", event.event_type())?;
+        }
+    }
     check_topic(name).map_err(|error| INVALID_TOPIC_NAME.rejection(error.to_string()))?;
     if event.topic().is_none() || rules.allows(name) {
         return Ok(());
@@ -125,6 +132,11 @@ fn check<E: Event>(rules: &TopicRules, event: &E, name: &str) -> Result<(), Reje
         Some(allow) => format!("the event names the topic {name}, but [outbox] topic_allow is \"{allow}\""),
         None => format!("the event names the topic {name}, but [outbox] topic_allow is not set"),
     }))
+}
+
+fn check_utf8(column: &str, text: &[u8]) -> Result<(), Rejection> {
+    let error = || format!("{column} is not valid UTF-8, so it is not a valid topic name");
+    std::str::from_utf8(text).map(drop).map_err(|_| INVALID_TOPIC_NAME.rejection(error()))
 }
 
 /// Names of topics, and prefixes of names, which end with a `*`. It is never empty.
