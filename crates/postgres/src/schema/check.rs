@@ -27,8 +27,6 @@ use tokio_postgres::{Client, Error, Row};
 pub struct Facts {
     /// `server_version_num`, such as 180001.
     pub server_version_num: i32,
-    pub database_oid: u32,
-    pub outbox_oid: u32,
     pub payload: PayloadType,
     /// Whether the outbox has the optional column `topic`.
     pub has_topic: bool,
@@ -119,11 +117,9 @@ async fn check_in(
         migrations.difference = without_relay(&mut faults, migrations.difference, privileges);
         faults.extend(act_faults(client, table, privileges).await?);
     }
-    match (outbox, payload) {
-        (Some(outbox_oid), Some(payload)) if faults.is_empty() => Ok(Facts {
+    match payload {
+        Some(payload) if faults.is_empty() => Ok(Facts {
             server_version_num: server.version_num,
-            database_oid: server.database_oid,
-            outbox_oid,
             payload,
             has_topic,
             is_superuser: server.is_superuser,
@@ -292,14 +288,13 @@ struct Server {
     version_num: i32,
     version: String,
     in_recovery: bool,
-    database_oid: u32,
     database: String,
     role: String,
     is_superuser: bool,
     encoding: String,
 }
 
-from_row!(Server: version_num, version, in_recovery, database_oid, database, role, is_superuser, encoding);
+from_row!(Server: version_num, version, in_recovery, database, role, is_superuser, encoding);
 
 impl Server {
     async fn read(client: &Client) -> Result<Server, Error> {
@@ -430,7 +425,6 @@ mod tests {
             version_num,
             version: "13.20".to_owned(),
             in_recovery,
-            database_oid: 1,
             database: "shop".to_owned(),
             role: "relay".to_owned(),
             is_superuser: false,
