@@ -224,9 +224,7 @@ fn line(number: i32, name: &str, module: Option<Module>, state: &str) -> Result<
 
 fn describe(state: &State) -> String {
     match state {
-        State::Applied { at, .. } => {
-            format!("applied {}", humantime::format_rfc3339_seconds(*at))
-        }
+        State::Applied { at } => format!("applied {}", humantime::format_rfc3339_seconds(*at)),
         State::Pending => "pending".to_owned(),
         State::ChecksumDiffers { recorded } => format!("applied with different SQL (sha256 {recorded})"),
         State::Unknown { min_relay: Some(version) } => {

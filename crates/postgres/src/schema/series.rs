@@ -58,7 +58,7 @@ const fn migration(number: i32, name: &'static str, template: &'static str) -> M
 
 impl Migration {
     /// The SHA-256 of the text with placeholders, so that it does not depend on the table's name.
-    pub fn checksum(&self) -> String {
+    fn checksum(&self) -> String {
         sha256(self.template.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
@@ -156,7 +156,7 @@ pub struct MigrationState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Applied with this text.
-    Applied { at: SystemTime, checksum: String },
+    Applied { at: SystemTime },
     /// Not applied yet.
     Pending,
     /// Applied with a different text, whose SHA-256 is recorded.
@@ -218,18 +218,17 @@ pub async fn read_status(
     series: Series,
 ) -> Result<Vec<MigrationState>, MigrateError> {
     let fault = failed(table);
-    let server = client.query_typed(SERVER, &[]).await.map_err(fault)?;
-    let Some(server) = server.first() else { return Ok(Vec::new()) };
+    let server = client.query_typed_one(SERVER, &[]).await.map_err(fault)?;
     if server.get::<_, i32>(0) < 140_000 {
         return Err(MigrateError::ServerTooOld { table: table.to_string(), found: server.get(1) });
     }
     let role = quote_identifier(server.get(2));
 
     let params = params![table.schema() => TEXT, series.record_name(table) => TEXT];
-    let exists = client.query_typed(bare(sql!("migrate/exists")), &params).await.map_err(fault)?;
+    let exists = client.query_typed_one(bare(sql!("migrate/exists")), &params).await.map_err(fault)?;
     require_own(client, table, series).await?;
     let mut recorded = Vec::new();
-    if exists.first().is_some_and(|row| row.get(0)) {
+    if exists.get(0) {
         let (schema, record) = (quote_identifier(table.schema()), series.record(table));
         let grant = format!("GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT ON {record} TO {role};");
         let read = client.query_typed(&series.read_sql(table), &[]).await;
@@ -243,11 +242,10 @@ fn compare(series: Series, recorded: &[Row]) -> Vec<MigrationState> {
     let mut recorded: BTreeMap<i32, &Row> = recorded.iter().map(|row| (row.get(0), row)).collect();
     let mut states = Vec::new();
     for migration in series.migrations() {
-        let state = match recorded.remove(&migration.number).map(|row| (row.get::<_, String>(2), row.get(3)))
-        {
+        let state = match recorded.remove(&migration.number) {
             None => State::Pending,
-            Some((checksum, at)) if checksum == migration.checksum() => State::Applied { at, checksum },
-            Some((recorded, _)) => State::ChecksumDiffers { recorded },
+            Some(row) if row.get::<_, &str>(2) == migration.checksum() => State::Applied { at: row.get(3) },
+            Some(row) => State::ChecksumDiffers { recorded: row.get(2) },
         };
         states.push(MigrationState { number: migration.number, name: migration.name.to_owned(), state });
     }
