@@ -160,13 +160,7 @@ choice! {
 impl PayloadType {
     /// The payload type for this column of a result.
     pub(crate) fn of(column: &Type) -> Option<PayloadType> {
-        match *column {
-            Type::JSON => Some(PayloadType::Json),
-            Type::JSONB => Some(PayloadType::Jsonb),
-            Type::BYTEA => Some(PayloadType::Bytea),
-            Type::TEXT => Some(PayloadType::Text),
-            _ => None,
-        }
+        PayloadType::named(column.name()).filter(|_| column.schema() == "pg_catalog")
     }
 
     /// The cast of a payload to a type whose length the server knows. Except for jsonb, it does not read the value: the cast of
@@ -197,8 +191,7 @@ impl PayloadType {
         match self {
             PayloadType::Bytea => bytes.to_owned(),
             PayloadType::Text => format!("convert_from({bytes}, 'UTF8')"),
-            PayloadType::Json => format!("convert_from({bytes}, 'UTF8')::json"),
-            PayloadType::Jsonb => format!("convert_from({bytes}, 'UTF8')::jsonb"),
+            PayloadType::Json | PayloadType::Jsonb => format!("convert_from({bytes}, 'UTF8')::{self}"),
         }
     }
 }
