@@ -8,10 +8,8 @@
 use crate::columns::Column;
 use crate::connection::exec::{NEWER_SETTINGS, PLAIN_NAMES, open};
 use crate::schema::check::server_faults;
-use crate::schema::errors::{
-    AdoptError, COLUMN, DDL_ATTEMPTS, GRANT_MISSING, MigrateError, PENDING_INDEX, RELATION,
-};
-use crate::schema::migrate::{DDL_LOCK_TIMEOUT, DDL_PAUSE};
+use crate::schema::errors::{AdoptError, COLUMN, GRANT_MISSING, MigrateError, PENDING_INDEX, RELATION};
+use crate::schema::migrate::DDL_LOCK_TIMEOUT;
 use crate::schema::outbox::{
     Found, FoundColumns, IdIndex, Index, Outbox, Pending, TEXT, WANTED, Wanted, alter, place,
 };
@@ -21,7 +19,6 @@ use crate::schema::{migrate, outbox, relations};
 use crate::sql::{body, sql};
 use crate::table::{TableName, quote_identifier};
 use settings::doctor::Finding;
-use tokio::time::sleep;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Transaction};
 
@@ -485,16 +482,14 @@ fn not_null(table: &TableName, found: &Existing) -> Vec<Step> {
     steps
 }
 
-/// For the session, because indexes cannot be built in a transaction. The command refuses a pooler in transaction mode. While a
-/// statement waits for a lock on the table, inserts wait too.
-const APPLY_SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0; \
-                        SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'; \
-                        SET default_transaction_read_only = off; SET default_transaction_isolation = 'read committed'";
+/// The beginning of the script. Its settings are for the session, because indexes cannot be built in a transaction. The command
+/// refuses a pooler in transaction mode. While a statement waits for a lock on the table, inserts wait too.
+const HEADER: &str = sql!("adopt/header");
 
 /// Tries the migrations and rolls them back, so that a missing privilege or a name that is in use stops the adoption before it
 /// has changed the table. Sets the session up for [`apply`].
 pub async fn prepare(client: &mut Client, table: &TableName, adoption: &Adoption) -> Result<(), AdoptError> {
-    client.batch_execute(&format!("{APPLY_SETTINGS}; SET lock_timeout = '{DDL_LOCK_TIMEOUT}'")).await?;
+    client.batch_execute(&format!("{}SET default_transaction_read_only = off", body(HEADER))).await?;
     if adoption.steps.iter().any(|step| step.how == How::Migrations) {
         migrate::dry_run_adopted(client, table, adoption.origin).await?;
     }
@@ -512,16 +507,15 @@ pub async fn apply(
         let texts = Texts { series: Series::Outbox, origin: adoption.origin };
         return Ok(migrate::apply_as(client, table, texts, &mut Vec::new()).await?);
     }
-    let mut attempt = 1;
-    loop {
-        let Err(error) = run(client, step).await else { return Ok(()) };
-        let is_locked = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
-        match (is_locked, attempt < DDL_ATTEMPTS) {
-            (true, true) => attempt += 1,
-            (true, false) => return Err(MigrateError::InUse { table: table.to_string() }.into()),
-            (false, _) => return Err(failed(client, table, step, error).await),
+    let done = migrate::retried(async || match run(client, step).await {
+        Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+            Err(MigrateError::InUse { table: table.to_string() })
         }
-        sleep(DDL_PAUSE).await;
+        done => Ok(done),
+    });
+    match done.await? {
+        Ok(()) => Ok(()),
+        Err(error) => Err(failed(client, table, step, error).await),
     }
 }
 
@@ -569,7 +563,7 @@ pub fn print(table: &TableName, steps: &[Step]) -> String {
     if steps.is_empty() {
         return format!("-- {table}: nothing is missing\n");
     }
-    let mut script = table.render(sql!("adopt/header"));
+    let mut script = table.render(HEADER);
     for Step { purpose, sql, how } in steps {
         let sql = sql.trim();
         script.push_str(&match how {

@@ -23,7 +23,7 @@ use tokio_postgres::{Client, Transaction};
 /// a pause. A claim of a relay keeps its lock until Kafka responds. The time is longer than the default `deadlock_timeout`, 1 s,
 /// after which the server cancels an autovacuum that has the lock.
 pub(crate) const DDL_LOCK_TIMEOUT: &str = "1500ms";
-pub(crate) const DDL_PAUSE: Duration = Duration::from_secs(2);
+const DDL_PAUSE: Duration = Duration::from_secs(2);
 
 /// Without a statement timeout, because creating an index on a large table takes long.
 const SETTINGS: &str = "
@@ -148,7 +148,7 @@ async fn try_pending(
 }
 
 /// Repeats a step that cannot lock a table.
-async fn retried<T>(mut step: impl AsyncFnMut() -> Result<T, MigrateError>) -> Result<T, MigrateError> {
+pub(super) async fn retried<T>(mut step: impl AsyncFnMut() -> Result<T, MigrateError>) -> Result<T, MigrateError> {
     for _ in 1..DDL_ATTEMPTS {
         match step().await {
             Err(MigrateError::InUse { .. }) => sleep(DDL_PAUSE).await,
