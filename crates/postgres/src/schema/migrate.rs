@@ -144,11 +144,26 @@ async fn try_pending(
     texts: Texts,
     around: Around<'_>,
 ) -> Result<Vec<Migration>, MigrateError> {
-    retried(async || try_once(client, table, texts, around).await).await
+    retried(async || {
+        let transaction = begin(client, table, texts.series).await?;
+        transaction.batch_execute(around.before).await.map_err(failed(table))?;
+        let states = read_status(&transaction, table, texts.series).await?;
+        let pending = pending(texts.series, &states, table)?;
+        for migration in &pending {
+            run(&transaction, table, texts, migration).await?;
+        }
+        let done = transaction.batch_execute(around.after).await;
+        done.map_err(|error| MigrateError::new(table, error, around.grant))?;
+        transaction.rollback().await.map_err(failed(table))?;
+        Ok(pending)
+    })
+    .await
 }
 
 /// Repeats a step that cannot lock a table.
-pub(super) async fn retried<T>(mut step: impl AsyncFnMut() -> Result<T, MigrateError>) -> Result<T, MigrateError> {
+pub(super) async fn retried<T>(
+    mut step: impl AsyncFnMut() -> Result<T, MigrateError>,
+) -> Result<T, MigrateError> {
     for _ in 1..DDL_ATTEMPTS {
         match step().await {
             Err(MigrateError::InUse { .. }) => sleep(DDL_PAUSE).await,
@@ -156,25 +171,6 @@ pub(super) async fn retried<T>(mut step: impl AsyncFnMut() -> Result<T, MigrateE
         }
     }
     step().await
-}
-
-async fn try_once(
-    client: &mut Client,
-    table: &TableName,
-    texts: Texts,
-    around: Around<'_>,
-) -> Result<Vec<Migration>, MigrateError> {
-    let transaction = begin(client, table, texts.series).await?;
-    transaction.batch_execute(around.before).await.map_err(failed(table))?;
-    let states = read_status(&transaction, table, texts.series).await?;
-    let pending = pending(texts.series, &states, table)?;
-    for migration in &pending {
-        run(&transaction, table, texts, migration).await?;
-    }
-    let done = transaction.batch_execute(around.after).await;
-    done.map_err(|error| MigrateError::new(table, error, around.grant))?;
-    transaction.rollback().await.map_err(failed(table))?;
-    Ok(pending)
 }
 
 /// Opens the transaction of a migration, creates the table that records it if it is missing, and waits for other migrations.
