@@ -70,46 +70,42 @@ impl<'a> Script<'a> {
     }
 
     /// The statement, without the comments at its beginning.
-    pub(crate) fn render(&self) -> String {
-        let (mut text, mut sets) = (String::with_capacity(self.text.len()), Vec::new());
+    pub(crate) fn render(mut self) -> String {
+        let mut text = String::with_capacity(self.text.len());
         // For each enclosing `\if`, whether its present branch applies.
         let mut branches: Vec<bool> = Vec::new();
         let included = |line: &'static str| part(line.strip_prefix(r"\ir ../part/")?.strip_suffix(".sql")?);
         for line in body(self.text).lines().flat_map(|line| included(line).unwrap_or(line).split('\n')) {
             let mut words = line.split_whitespace();
             match (words.next(), words.next()) {
-                (Some(r"\if"), Some(name)) => branches.push(self.flag(name, &sets)),
+                (Some(r"\if"), Some(name)) => branches.push(self.flag(name)),
                 (Some(r"\else"), _) => branches.last_mut().into_iter().for_each(|branch| *branch = !*branch),
                 (Some(r"\endif"), _) => _ = branches.pop(),
                 _ if branches.contains(&false) => {}
                 (Some(r"\set"), Some(name)) => {
                     let value = line.split_once(name).map_or("", |(_, value)| value.trim());
-                    sets.push((name, value.trim_matches('\'')));
+                    let value = self.expand(value.trim_matches('\''));
+                    self.values.push((name, value));
                 }
                 _ => text.extend([line, "\n"]),
             }
         }
-        replace(text.trim_end().trim_end_matches(';'), &|name| self.value(name, &sets))
+        self.expand(text.trim_end().trim_end_matches(';'))
     }
 
-    fn flag(&self, name: &str, sets: &[(&str, &str)]) -> bool {
+    fn flag(&self, name: &str) -> bool {
         let name = name.trim_start_matches(':');
-        let values = self.values.iter().map(|(known, value)| (*known, value.as_str()));
-        let value = values.chain(sets.iter().copied()).find(|(known, _)| *known == name);
+        let value = self.values.iter().find(|(known, _)| *known == name);
         debug_assert!(value.is_some(), "\\if :{name} has no value");
         value.is_some_and(|(_, value)| value == "true")
     }
 
     /// As in psql, what `\set` sets and what a part contains is expanded in turn.
-    fn value(&self, name: &str, sets: &[(&str, &str)]) -> Option<String> {
-        if let Some((_, value)) = self.values.iter().find(|(known, _)| *known == name) {
-            return Some(value.clone());
-        }
-        let set = sets.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
-        match set.or_else(|| part(name)) {
-            Some(text) => Some(replace(text, &|name| self.value(name, sets))),
-            None => self.table.value_of(name),
-        }
+    fn expand(&self, text: &str) -> String {
+        replace(text, &|name| match self.values.iter().find(|(known, _)| *known == name) {
+            Some((_, value)) => Some(value.clone()),
+            None => part(name).map(|part| self.expand(part)).or_else(|| self.table.value_of(name)),
+        })
     }
 }
 
