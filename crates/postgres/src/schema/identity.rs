@@ -51,25 +51,19 @@ pub struct Mismatch {
 impl Identity {
     /// Compares what is known in both.
     pub fn mismatches(&self, found: &Identity) -> Vec<Mismatch> {
-        let mut mismatches = Vec::new();
-        if let (Some(recorded), Some(found)) = (self.system, found.system)
-            && recorded != found
-        {
-            let text = format!(
-                "this is another PostgreSQL cluster: its system identifier is {found}, and the outbox belongs to {recorded}"
-            );
-            mismatches.push(Mismatch { option: "--database", text });
-        }
-        if let (Some(recorded), Some(found)) = (&self.kafka, &found.kafka)
-            && recorded != found
-        {
-            let (found, recorded) = (in_line(found, 100), in_line(recorded, 100));
-            let text = format!(
-                "this is another Kafka cluster: its ID is {found}, and the outbox belongs to {recorded}"
-            );
-            mismatches.push(Mismatch { option: "--kafka", text });
-        }
-        mismatches
+        let system = |of: &Identity| of.system.map(|system| system.to_string());
+        let mismatch = |option, id: &str, recorded: Option<String>, found: Option<String>| {
+            let (recorded, found) = recorded.zip(found).filter(|(recorded, found)| recorded != found)?;
+            let (found, recorded) = (in_line(&found, 100), in_line(&recorded, 100));
+            let text = format!("this is another {id} is {found}, and the outbox belongs to {recorded}");
+            Some(Mismatch { option, text })
+        };
+        let postgres = "PostgreSQL cluster: its system identifier";
+        let mismatches = [
+            mismatch("--database", postgres, system(self), system(found)),
+            mismatch("--kafka", "Kafka cluster: its ID", self.kafka.clone(), found.kafka.clone()),
+        ];
+        mismatches.into_iter().flatten().collect()
     }
 
     /// Whether this has something that `recorded` lacks.
