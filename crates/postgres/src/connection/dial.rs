@@ -22,7 +22,7 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode, SslNegotiation, TargetSessionAttrs};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
-use tokio_postgres::{Client, Config, Error, tls};
+use tokio_postgres::{Client, Config, Error, SimpleQueryMessage, tls};
 
 /// The default of `connect_timeout`.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,9 +51,6 @@ impl Dialer {
     pub(super) fn new(settings: Settings, tls: MakeTlsConnector) -> Dialer {
         let Settings { mut config, tls: Tls { mode, .. }, authentication, accepts_read_only } = settings;
         let is_direct = config.get_ssl_negotiation() == SslNegotiation::Direct;
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_TIMEOUT);
-        }
         // The client library then calls `Dial` first, for every server.
         config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
         Dialer { config, mode, is_direct, authentication, accepts_read_only, tls }
@@ -76,7 +73,7 @@ impl Dialer {
         for place in places {
             let error = match timeout(limit, self.connect_to(place)).await {
                 Ok(Ok(connected)) => return Ok(connected),
-                Ok(Err(error)) => text(error),
+                Ok(Err(error)) => ServerError::from(error).to_string(),
                 Err(_) => format!("no response within {limit:?}"),
             };
             tracing::debug!("connecting to PostgreSQL: {error}, trying the next host");
@@ -153,7 +150,7 @@ impl Dialer {
             let read_only = tokio::select! {
                 biased;
                 Err(error) = &mut connection => return Err(error),
-                rows = client.simple_query(query) => is_on(&rows?),
+                rows = client.simple_query(query) => rows?.iter().any(is_on),
             };
             if read_only {
                 let refused = Refused(READ_ONLY.to_owned());
@@ -164,20 +161,12 @@ impl Dialer {
     }
 }
 
-fn text(error: Error) -> String {
-    ServerError::from(error).to_string()
-}
-
 fn is_read_only(error: &Error) -> bool {
     std::error::Error::source(error).is_some_and(|cause| cause.to_string() == READ_ONLY)
 }
 
-fn is_on(rows: &[tokio_postgres::SimpleQueryMessage]) -> bool {
-    let row = rows.iter().find_map(|message| match message {
-        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
-        _ => None,
-    });
-    row == Some("on")
+fn is_on(message: &SimpleQueryMessage) -> bool {
+    matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"))
 }
 
 enum Address {
