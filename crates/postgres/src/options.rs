@@ -234,7 +234,8 @@ impl Postgres {
             reader.warn_if_inline("the password in [postgres] url", &inline);
         }
         let password = self.password.as_ref().and_then(|password| password.read().ok());
-        match self.connect_to(url, password.as_ref()) {
+        let connection = match self.connect_to(url, password.as_ref()) {
+            Ok(connection) => connection,
             Err(problems) => {
                 let files = [&Postgres::sslrootcert, &Postgres::sslcert, &Postgres::sslkey];
                 for problem in problems {
@@ -242,35 +243,29 @@ impl Postgres {
                     let own = files.iter().find(about).and_then(|file| reader.place(file));
                     reader.findings.error(own.as_ref().unwrap_or(&place), problem);
                 }
+                return;
             }
-            Ok(Connection { config, tls, .. }) if !is_local(&config) && tls.mode < TlsMode::VerifyFull => {
-                let risk = match tls.mode {
-                    TlsMode::VerifyCa => {
-                        "any server with a certificate of this authority can impersonate the server"
-                    }
-                    _ => "others can read the events or impersonate the server",
-                };
-                let message = format!("sslmode is {}, and a host is remote, so {risk}", tls.mode.name());
-                let help = "set sslmode to verify-full, and set sslrootcert";
-                reader.findings.warn(&place, Problem::new(message, help));
-            }
-            Ok(_) => {}
+        };
+        let mode = connection.tls.mode;
+        if !connection.is_local() && mode < TlsMode::VerifyFull {
+            let risk = match mode {
+                TlsMode::VerifyCa => {
+                    "any server with a certificate of this authority can impersonate the server"
+                }
+                _ => "others can read the events or impersonate the server",
+            };
+            let message = format!("sslmode is {mode}, and a host is remote, so {risk}");
+            let help = "set sslmode to verify-full, and set sslrootcert";
+            reader.findings.warn(&place, Problem::new(message, help));
         }
-        self.check_name(reader);
-    }
-
-    /// The server cuts a longer name and replaces other characters, so `status` would not find the relay.
-    fn check_name(&self, reader: &mut Reader) {
-        let Ok(Connection { config, .. }) = self.connection() else { return };
-        let name = config.get_application_name().unwrap_or_default();
+        // The server cuts a longer name and replaces other characters, so `status` would not find the relay.
+        let name = connection.config.get_application_name().unwrap_or_default();
         if name.len() > NAME_BYTES_MAX || !name.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
             let message = format!(
                 "[postgres] application_name is {name:?}, but must have at most {NAME_BYTES_MAX} characters, all of them printable ASCII"
             );
             let help = "PostgreSQL would change it, and status would not find the relay";
-            let own = [&Postgres::application_name, &Postgres::url, &Postgres::url_file];
-            let place = own.into_iter().find_map(|setting| reader.place(setting));
-            let place = place.unwrap_or_else(|| reader.default_place());
+            let place = reader.place(&Postgres::application_name).unwrap_or(place);
             reader.findings.error(&place, Problem::new(message, help));
         }
     }
