@@ -10,7 +10,7 @@ use anyhow::Context;
 use askama::Template;
 use kafka::operate::topics::Mode;
 use postgres::access::roles::NewRoles;
-use postgres::schema::migrate::{self, MigrationState, Origin, State};
+use postgres::schema::migrate::{self, MigrationState, Series, State, Texts};
 use rustix::fs::{Access, access};
 use settings::secret::file_of_service;
 use std::fs::{DirBuilder, Permissions};
@@ -100,7 +100,8 @@ impl Plan<'_> {
         let Wanted { table, file, .. } = self.wanted;
         let mut text = String::new();
         if self.pending_migrations() > 0 {
-            let pending = migrate::print_pending(table, &self.migrations, Origin::of(table));
+            let texts = Texts::of(Series::Outbox, table);
+            let pending = migrate::print_pending(table, &self.migrations, texts);
             text += &format!(
                 "-- SQL: the tables of {table}. Each migration has its own transaction.\n\n{pending}\n"
             );

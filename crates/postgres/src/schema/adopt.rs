@@ -14,7 +14,7 @@ use crate::schema::outbox::{
     Found, FoundColumns, IdIndex, Index, Outbox, Pending, TEXT, WANTED, Wanted, alter, place,
 };
 use crate::schema::relations::Relations;
-use crate::schema::series::{MigrationState, Origin, Series, State, Texts, print_pending, read_status};
+use crate::schema::series::{MigrationState, Series, State, Texts, print_pending, read_status};
 use crate::schema::{migrate, outbox, relations};
 use crate::sql::{body, sql};
 use crate::table::{TableName, quote_identifier};
@@ -26,8 +26,8 @@ use tokio_postgres::{Client, Transaction};
 pub struct Adoption {
     /// In order; empty if nothing is missing.
     pub steps: Vec<Step>,
-    /// For the migrations.
-    origin: Origin,
+    /// The migrations.
+    texts: Texts,
 }
 
 /// Reads the table, and finds out what it lacks. Changes nothing. `rows` is the choice for the rows that the table has.
@@ -353,7 +353,7 @@ fn steps(table: &TableName, found: &Existing, rows: Option<ExistingRows>) -> Res
     let rows = rows.filter(|_| found.is_history_unknown);
     let payload = found.columns.get(table.columns().name(Column::Payload));
     let is_bytes = payload.is_some_and(|payload| payload.type_name == "bytea");
-    let origin = Origin::Adopted { payload_type: if is_bytes { "bytea" } else { "json" } };
+    let texts = Texts::of_adopted(if is_bytes { "bytea" } else { "json" });
     let mut steps = Vec::new();
     steps.extend(columns(table, found, rows));
     // Without a replica identity, the server rejects an UPDATE of a published table, so this step precedes the first UPDATE.
@@ -381,10 +381,10 @@ fn steps(table: &TableName, found: &Existing, rows: Option<ExistingRows>) -> Res
         steps.push(step("create the pending index", table.render(outbox::CREATE_PENDING), How::Unhurried));
     }
     if !found.migrations.iter().all(|known| known.state.is_compatible()) {
-        let sql = print_pending(table, &found.migrations, origin);
+        let sql = print_pending(table, &found.migrations, texts);
         steps.push(step("create the other tables and the functions", sql, How::Migrations));
     }
-    Ok(Adoption { steps, origin })
+    Ok(Adoption { steps, texts })
 }
 
 fn step(purpose: impl Into<String>, sql: impl Into<String>, how: How) -> Step {
@@ -491,7 +491,7 @@ const HEADER: &str = sql!("adopt/header");
 pub async fn prepare(client: &mut Client, table: &TableName, adoption: &Adoption) -> Result<(), AdoptError> {
     client.batch_execute(&format!("{}SET default_transaction_read_only = off", body(HEADER))).await?;
     if adoption.steps.iter().any(|step| step.how == How::Migrations) {
-        migrate::dry_run_adopted(client, table, adoption.origin).await?;
+        migrate::dry_run_adopted(client, table, adoption.texts).await?;
     }
     Ok(())
 }
@@ -504,8 +504,7 @@ pub async fn apply(
     step: &Step,
 ) -> Result<(), AdoptError> {
     if step.how == How::Migrations {
-        let texts = Texts { series: Series::Outbox, origin: adoption.origin };
-        return Ok(migrate::apply_as(client, table, texts, &mut Vec::new()).await?);
+        return Ok(migrate::apply_as(client, table, adoption.texts, &mut Vec::new()).await?);
     }
     let done = migrate::retried(async || match run(client, step).await {
         Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {

@@ -5,13 +5,13 @@
 //! to the outbox records each migration with the checksum of its text. The daemon reads that table, and never migrates by itself.
 
 pub use crate::schema::series::{
-    MIGRATIONS, Migration, MigrationState, Origin, Series, State, Version, debezium, print, print_pending,
+    MIGRATIONS, Migration, MigrationState, Series, State, Texts, Version, debezium, print, print_pending,
     read_status, status,
 };
 
 use crate::connection::exec::{NEWER_SETTINGS, open};
 use crate::schema::errors::{DDL_ATTEMPTS, MigrateError, failed};
-use crate::schema::series::{Texts, require_own, to_upgrade_to};
+use crate::schema::series::{require_own, to_upgrade_to};
 use crate::sql::{bare, sql};
 use crate::table::{TableName, quote_identifier};
 use std::time::Duration;
@@ -110,11 +110,10 @@ pub async fn dry_run(
 pub(crate) async fn dry_run_adopted(
     client: &mut Client,
     table: &TableName,
-    origin: Origin,
-) -> Result<(), MigrateError> {
+    texts: Texts,
+) -> Result<Vec<Migration>, MigrateError> {
     let around = Around { before: "SET LOCAL check_function_bodies = off", ..Around::default() };
-    try_pending(client, table, Texts { series: Series::Outbox, origin }, around).await?;
-    Ok(())
+    try_pending(client, table, texts, around).await
 }
 
 /// [`dry_run`] of the outbox, followed by `more` in the same transaction. `grant` is the statement for a privilege that `more`
@@ -124,10 +123,9 @@ pub async fn dry_run_with(
     table: &TableName,
     more: &str,
     grant: &str,
-) -> Result<(), MigrateError> {
+) -> Result<Vec<Migration>, MigrateError> {
     let around = Around { after: more, grant, ..Around::default() };
-    try_pending(client, table, Texts::of(Series::Outbox, table), around).await?;
-    Ok(())
+    try_pending(client, table, Texts::of(Series::Outbox, table), around).await
 }
 
 /// The statements of a dry run before and after the migrations. `grant` is the statement for a privilege that `after` lacks.

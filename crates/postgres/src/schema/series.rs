@@ -297,46 +297,32 @@ impl fmt::Display for Version {
     }
 }
 
-/// Where the outbox table comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The first migration creates it.
-    Created,
-    /// It existed before. Its columns can have other names. `payload_type` is the type of the payload
-    /// of the function that inserts an event.
-    Adopted { payload_type: &'static str },
-}
-
 /// The procedure of migration 3 is dropped by migration 6, so new outboxes never get it.
 const SUPERSEDED: &str = "-- Superseded by migration 6.\n";
 
-impl Origin {
-    /// The origin of a table that is configured like this. Only an existing table can have renamed columns.
-    pub fn of(table: &TableName) -> Origin {
-        if table.columns().are_standard() {
-            Origin::Created
-        } else {
-            Origin::Adopted { payload_type: "json" }
-        }
-    }
-}
-
-/// The migrations of a series, as a table of this origin needs them.
+/// The migrations of a series, as the table needs them.
 #[derive(Clone, Copy)]
-pub(crate) struct Texts {
-    pub(crate) series: Series,
-    pub(crate) origin: Origin,
+pub struct Texts {
+    pub(super) series: Series,
+    /// If the outbox existed before: the type of the payload of the function that inserts an event. Otherwise, the first migration
+    /// creates the table.
+    adopted: Option<&'static str>,
 }
 
 impl Texts {
-    pub(crate) fn of(series: Series, table: &TableName) -> Texts {
-        Texts { series, origin: Origin::of(table) }
+    /// For a table that is configured like this. Only an existing table can have renamed columns.
+    pub fn of(series: Series, table: &TableName) -> Texts {
+        Texts { series, adopted: (!table.columns().are_standard()).then_some("json") }
+    }
+
+    pub(super) fn of_adopted(payload_type: &'static str) -> Texts {
+        Texts { series: Series::Outbox, adopted: Some(payload_type) }
     }
 
     pub(super) fn sql(self, migration: &Migration, table: &TableName) -> String {
-        match (self.series, self.origin, migration.number) {
+        match (self.series, self.adopted, migration.number) {
             (Series::Outbox, _, 3) => SUPERSEDED.to_owned(),
-            (Series::Outbox, Origin::Adopted { payload_type }, _) => {
+            (Series::Outbox, Some(payload_type), _) => {
                 table.render(&adopted(migration).replace("{payload_type}", payload_type))
             }
             _ => table.render(migration.template),
@@ -378,7 +364,7 @@ pub fn print(table: &TableName, series: Series) -> String {
     sql.push_str(FIXED_SEARCH_PATH);
     sql.push_str(&table.render(series.bookkeeping()));
     let texts = Texts::of(series, table);
-    if series == Series::Outbox && texts.origin != Origin::Created {
+    if series == Series::Outbox && texts.adopted.is_some() {
         sql.push_str(&table.render(ADOPTED));
     }
     series.migrations().iter().for_each(|migration| texts.print(migration, table, &mut sql));
@@ -386,13 +372,13 @@ pub fn print(table: &TableName, series: Series) -> String {
 }
 
 /// The SQL of the pending migrations of the outbox, as `migrate` runs them; empty if there are none.
-pub fn print_pending(table: &TableName, states: &[MigrationState], origin: Origin) -> String {
+pub fn print_pending(table: &TableName, states: &[MigrationState], texts: Texts) -> String {
     let mut sql = String::new();
     for migration in MIGRATIONS.iter().filter(|migration| migration.is_pending(states)) {
         if sql.is_empty() {
             sql.push_str(&table.render(Series::Outbox.bookkeeping()));
         }
-        Texts { series: Series::Outbox, origin }.print(migration, table, &mut sql);
+        texts.print(migration, table, &mut sql);
     }
     sql
 }
@@ -498,10 +484,9 @@ mod tests {
     #[test]
     fn adopted_outbox_with_standard_names_gets_the_same_statements_except_for_the_table() {
         let table: TableName = "app.outbox".parse().unwrap();
-        let adopted = Origin::Adopted { payload_type: "json" };
+        let texts = [Texts::of(Series::Outbox, &table), Texts::of_adopted("json")];
         for migration in &MIGRATIONS {
-            let [created, sql] = [Origin::Created, adopted]
-                .map(|origin| Texts { series: Series::Outbox, origin }.sql(migration, &table));
+            let [created, sql] = texts.map(|texts| texts.sql(migration, &table));
             let Some(omitted) = created.strip_suffix(&sql) else {
                 panic!("{}:\n{sql}\nis not the end of\n{created}", migration.file_name())
             };
