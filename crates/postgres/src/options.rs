@@ -3,15 +3,16 @@
 mod conninfo;
 
 pub use conninfo::{AuthMethod, Authentication, Tls, TlsMode, TlsVersion};
-use conninfo::{ConnectionBuilder, is_local};
+use conninfo::ConnectionBuilder;
 use settings::file::Entries;
 use settings::findings::Problem;
-use settings::reader::{Reader, Value, words};
+use settings::reader::{Reader, Value, is_loopback, words};
 use settings::secret::{HIDDEN, Lookup, Secret, SecretSource};
 use settings::setting::Fallback::{Default, Required, Unset};
 use settings::setting::Kind::{Choice, Command, File, Flag, Span, Text};
 use settings::setting::{Section, Setting};
 use settings::{choice, section};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use std::{fmt, io};
@@ -98,8 +99,16 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// Whether every host is a Unix socket or loopback. If a host has a name and an address, the relay uses the address.
     pub fn is_local(&self) -> bool {
-        is_local(&self.config)
+        let local_host = |host: &Host| match host {
+            Host::Unix(_) => true,
+            Host::Tcp(name) => is_loopback(name),
+        };
+        match self.config.get_hostaddrs() {
+            [] => self.config.get_hosts().iter().all(local_host),
+            addresses => addresses.iter().all(IpAddr::is_loopback),
+        }
     }
 }
 

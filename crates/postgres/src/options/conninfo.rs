@@ -7,11 +7,10 @@ use crate::options::Connection;
 use settings::choice;
 use settings::file::nearest;
 use settings::findings::Problem;
-use settings::reader::{check_key, is_loopback};
+use settings::reader::check_key;
 use settings::secret::{Lookup, Secret};
 use settings::text::percent_encode;
 use std::io::ErrorKind;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio_postgres::Config;
@@ -288,12 +287,13 @@ impl ConnectionBuilder<'_> {
     /// The settings of the connection, and the problems of the parameters and their files.
     pub(super) fn resolve(self) -> (Connection, Vec<Problem>) {
         let ConnectionBuilder { lookup, mut connection, mode, trusts_system } = self;
+        let is_local = connection.is_local();
         let Connection { config, tls, authentication, .. } = &mut connection;
         tls.mode = match mode {
             // As in libpq.
             Some(TlsMode::Require) if tls.root_cert.is_some() => TlsMode::VerifyCa,
             Some(mode) => mode,
-            None if is_local(config) => TlsMode::Prefer,
+            None if is_local => TlsMode::Prefer,
             None => TlsMode::VerifyFull,
         };
         authentication.resolve(tls.mode);
@@ -449,18 +449,6 @@ fn unequal_numbers(config: &Config) -> Option<Problem> {
         ));
     }
     None
-}
-
-/// Whether every host is a Unix socket or loopback. If a host has a name and an address, the relay uses the address.
-pub(super) fn is_local(config: &Config) -> bool {
-    let local_host = |host: &Host| match host {
-        Host::Unix(_) => true,
-        Host::Tcp(name) => is_loopback(name),
-    };
-    match config.get_hostaddrs() {
-        [] => config.get_hosts().iter().all(local_host),
-        addresses => addresses.iter().all(IpAddr::is_loopback),
-    }
 }
 
 choice! {
