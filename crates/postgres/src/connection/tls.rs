@@ -24,6 +24,8 @@ pub enum TlsError {
     Unreadable { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("the {what} {} is invalid: {problem}", path.display())]
     Unusable { what: &'static str, path: PathBuf, problem: &'static str },
+    #[error("the client certificate and its key must be set together")]
+    CertOrKeyMissing,
     #[error("OpenSSL cannot be set up: {0}")]
     OpenSsl(#[from] ErrorStack),
 }
@@ -39,12 +41,17 @@ pub fn connector(tls: &Tls) -> Result<MakeTlsConnector, TlsError> {
     if tls.root_cert.is_some() || tls.crl.is_some() || tls.crl_dir.is_some() {
         builder.set_cert_store(trusted(tls)?);
     }
-    // Only one of them is an error of the settings.
-    if let (Some(cert), Some(key)) = (&tls.client_cert, &tls.client_key) {
-        present(&mut builder, cert, key, tls)?;
+    match (&tls.client_cert, &tls.client_key) {
+        (Some(cert), Some(key)) => present(&mut builder, cert, key, tls)?,
+        (None, None) => {}
+        _ => return Err(TlsError::CertOrKeyMissing),
     }
-    // With a root certificate, the settings have turned `require` into `verify-ca`.
-    let verify_chain = tls.mode >= TlsMode::VerifyCa;
+
+    let verify_chain = match tls.mode {
+        TlsMode::Disable | TlsMode::Prefer => false,
+        TlsMode::Require => tls.root_cert.is_some(),
+        TlsMode::VerifyCa | TlsMode::VerifyFull => true,
+    };
     builder.set_verify(if verify_chain { SslVerifyMode::PEER } else { SslVerifyMode::NONE });
     let verify_host = tls.mode == TlsMode::VerifyFull;
     let names_host = tls.names_host;
@@ -166,7 +173,7 @@ impl CachedConnector {
 
 impl Cached {
     fn is_for(&self, tls: &Tls, contents: &[Option<Vec<u8>>]) -> bool {
-        let system = tls.root_cert.is_none() && tls.mode >= TlsMode::VerifyCa;
+        let system = tls.root_cert.is_none() && matches!(tls.mode, TlsMode::VerifyCa | TlsMode::VerifyFull);
         // OpenSSL reads the lists of a folder when it needs them, and never again.
         tls.crl_dir.is_none()
             && self.tls == *tls

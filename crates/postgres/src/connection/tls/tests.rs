@@ -104,6 +104,7 @@ async fn each_mode_accepts_the_same_servers_as_libpq() {
         (Prefer, None, [true, true, true]),
         (Prefer, root, [true, true, true]),
         (Require, None, [true, true, true]),
+        (Require, root, [true, true, false]),
         (VerifyCa, root, [true, true, false]),
         (VerifyFull, root, [true, false, false]),
         // The system's authorities signed none of these.
@@ -183,6 +184,7 @@ fn errors_name_the_file_and_the_problem() {
         (refused(None, Some(&cert), Some(&wrong_key)), ["client key", "wrong.pem", "does not match"]),
         (refused(None, Some(&cert), Some(&encrypted)), ["client key", "encrypted.pem", "unencrypted"]),
         (refused(None, Some(&cert), Some(&missing)), ["client key", "missing.pem", "cannot be read"]),
+        (refused(None, Some(&cert), None), ["client certificate", "key", "set together"]),
     ] {
         assert!(parts.iter().all(|part| error.contains(part)), "{error}: {parts:?}");
     }
