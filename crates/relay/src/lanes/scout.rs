@@ -501,6 +501,8 @@ pub(crate) struct Lookout {
     /// The highest id and the gaps that were known before the last scan, or that a look has returned since. A new row has a
     /// greater id, or is in a gap.
     known: Option<Look>,
+    /// The generation of the marks when this was noted. In another one, the same ids may be issued again.
+    generation: u64,
     /// The epoch of the last scan, if since then every unsent row is with a worker or will be found by a look.
     epoch: Option<Epoch>,
     scanned_at: Instant,
@@ -511,12 +513,13 @@ pub(crate) struct Lookout {
 impl Lookout {
     pub(crate) fn new() -> Lookout {
         let now = Instant::now();
-        Lookout { known: None, epoch: None, scanned_at: now, found_at: now, not_before: None }
+        Lookout { known: None, generation: 0, epoch: None, scanned_at: now, found_at: now, not_before: None }
     }
 
     /// Notes what is known before a scan is sent, because rows may be committed during it.
     pub(crate) fn scans(&mut self, marks: &mut Marks) {
-        let before = self.known.take().and_then(|known| known.above);
+        let is_same = std::mem::replace(&mut self.generation, marks.generation) == marks.generation;
+        let before = self.known.take().filter(|_| is_same).and_then(|known| known.above);
         let seen = marks.search();
         let highest = before.max(seen.as_ref().map(|seen| seen.highest));
         // If another relay has read higher ids, this one does not know their gaps.

@@ -267,6 +267,20 @@ async fn it_asks_for_the_highest_id_if_it_knows_none() {
     assert_eq!(lookout.next(&limits(EVERY)).unwrap().0.above, Some(20));
 }
 
+/// Otherwise no look would find an event until its id has passed the old ones.
+#[tokio::test]
+async fn it_forgets_ids_that_may_be_issued_again() {
+    let (mut lookout, mut marks) = (Lookout::new(), marks(&[8]));
+    let mut known = |server: ServerId| {
+        marks.note_server(server);
+        lookout.scans(&mut marks);
+        lookout.found_nothing(Epoch::from(0));
+        lookout.next(&limits(EVERY)).unwrap().0.above
+    };
+    assert_eq!(known(SERVER), Some(8));
+    assert_eq!(known(ServerId { started_us: 2, ..SERVER }), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn it_looks_rarely_when_nothing_has_arrived_for_long() {
     let mut lookout = Lookout::new();
