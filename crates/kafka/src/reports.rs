@@ -491,6 +491,8 @@ impl Latest {
             let (before, now) = (sum(&self.report), sum(&report));
             metric(client).inc_by(now - now.min(before));
         }
+        // Otherwise a broker that no longer responds, or is gone, would keep its last value.
+        self.p99_seconds.clear();
         for broker in report.brokers.values().filter(|broker| broker.rtt.cnt > 0) {
             client.kafka_responses.inc_by(broker.rtt.cnt);
             client.kafka_round_trip_seconds.inc_by(broker.rtt.sum as f64 / 1e6);
@@ -700,6 +702,8 @@ mod tests {
         };
         assert_eq!(seconds("1"), Some(0.75));
         assert_eq!(seconds("-1"), None, "a broker without a number is not shown");
+        second.update(report("kafka:9092/1", 1, 30).replace("\"cnt\":10", "\"cnt\":0").as_bytes());
+        assert_eq!(seconds("1"), None, "it has not responded since the last report");
         drop(second);
         assert_eq!((client.kafka_queued.get(), seconds("1")), (0, None));
         assert_eq!(client.kafka_requests.get(), 180);
