@@ -2,8 +2,8 @@
 
 mod conninfo;
 
-pub use conninfo::{AuthMethod, Authentication, Tls, TlsMode, TlsVersion};
 use conninfo::ConnectionBuilder;
+pub use conninfo::{AuthMethod, Authentication, Tls, TlsMode, TlsVersion};
 use settings::file::Entries;
 use settings::findings::Problem;
 use settings::reader::{Reader, Value, is_loopback, words};

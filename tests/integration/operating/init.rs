@@ -306,6 +306,8 @@ async fn topic_template_follows_the_topics() {
     // An existing configuration decides.
     world.init(&["--topic", &world.topic]).fails(78, &[refused, &world.topic]);
     assert_eq!(Cluster::shared().partitions(&world.topic), 0);
+    fs::write(world.file(), text.replace("{aggregate_type}", "{aggregate_type}.{event_type}")).unwrap();
+    world.init(&["--topic", &order]).fails(78, &[refused, &order]);
     for topic in [&order, &invoice] {
         topics::delete(topic).await;
     }

@@ -503,6 +503,9 @@ impl<P: Producer> Session<P> {
     pub(crate) fn held<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> Vec<TopicHold<'a, E>> {
         let mut seen = vec![false; self.topics.len()];
         let mut held = Vec::new();
+        if self.topics.iter().all(|topic| !matches!(topic.state, TopicState::Held(_))) {
+            return held;
+        }
         for (index, destination) in self.destinations.iter().enumerate() {
             let Some(destination) = destination else { continue };
             let topic = &self.topics[destination.topic as usize];

@@ -186,6 +186,20 @@ async fn the_lease_of_an_acknowledged_row_is_kept_while_kafka_is_unavailable() {
 }
 
 /// A trigger or a constraint may refuse a single row.
+/// The lease expired, and this relay leased the topic again just before Kafka became unavailable.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_renewed_by_a_search_for_due_topics_is_kept_too() {
+    let (relay, holds) = (relay_with(FakeCluster::default()), Scripted::default());
+    let mut probes = published(&relay, &holds).await;
+    holds.make_due_again(&["events.order"]);
+    relay.kafka.gate.close(NO_ANSWER.failure(""));
+    probes.round().await.unwrap();
+    assert!(holds.0.borrow().due.is_empty(), "it was leased");
+    relay.kafka.gate.open();
+    probes.round().await.unwrap();
+    assert!(holds.0.borrow().soon.is_empty(), "another relay would publish the row again");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_row_that_cannot_be_recorded_delays_no_other_topic() {
     let (relay, holds) = (relay_with(FakeCluster::default()), Scripted::default());
