@@ -175,6 +175,7 @@ impl<P: Publisher> Worker<'_, P> {
             && !relay.settings.limits().flow_window.is_zero()
             && relay.lanes.narrowing.allows_all()
             && !relay.lanes.board.has_more(&lanes)
+            && relay.lanes.marks.borrow_mut().knows_gaps()
         {
             lanes.extend(relay.lanes.board.take_rest());
         }
