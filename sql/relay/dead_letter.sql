@@ -1,6 +1,7 @@
 -- Moves rejected rows to the dead letters.
 --
--- Except locked ones. The server moves whole events, so the relay need not have read their payloads.
+-- Except locked ones. The server moves whole events, so the relay need not have read their payloads. OFFSET 0 keeps the payloads,
+-- which are converted above it, out of the sort.
 --
 -- $1: the IDs of the rows
 -- $2: their event IDs
@@ -30,5 +31,4 @@ SELECT id, event_id, aggregate_type, aggregate_id, event_type, :payload_bytes, h
 \if :has_topic
        , row_topic
 \endif
-FROM moved
-ORDER BY id;
+FROM (SELECT * FROM moved ORDER BY id OFFSET 0) AS moved;

@@ -93,7 +93,7 @@ pub enum FaultKind {
     Refused,
     /// The server cannot process stored data: narrow a read down to the unreadable row. Otherwise as refused.
     Data,
-    /// The statement timed out: read fewer lanes. Otherwise as refused.
+    /// The statement timed out: claim fewer lanes or rows. Otherwise as refused.
     TimedOut,
 }
 

@@ -36,8 +36,7 @@ WITH picked AS MATERIALIZED (
 \if :has_topic
            , row_topic
 \endif
-    FROM moved
-    ORDER BY id
+    FROM (SELECT * FROM moved ORDER BY id OFFSET 0) AS moved
     RETURNING id
 )
 SELECT (SELECT count(*) FROM dead), (SELECT count(*) FROM lifted) - (SELECT count(*) FROM dead),

@@ -106,7 +106,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
                 skip_locked,
             };
             settle(relay, claim, &mut settlement, &flow).await.inspect_err(|fault| {
-                relay.lanes.narrowing.settlement_failed(&owned, fault);
+                relay.lanes.narrowing.settlement_failed(&owned, batch.len(), fault);
             })
         }
         Some(fault) => Err(fault),

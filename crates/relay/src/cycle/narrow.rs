@@ -35,7 +35,7 @@ enum Step {
     Sound,
     /// A read of this lane together with others failed.
     Alone,
-    /// This many of its first rows cannot be read together.
+    /// This many of its first rows cannot be read, or take too long to settle, together.
     Within(usize),
     First,
     /// Its first row cannot be moved to the dead letters either.
@@ -122,12 +122,14 @@ impl Narrowing {
         }
     }
 
-    /// Records that the settlement of these lanes failed. If it was that of an unreadable row, the row has to stay.
-    pub(crate) fn settlement_failed(&self, lanes: &[Lane], fault: &PostgresFault) {
-        if let ([lane], FaultKind::Data) = (lanes, fault.kind)
-            && self.step(*lane) == Step::First
-        {
-            self.set(*lane, Step::Stays);
+    /// Records that the settlement of this many rows failed. If it was that of an unreadable row, the row has to stay. If it took too
+    /// long, such as that of many large dead letters, the next claims cover less.
+    pub(crate) fn settlement_failed(&self, lanes: &[Lane], rows: usize, fault: &PostgresFault) {
+        match (fault.kind, lanes) {
+            (FaultKind::Data, [lane]) if self.step(*lane) == Step::First => self.set(*lane, Step::Stays),
+            (FaultKind::TimedOut, [lane]) if rows > 1 => self.set(*lane, Step::Within(rows)),
+            (FaultKind::TimedOut, [_, _, ..]) => _ = self.width.timed_out(lanes.len().min(CLAIM_LANES_MAX)),
+            _ => {}
         }
     }
 
@@ -149,7 +151,7 @@ impl Narrowing {
         }
     }
 
-    /// Handles unreadable rows, and timeouts after which claims cover fewer lanes. Gives the lanes back to the board. Returns
+    /// Handles unreadable rows, and timeouts after which claims cover less. Gives the lanes back to the board. Returns
     /// false for any other fault, which the caller has to handle.
     pub(crate) fn handles(
         &self,
@@ -162,7 +164,7 @@ impl Narrowing {
             return false;
         }
         if *before != self.before(lanes) {
-            tracing::debug!("{fault}; reading fewer rows to find the cause");
+            tracing::debug!("{fault}; the next claims cover less");
             give_back_first(board, lanes);
             return true;
         }
@@ -295,14 +297,36 @@ mod tests {
         }
     }
 
+    /// Such as that of thousands of large dead letters. The same claim would time out again.
+    #[test]
+    fn after_a_settlement_that_took_too_long_claims_cover_less() {
+        let (narrowing, board, two, one) = (Narrowing::new(), Board::default(), lanes(0..2), lanes(0..1));
+        let too_long = fault(FaultKind::TimedOut);
+        for rows in [BATCH, BATCH / 2, BATCH / 4] {
+            let before = narrowing.before(&one);
+            narrowing.settlement_failed(&one, rows, &too_long);
+            assert!(narrowing.handles(&board, &one, &before, &too_long), "{rows}");
+            assert_eq!(narrowing.rows_max(&one, BATCH), rows / 2);
+        }
+        let before = narrowing.before(&one);
+        narrowing.settlement_failed(&one, 1, &too_long);
+        assert!(!narrowing.handles(&board, &one, &before, &too_long), "nothing is left to narrow");
+        let before = narrowing.before(&two);
+        assert_eq!(before.width, CLAIM_LANES_MAX, "the claims of other lanes cover as much as before");
+
+        narrowing.settlement_failed(&two, BATCH, &too_long);
+        assert!(narrowing.handles(&board, &two, &before, &too_long));
+        assert_eq!(narrowing.width.get(), 1);
+    }
+
     #[test]
     fn a_row_that_cannot_be_moved_blocks_its_key() {
         let (narrowing, lane) = (Narrowing::new(), lanes(5..6));
         narrowing.read_failed(&lane, 1, &fault(FaultKind::Data));
         assert_eq!(narrowing.on_rejected(&lane, OnRejected::DeadLetter), OnRejected::DeadLetter);
-        narrowing.settlement_failed(&lane, &fault(FaultKind::Contended));
+        narrowing.settlement_failed(&lane, 1, &fault(FaultKind::Contended));
         assert_eq!(narrowing.on_rejected(&lane, OnRejected::DeadLetter), OnRejected::DeadLetter);
-        narrowing.settlement_failed(&lane, &fault(FaultKind::Data));
+        narrowing.settlement_failed(&lane, 1, &fault(FaultKind::Data));
         assert_eq!(narrowing.on_rejected(&lane, OnRejected::DeadLetter), OnRejected::BlockKey);
     }
 }

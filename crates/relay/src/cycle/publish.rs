@@ -276,7 +276,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         }
         let sent: Vec<&E> = self.batch.sent_in(rows.clone()).collect();
         let recorded = claimed.claim.record_sent(&sent).await.inspect_err(|fault| {
-            relay.lanes.narrowing.settlement_failed(&claimed.lanes, fault);
+            relay.lanes.narrowing.settlement_failed(&claimed.lanes, rows.len(), fault);
             relay.memory.note_settlement(Some(fault));
         })?;
         fail_point::reach("recorded").await;
