@@ -7,7 +7,7 @@ use crate::config::{Config, ConnectionError, OnSent};
 use crate::supervisor::{self, StartError};
 use postgres::access::grants::STATUS_PRIVILEGES;
 use postgres::connection::pool::{Database, has_transaction_pooler, monitoring_settings};
-use postgres::cycle::reap::PATROLS_PER_RETENTION;
+use postgres::cycle::reap::patrol_time;
 use postgres::diagnose::status::{
     Backlog, BlockedKeys, Counters, DeadLetters, Doing, HeldTopic, OutboxStatus, PostgresStatus,
     RelayConnection, Sent, Size, VacuumHolder, as_seconds,
@@ -25,6 +25,8 @@ use verdict::{Verdict, verdict};
 
 /// The reaper counts as behind if the oldest sent row exceeds the retention by a patrol or this many intervals.
 const REAPER_INTERVALS: u32 = 3;
+/// PostgreSQL's default.
+const PAGE_BYTES: i64 = 8_192;
 
 /// The object of `status --json`, which the terminal and the status page show too. `docs/status.md` lists its fields, and a
 /// test compares. Fields may be added, but are never renamed or removed, and never change their meaning.
@@ -106,9 +108,9 @@ impl Rates {
 }
 
 impl Reaper {
-    fn new(config: &Config, oldest_sent: Option<Duration>) -> Reaper {
+    fn new(config: &Config, oldest_sent: Option<Duration>, table_bytes: i64) -> Reaper {
         let reaper = &config.reaper;
-        let late = reaper.retention / PATROLS_PER_RETENTION;
+        let late = patrol_time(table_bytes / PAGE_BYTES, reaper.retention);
         let patience =
             reaper.retention.saturating_add(late.max(reaper.interval.saturating_mul(REAPER_INTERVALS)));
         Reaper {
@@ -295,7 +297,7 @@ impl Monitor {
                 at_work,
                 here,
             },
-            reaper: Reaper::new(config, status.oldest_sent),
+            reaper: Reaper::new(config, status.oldest_sent, status.size.table_bytes),
             vacuum_held_back_by: status.vacuum.filter(|held| !is_ordinary_claim(held)),
             size: status.size,
         };

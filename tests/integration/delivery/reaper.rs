@@ -100,6 +100,43 @@ async fn recent_rows_and_a_future_time_before_old_rows_stop_nothing() {
     outbox.drop().await;
 }
 
+/// Rows with large payloads, whose deletion takes longer than a statement may.
+#[tokio::test]
+async fn a_range_whose_deletion_takes_too_long_is_deleted_in_parts() {
+    let outbox = Outbox::without_topics("reaper_slow").await;
+    insert(&outbox, 5_000, "now() - interval '2 hours'").await;
+    run(
+        &outbox.client,
+        "CREATE FUNCTION app.takes_too_long() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN
+             IF (SELECT count(*) FROM gone) > 1000 THEN
+                 RAISE 'canceling statement due to statement timeout' USING ERRCODE = 'query_canceled';
+             END IF;
+             RETURN NULL;
+         END $$;
+         CREATE TRIGGER takes_too_long AFTER DELETE ON app.outbox REFERENCING OLD TABLE AS gone
+         FOR EACH STATEMENT EXECUTE FUNCTION app.takes_too_long()",
+    )
+    .await;
+    let pace = Pace { batch_rows: 25_000, ..pace() };
+    let mut reaper = reaper(&outbox);
+    let mut rows = 0;
+    loop {
+        let reaped = reaper.reap_once(pace).await.unwrap();
+        rows += reaped.rows;
+        if !reaped.more {
+            break;
+        }
+    }
+    assert_eq!((rows, outbox.count(ALL).await), (5_000, 0));
+
+    insert(&outbox, 3_000, "now() - interval '2 hours'").await;
+    let reap = outbox.operator().set("reaper", "batch_size", 25_000).set("reaper", "retention", "1h");
+    reap.command(&["reap"]).succeeds();
+    assert_eq!(outbox.count(ALL).await, 0);
+    outbox.drop().await;
+}
+
 #[tokio::test]
 async fn rows_locked_or_put_back_meanwhile_are_kept() {
     let outbox = Outbox::without_topics("reaper_locked").await;

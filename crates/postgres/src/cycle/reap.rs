@@ -23,6 +23,10 @@ use tokio::time::Instant;
 
 const DELETING: &str = "deleting old rows";
 
+/// If a deletion took less than this, the next range is larger again. It is far below the timeout of the statement, because a range
+/// of twice the size takes about twice as long.
+const QUICK: Duration = Duration::from_secs(3);
+
 /// How long other sessions may hold the reaper's row until this is a fault.
 const OTHERS_MAX: Duration = Duration::from_secs(3_600);
 
@@ -35,6 +39,8 @@ pub struct PostgresReaper {
     table: TableName,
     pace: Pace,
     rounds: Rounds,
+    /// How many times the range of pages was halved because its deletion took too long, as that of large payloads does.
+    halvings: u32,
     /// Since when other sessions have held the reaper's row at each attempt.
     others_since: Option<Instant>,
     /// The page and the file of the table where [`PostgresReaper::step`] continues.
@@ -50,6 +56,7 @@ impl PostgresReaper {
             table,
             pace,
             rounds: Rounds::default(),
+            halvings: 0,
             others_since: None,
             pass: (0, None),
         }
@@ -58,27 +65,49 @@ impl PostgresReaper {
     /// Deletes, or only counts, the old rows of the next range of pages, in a pass over the whole table. Returns `None` if another
     /// relay is reaping.
     pub async fn step(&mut self, only_counts: bool) -> Result<Option<Reaped>, PostgresFault> {
-        let ((at, file), range) = (self.pass, range_pages(self.pace.batch_rows));
+        let ((at, file), range) = (self.pass, self.range());
         let scanned = if only_counts {
             self.run("counting old rows", &self.statements.count_old, &self.transaction, at, range).await
         } else {
             self.reap_range(at, range).await
         };
-        let Some(scanned) = scanned? else { return Ok(None) };
+        let scanned = match scanned {
+            Err(fault) if self.narrows(&fault, range) => return Ok(Some(Reaped { rows: 0, more: true })),
+            scanned => scanned?,
+        };
+        let Some(scanned) = scanned else { return Ok(None) };
         let rewritten = file.is_some_and(|file| file != scanned.file);
         let next = if rewritten { 0 } else { at.saturating_add(range) };
         self.pass = (next, Some(scanned.file));
         Ok(Some(Reaped { rows: scanned.old_rows, more: next < scanned.pages }))
     }
 
+    /// The number of pages of the next range.
+    fn range(&self) -> u32 {
+        range_pages(self.pace.batch_rows).checked_shr(self.halvings).unwrap_or(0).max(1)
+    }
+
+    /// Whether a smaller range should be tried after this fault.
+    fn narrows(&mut self, fault: &PostgresFault, range: u32) -> bool {
+        let narrows = fault.kind == FaultKind::TimedOut && range > 1;
+        self.halvings += u32::from(narrows);
+        narrows
+    }
+
     /// Deletes the old rows of a range. Returns `None` if another relay is reaping.
-    async fn reap_range(&self, at: u32, range: u32) -> Result<Option<ScannedRange>, PostgresFault> {
-        match self.run(DELETING, &self.statements.reap, &self.reaping, at, range).await {
+    async fn reap_range(&mut self, at: u32, range: u32) -> Result<Option<ScannedRange>, PostgresFault> {
+        let begun = Instant::now();
+        let scanned = match self.run(DELETING, &self.statements.reap, &self.reaping, at, range).await {
             Err(fault) if fault.kind == FaultKind::Contended => {
                 self.run(DELETING, &self.statements.reap_around_locks, &self.transaction, at, range).await
             }
             scanned => scanned,
+        }?;
+        // Ranges without old rows prove nothing.
+        if scanned.is_some_and(|scanned| scanned.old_rows > 0) && begun.elapsed() < QUICK {
+            self.halvings = self.halvings.saturating_sub(1);
         }
+        Ok(scanned)
     }
 
     async fn run(
@@ -133,10 +162,12 @@ impl Reap for PostgresReaper {
                 page
             }
         };
-        let range = range_pages(pace.batch_rows);
-        let Some(scanned) = self.reap_range(at, range).await? else {
-            return self.not_our_turn();
+        let range = self.range();
+        let scanned = match self.reap_range(at, range).await {
+            Err(fault) if self.narrows(&fault, range) => return Ok(Reaped { rows: 0, more: true }),
+            scanned => scanned?,
         };
+        let Some(scanned) = scanned else { return self.not_our_turn() };
         self.others_since = None;
         let more = self.rounds.advance(range, scanned, pace.interval, pace.retention);
         Ok(Reaped { rows: scanned.old_rows, more })
@@ -149,9 +180,12 @@ const ROWS_PER_PAGE: usize = 100;
 const RANGE_PAGES_MAX: u32 = 256;
 /// The first part of a round ends after this many consecutive ranges without an old row.
 const YOUNG_RANGES_MAX: u32 = 8;
-/// How often the patrol scans the whole table within the retention.
-pub const PATROLS_PER_RETENTION: u32 = 8;
-/// The minimum number of pages that the patrol scans in one round. A table of up to 32 MiB is scanned completely.
+/// How often the patrol scans the whole table within the retention, if [`PATROL_PAGES_MAX`] allows it.
+const PATROLS_PER_RETENTION: u32 = 8;
+/// The maximum number of pages that the patrol scans in a minute: 512 MiB. Otherwise a short retention would mean that it scans a
+/// large table in each round.
+const PATROL_PAGES_MAX: u32 = 65_536;
+/// The minimum number. A table of up to 32 MiB is scanned completely.
 const PATROL_PAGES_MIN: u32 = 4_096;
 
 /// The number of pages per statement, so that it deletes at most `batch_rows` rows.
@@ -278,11 +312,18 @@ impl Rounds {
     }
 }
 
+/// How long the patrol takes for a table of this many pages.
+pub fn patrol_time(pages: i64, retention: Duration) -> Duration {
+    let seconds = pages.unsigned_abs() * 60 / u64::from(PATROL_PAGES_MAX);
+    (retention / PATROLS_PER_RETENTION).max(Duration::from_secs(seconds))
+}
+
 /// The patrol's share of one round.
 fn patrol_pages(pages: u32, interval: Duration, retention: Duration) -> u32 {
-    let rounds = retention.as_secs_f64() / interval.as_secs_f64().max(1.0);
-    let share = f64::from(pages) * f64::from(PATROLS_PER_RETENTION) / rounds.max(1.0);
-    (share.ceil() as u32).max(PATROL_PAGES_MIN)
+    let least = f64::from(PATROL_PAGES_MIN) * interval.as_secs_f64().min(60.0) / 60.0;
+    let share = f64::from(pages) * interval.as_secs_f64()
+        / patrol_time(pages.into(), retention).as_secs_f64().max(1.0);
+    share.max(least).ceil() as u32
 }
 
 const ADVICE: &str = "Outbox rows are still deleted. If a privilege is missing, apply the output of `outbox-relay \
@@ -586,6 +627,17 @@ mod tests {
             table.round();
         }
         assert!(table.scanned_ranges < RANGES * 30, "{}", table.scanned_ranges);
+    }
+
+    #[test]
+    fn a_short_retention_does_not_scan_a_large_table_in_each_round() {
+        let (pages, second) = (40 * PATROL_PAGES_MAX, Duration::from_secs(1));
+        assert_eq!(patrol_time(pages.into(), 5 * MINUTE), 40 * MINUTE);
+        assert_eq!(patrol_pages(pages, MINUTE, 5 * MINUTE), PATROL_PAGES_MAX);
+        assert_eq!(patrol_pages(pages, second, MINUTE), PATROL_PAGES_MAX.div_ceil(60));
+        assert_eq!(patrol_time(pages.into(), DAY), DAY / 8);
+        assert_eq!(patrol_pages(pages, MINUTE, DAY), pages.div_ceil(180));
+        assert_eq!(patrol_pages(100, second, DAY), PATROL_PAGES_MIN.div_ceil(60));
     }
 
     #[test]
