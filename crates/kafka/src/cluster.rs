@@ -320,7 +320,13 @@ impl Publisher for KafkaCluster {
         }
     }
 
-    async fn judge<E: Event>(&self, topic: &str, partition: u32, rows: &[&E]) -> Judged {
+    async fn judge<E: Event>(
+        &self,
+        topic: &str,
+        partition: u32,
+        rows: &[&E],
+        may_send: impl Fn() -> bool,
+    ) -> Judged {
         // A single row can leave no gap, so its producer judges the next one too: opening a producer takes longer than judging.
         let (single, generation) = (rows.len() == 1, self.generation.get());
         let kept = single.then(|| self.judging.take()).flatten();
@@ -334,8 +340,11 @@ impl Publisher for KafkaCluster {
             Err(failure) => return Judged { acknowledged: 0, failure: Some(failure) },
         };
         let (first, others) = rows.split_at(rows.len().min(1));
-        let mut judged = publish(&mut alone, topic, partition, first).await;
-        if judged.failure.is_none() && !others.is_empty() {
+        let mut judged = Judged { acknowledged: 0, failure: None };
+        if may_send() {
+            judged = publish(&mut alone, topic, partition, first).await;
+        }
+        if judged.acknowledged > 0 && !others.is_empty() && may_send() {
             let behind = publish(&mut alone, topic, partition, others).await;
             judged = Judged { acknowledged: first.len() + behind.acknowledged, ..behind };
         }

@@ -223,7 +223,7 @@ impl Publisher for Rc<FakeCluster> {
         let lookup_takes = self.lookup_takes.get();
         Ok(FakeProducer { waits: self.is_silent, lookup_takes, ..FakeProducer::default() })
     }
-    async fn judge<E: Event>(&self, _: &str, _: u32, _: &[&E]) -> Judged {
+    async fn judge<E: Event>(&self, _: &str, _: u32, _: &[&E], _: impl Fn() -> bool) -> Judged {
         sleep(self.judges.1).await;
         Judged { acknowledged: 0, failure: self.judges.0.map(|reason| reason.failure("refused")) }
     }

@@ -18,8 +18,15 @@ pub trait Publisher {
     async fn open(&self) -> Result<Self::Producer, KafkaFailure>;
 
     /// Publishes a few rows of one partition in order on a producer that no session uses, the first of them alone, and waits for
-    /// the reports. Only a row that is judged alone can be found at fault. Dropping the future leaves the outcome unknown.
-    async fn judge<E: Event>(&self, topic: &str, partition: u32, rows: &[&E]) -> Judged;
+    /// the reports. Only a row that is judged alone can be found at fault. Opening the producer and waiting for the first row take time,
+    /// so `may_send` is asked again before the first row and before the others. Dropping the future leaves the outcome unknown.
+    async fn judge<E: Event>(
+        &self,
+        topic: &str,
+        partition: u32,
+        rows: &[&E],
+        may_send: impl Fn() -> bool,
+    ) -> Judged;
 
     /// Checks whether the cluster answers and assigns a producer ID.
     async fn probe(&self) -> Result<(), KafkaFailure>;

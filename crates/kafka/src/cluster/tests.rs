@@ -113,3 +113,17 @@ async fn a_copy_continues_with_smaller_requests_after_two_were_refused_for_their
     let second = RECORD_BYTES_MAX / 2 - BATCH_OVERHEAD;
     assert_eq!(copier.cluster.shared.limits.smallest(), second / 2);
 }
+
+/// Another relay may publish the rows.
+#[tokio::test]
+async fn no_row_is_judged_once_the_claim_is_lost() {
+    let mock = mock();
+    let cluster = cluster(&mock);
+    for (checks, expected) in [(0, 0), (1, 1), (2, 3)] {
+        let checked = Cell::new(0);
+        let may_send = || checked.replace(checked.get() + 1) < checks;
+        let judged = cluster.judge("events.order", 0, &[&Row(1), &Row(2), &Row(3)], may_send).await;
+        assert!(judged.failure.is_none(), "{judged:?}");
+        assert_eq!(judged.acknowledged, expected, "{checks} checks");
+    }
+}

@@ -72,8 +72,9 @@ async fn judge_destination<E: Event, P: Publisher>(
         let small = rest.iter().take_while(is_small).count();
         let group = &rest[..width.min(small).max(1)];
         let rows: Vec<&E> = group.iter().map(|&index| &batch.rows()[index]).collect();
-        let Judged { acknowledged, failure } =
-            relay.kafka.publisher.judge(&topic, destination.partition, &rows).await;
+        let judging =
+            relay.kafka.publisher.judge(&topic, destination.partition, &rows, || session.may_send());
+        let Judged { acknowledged, failure } = judging.await;
         let size = group.len();
         for index in rest.drain(..acknowledged) {
             relay.memory.streaks.accepted(&topic, batch.rows()[index].size());

@@ -68,7 +68,8 @@ fn bad_rows(seed: u64) -> Plan {
 /// Sessions end while requests are refused for a moment.
 fn partitions_that_are_stuck(seed: u64) -> Plan {
     let kinds = &[Disaster::PartitionStuck];
-    Plan { request_refused: 700, keys: 4, disasters: 12, kinds, ..Plan::busy(seed) }
+    let faults = Plan { request_refused: 500, request_answer_lost: 100, ..Plan::busy(seed) };
+    Plan { keys: 4, disasters: 12, kinds, ..faults }
 }
 
 fn topics_that_are_deleted_and_created(seed: u64) -> Plan {

@@ -76,7 +76,13 @@ impl Publisher for SimCluster {
         Ok(SimProducer::new(self.clone()))
     }
 
-    async fn judge<E: Event>(&self, topic: &str, partition: u32, rows: &[&E]) -> Judged {
+    async fn judge<E: Event>(
+        &self,
+        topic: &str,
+        partition: u32,
+        rows: &[&E],
+        may_send: impl Fn() -> bool,
+    ) -> Judged {
         if self.broker.world.breaks(Sabotage::RejectedWithBatch) {
             return refused(failure(FailureKind::Row, "invalid-record"));
         }
@@ -85,8 +91,11 @@ impl Publisher for SimCluster {
             Err(failure) => return refused(failure),
         };
         let (first, others) = rows.split_at(rows.len().min(1));
+        if !may_send() {
+            return Judged { acknowledged: 0, failure: None };
+        }
         let judged = publish(&mut alone, topic, partition, first).await;
-        if judged.failure.is_some() || others.is_empty() {
+        if judged.failure.is_some() || others.is_empty() || !may_send() {
             return judged;
         }
         let behind = publish(&mut alone, topic, partition, others).await;
