@@ -393,6 +393,15 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         overdue.undecided = undecided;
     }
 
+    /// The same for all rows of the batch, once those that were overdue first are decided.
+    fn count_all(&self, overdue: &mut Overdue) {
+        self.count(overdue, 0);
+        if overdue.undecided == 0 {
+            overdue.rows = self.batch.len();
+            overdue.undecided = self.batch.undecided(0..overdue.rows);
+        }
+    }
+
     /// Waits until every report has arrived or the session has closed: at its first failure, at the deadline, or when a
     /// partition stays silent while others are acknowledged. The topic of such a partition is held.
     async fn wait_for_reports(&mut self, overdue: Option<Overdue>, deadline: Instant) {
@@ -419,12 +428,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
             if Instant::now() < check_at {
                 continue;
             }
-            self.count(&mut overdue, 0);
-            if overdue.undecided == 0 {
-                // Wait for the later rows too, once these are decided.
-                overdue.rows = self.batch.len();
-                overdue.undecided = self.batch.undecided(0..overdue.rows);
-            }
+            self.count_all(&mut overdue);
             if overdue.silent_since.elapsed() < patience(relay) {
                 check_at = overdue.silent_since + patience(relay);
                 continue;
@@ -435,7 +439,16 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
             }
             check_at = Instant::now() + STUCK_CHECK_EVERY;
         }
-        if timeout_at(self.latest(deadline), self.session.finish(&mut self.batch)).await.is_err() {
+        if timeout_at(self.latest(deadline), self.session.finish(&mut self.batch)).await.is_ok() {
+            return;
+        }
+        // No quota explains so long a silence of some partitions.
+        self.count_all(&mut overdue);
+        let is_silent = overdue.silent_since.elapsed() >= patience(relay);
+        if is_silent && self.closes_stuck(&overdue, Instant::now() + STUCK_CHECK_EVERY).await {
+            return;
+        }
+        if timeout(Duration::ZERO, self.session.finish(&mut self.batch)).await.is_err() {
             self.close_at_deadline();
         }
     }
@@ -488,11 +501,13 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
 
     /// Closes the session if the cluster answers and only some partitions are silent. Holds their topics.
     async fn closes_stuck(&mut self, overdue: &Overdue, deadline: Instant) -> bool {
+        if !self.others_work(overdue) {
+            return false;
+        }
         // Other rows may have been acknowledged just before all of Kafka became unavailable.
         let answers = timeout_at(deadline, self.relay.kafka.publisher.probe()).await;
         self.session.absorb(&mut self.batch);
         matches!(answers, Ok(Ok(())))
-            && self.others_work(overdue)
             && self.session.hold_stuck(&self.batch, overdue.rows, patience(self.relay))
     }
 
@@ -532,4 +547,64 @@ fn silence_max<P>(relay: &Relay<P>) -> Duration {
 
 fn patience<P>(relay: &Relay<P>) -> Duration {
     relay.settings.limits().publish_timeout / STUCK_SHARE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{self, FakeCluster, FakeProducer, Row};
+    use crate::{Marks, OnRejected, Stats};
+    use std::cell::{Cell, RefCell};
+    use std::sync::Arc;
+    use tokio::time::sleep;
+
+    /// Sends these rows, of which all but those of `silent` are acknowledged, and waits until the deadline. Returns the topics to
+    /// hold, and how many probes Kafka answered.
+    async fn waited(rows: Vec<Row>, throttled: bool) -> (Vec<String>, u32) {
+        let template = "events.{aggregate_type}".parse().unwrap();
+        let marks = Rc::new(RefCell::new(Marks::new()));
+        let cluster = Rc::new(FakeCluster::default());
+        let relay = Relay::new(cluster, template, fixture::limits(), marks, Arc::new(Stats::new()));
+        let silent = rows.iter().position(|row| row.0 == 101).map(|index| index as u32);
+        let producer =
+            FakeProducer { answers: Cell::new(true), waits: true, ..FakeProducer::keeping(silent) };
+        let mut session = Session::new(producer, Rc::default());
+        let mut batch = Batch::new(OnRejected::default());
+        batch.rows_mut().extend(rows);
+        batch.appended(ReadEnd::Complete);
+        session.begin(&relay.memory.streaks);
+        session.send(&relay.kafka.topics, &mut batch, 0).await;
+        let mut sending = Sending { relay: &relay, session: &mut session, batch };
+        let deadline = Instant::now() + relay.settings.limits().publish_timeout;
+        let throttling = async {
+            while throttled {
+                relay.stats.notes.throttled(Duration::from_millis(1));
+                sleep(Duration::from_secs(5)).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = throttling => unreachable!(),
+            () = sending.wait_for_reports(None, deadline) => {}
+        }
+        let held = sending.session.held(&sending.batch);
+        (held.iter().map(|held| held.topic.to_string()).collect(), relay.kafka.publisher.probes.get())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_partition_is_held_in_the_end_although_a_quota_applies() {
+        for throttled in [false, true] {
+            let (held, _) = waited(vec![Row(1), Row(101)], throttled).await;
+            assert_eq!(held, ["events.silent"], "throttled: {throttled}");
+        }
+    }
+
+    /// A probe opens a connection to each broker.
+    #[tokio::test(start_paused = true)]
+    async fn kafka_is_not_probed_for_a_hold_that_is_impossible() {
+        let (held, probes) = waited(vec![Row(101)], false).await;
+        assert!(held.is_empty());
+        assert!((5..=10).contains(&probes), "{probes}: one in each third of takeover_timeout");
+    }
 }
