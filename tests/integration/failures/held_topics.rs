@@ -6,7 +6,7 @@ use postgres::connection::pool::Database;
 use postgres::cycle::holds::PostgresHolds;
 use postgres::cycle::statements::Statements;
 use relay::health::stats::Stats;
-use relay::holds::Holds;
+use relay::holds::{Failed, Holds};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -140,6 +140,30 @@ async fn blocked_keys_are_counted_only_if_the_set_of_holds_has_changed() {
     run(&outbox.client, "ALTER TABLE app.outbox_blocked_key ENABLE TRIGGER hold_changed").await;
     block("c", 3).await;
     assert_eq!(holds.count().await.unwrap().keys, 3);
+    outbox.drop().await;
+}
+
+/// The probes of a topic that rejects everything depend on its reason. Any other topic may have another cause by now.
+#[tokio::test]
+async fn a_topic_that_is_stuck_has_this_reason_unless_it_rejects_everything() {
+    let outbox = Outbox::without_topics("stuck_reason").await;
+    run(
+        &outbox.client,
+        "INSERT INTO app.outbox_hold (topic, reason, error)
+         VALUES ('a', 'unknown-topic', ''), ('b', 'rejects-everything', ''), ('c', 'unknown-topic', '')",
+    )
+    .await;
+    let mut holds = holds(&outbox);
+    let failed = |topic, reason| Failed { topic, reason, error: "no answer" };
+    holds
+        .postpone(&[failed("a", Some("stuck")), failed("b", Some("stuck")), failed("c", None)])
+        .await
+        .unwrap();
+    let rows = outbox
+        .client
+        .query("SELECT reason FROM app.outbox_hold WHERE error = 'no answer' ORDER BY topic", &[]);
+    let reasons: Vec<String> = rows.await.unwrap().iter().map(|row| row.get(0)).collect();
+    assert_eq!(reasons, ["stuck", "rejects-everything", "unknown-topic"]);
     outbox.drop().await;
 }
 

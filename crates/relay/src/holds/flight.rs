@@ -6,7 +6,7 @@ use crate::holds::{Due, ExampleRow};
 use crate::lanes::marks::{Excepted, LOWEST};
 use crate::memory::{Memory, UNKNOWN_HOLDS};
 use crate::outbox::{RowSelection, Wanted};
-use crate::reason::{LEADER_MOVING, REJECTS_EVERYTHING};
+use crate::reason::{LEADER_MOVING, REJECTS_EVERYTHING, STUCK};
 use crate::{
     Board, Claim, DeliveryReport, Epoch, Event, FailureKind, KafkaFailure, LANES, Lane, NotSent, Outbox,
     PostgresFault, Producer, ReadEnd, ReadRequest, Relay, Settled, Settlement, partition, topic,
@@ -405,7 +405,8 @@ pub(crate) async fn leaders<P: Producer>(
     known
 }
 
-/// The candidates whose leader answers this relay. Sends one request to each broker, concurrently.
+/// The candidates whose leader answers this relay. Sends one request to each broker, concurrently. The topics of the others exist,
+/// so whatever they were held for before, they are stuck now.
 pub(crate) async fn reachable<P: Producer>(
     producer: &P,
     candidates: Vec<Candidate>,
@@ -417,7 +418,7 @@ pub(crate) async fn reachable<P: Producer>(
             Some(broker) => of_broker.entry(broker).or_default().push(candidate),
             None => {
                 let error = format!("partition {} has no leader", candidate.partition);
-                found.fails.push((candidate.due.topic, LEADER_MOVING.failure(error)));
+                found.fails.push((candidate.due.topic, STUCK.failure(error)));
             }
         }
     }
@@ -426,7 +427,10 @@ pub(crate) async fn reachable<P: Producer>(
     let mut reached = Vec::new();
     while let Some((answer, fails)) = requests.next().await {
         reached.extend(answer);
-        found.fails.extend(fails);
+        found.fails.extend(fails.into_iter().map(|(topic, failure)| match failure.kind {
+            FailureKind::Unknown => (topic, STUCK.failure(failure.error)),
+            _ => (topic, failure),
+        }));
     }
     reached
 }

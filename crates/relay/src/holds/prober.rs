@@ -25,7 +25,7 @@ use crate::holds::flight::{
 };
 use crate::holds::{Due, ExampleRow, Failed, Holds, Pause, log_pauses};
 use crate::publisher::LISTED_FROM;
-use crate::reason::{INVALID_TOPIC_NAME, NO_ANSWER, UNKNOWN_TOPIC, not_listed};
+use crate::reason::{INVALID_TOPIC_NAME, STUCK, UNKNOWN_TOPIC, not_listed};
 use crate::{
     Availability, Backoff, FailureKind, FaultKind, KafkaFailure, LANES, Outbox, PostgresFault, Producer,
     Publisher, Relay, fail_point,
@@ -621,7 +621,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             let gives_up = flight.silent_since.elapsed() >= within;
             if gives_up {
                 let error = format!("the leader has acknowledged no probe for {within:?}");
-                let fails = flight.topics().map(|topic| (topic.to_owned(), NO_ANSWER.failure(&error)));
+                let fails = flight.topics().map(|topic| (topic.to_owned(), STUCK.failure(&error)));
                 found.fails.extend(fails);
                 flight.abandon(&relay.memory);
             }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::fixture::{self, FakeProducer, Row};
 use crate::outbox::{SearchResult, Slice};
-use crate::reason::{NO_ANSWER, Reason, UNKNOWN_TOPIC};
+use crate::reason::{NO_ANSWER, Reason, STUCK, UNKNOWN_TOPIC};
 use crate::{FaultKind, Head, Lane, Marks, Search, ServerId, Stats};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -152,6 +152,10 @@ async fn reached(unreachable: &'static [(&'static str, &'static Reason)]) -> (Ve
         reachable(&FakeProducer { unreachable, ..FakeProducer::default() }, candidates, &mut found).await;
     let mut reached: Vec<String> = reached.into_iter().map(|candidate| candidate.due.topic).collect();
     reached.sort();
+    assert!(
+        found.fails.iter().all(|(_, failure)| failure.reason == STUCK.word),
+        "whatever they were held for"
+    );
     (reached, found.fails.into_iter().map(|(topic, _)| topic).collect())
 }
 

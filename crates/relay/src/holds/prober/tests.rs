@@ -6,6 +6,7 @@ use crate::fixture::{FakeCluster, FakeProducer, Row};
 use crate::holds::flight::tests::Table;
 use crate::holds::{ExampleRow, Pause, Waiting};
 use crate::memory::{HoldsSeen, UNKNOWN_HOLDS};
+use crate::reason::NO_ANSWER;
 use crate::{Coverage, Event};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
