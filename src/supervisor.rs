@@ -16,11 +16,11 @@ use postgres::cycle::statements::Statements;
 use postgres::schema::check::{Facts, check};
 use postgres::schema::errors::{CheckError, STANDBY};
 use relay::cycle::worker;
-use relay::failure::{KafkaFailure, PostgresFault};
+use relay::failure::KafkaFailure;
 use relay::health::stats::Stats;
 use relay::holds::{Holds, Waiting, prober};
 use relay::lanes::marks::Marks;
-use relay::lanes::scout::Scout;
+use relay::lanes::scout::{Scout, Undrained};
 use relay::publisher::Publisher;
 use relay::reaper::{self, Pace};
 use relay::reason::{fix, remedy};
@@ -180,10 +180,13 @@ pub async fn run(
     start.probers(&mut cycle, &mut background);
     let set_pace = start.reaper(&mut background, until);
 
-    let mut stop = pin!(stop);
+    let (mut stop, mut requested) = (pin!(stop), until == Until::Requested);
     let broken = loop {
         tokio::select! {
-            () = &mut stop => break None,
+            () = &mut stop => {
+                requested = true;
+                break None;
+            }
             Some(task) = background.join_next() => break Some(task.unwrap_or("a task")),
             Some(task) = cycle.join_next() => break match until {
                 Until::Drained => None,
@@ -202,13 +205,15 @@ pub async fn run(
     let shutdown_timeout = reloads.borrow().relay.shutdown_timeout;
     let finished = timeout(shutdown_timeout, async { while cycle.join_next().await.is_some() {} }).await;
     relay.ends();
-    match (finished, until) {
-        (Err(_), _) => End::TooLate,
-        (Ok(()), Until::Requested) => match start.unrecorded().await {
+    match (drained.take(), finished, requested) {
+        (Some(Undrained::Postgres(fault)), ..) => End::Unavailable(fault.to_string()),
+        (Some(Undrained::Kafka(failure)), ..) => End::Unavailable(no_kafka(&failure)),
+        (None, Err(_), _) => End::TooLate,
+        (None, Ok(()), true) => match start.unrecorded().await {
             0 => End::Requested,
             rows => End::Unrecorded(rows),
         },
-        (Ok(()), Until::Drained) => start.drained(drained.take()).await,
+        (None, Ok(()), false) => start.drained().await,
     }
 }
 
@@ -262,16 +267,16 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// Starts the scout. Returns the place where a draining scout leaves the fault that ended it.
-    fn scout(&self, tasks: &mut Tasks, until: Until) -> Rc<RefCell<Option<PostgresFault>>> {
+    /// Starts the scout. Returns the place where a draining scout leaves what ended it.
+    fn scout(&self, tasks: &mut Tasks, until: Until) -> Rc<RefCell<Option<Undrained>>> {
         let queries = PostgresScoutQueries::new(self.database.clone(), Rc::clone(&self.statements));
         let scout = Scout::new(Rc::clone(&self.relay), queries, fastrand::Rng::new());
         let drained = Rc::new(RefCell::new(None));
-        let fault = Rc::clone(&drained);
+        let ended = Rc::clone(&drained);
         tasks.spawn_local(named("the scout", async move {
             match until {
                 Until::Requested => scout.scout().await,
-                Until::Drained => _ = fault.replace(scout.drain().await.err()),
+                Until::Drained => _ = ended.replace(scout.drain().await.err()),
             }
         }));
         drained
@@ -327,14 +332,8 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// The end of a draining relay. `fault` is what ended its scout, if anything did.
-    async fn drained(&self, fault: Option<PostgresFault>) -> End {
-        if let Some(fault) = fault {
-            return End::Unavailable(fault.to_string());
-        }
-        if let Some(failure) = self.relay.kafka.gate.reason() {
-            return End::Unavailable(no_kafka(&failure));
-        }
+    /// The end of a relay that has drained the outbox.
+    async fn drained(&self) -> End {
         match self.holds().count().await {
             Ok(waiting) => End::Drained(waiting),
             Err(fault) => End::Unavailable(fault.to_string()),

@@ -133,7 +133,7 @@ async fn run<O: Outbox + 'static, P: Publisher + 'static>(
     relay.lanes.board.stop();
     while tasks.join_next().await.is_some() {}
     if let Some(Ok(scouted)) = scouting.join_next().await {
-        scouted?;
+        scouted.map_err(|undrained| BenchError::Subject(format!("the scout ended: {undrained:?}")))?;
     }
     let Watched { first, began, last, ended } = watched?;
     let (rows, seconds) = (last - first, (ended.at - began.at).as_secs_f64());

@@ -208,6 +208,11 @@ impl Daemon {
             }
         };
         recorded.result()?;
+        if self.once && matches!(end, End::Requested) {
+            output::aside(format_args!(
+                "Stopped on request. Events that were not published remain in the outbox."
+            ));
+        }
         ended(end, requested_at)
     }
 }

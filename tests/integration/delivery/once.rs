@@ -3,6 +3,7 @@
 use crate::support::kafka_proxy::Proxy;
 use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
+use crate::support::wait::{STALLED, wait_until};
 use std::time::Duration;
 
 /// Shorter than the time without rows after which a flow ends.
@@ -69,15 +70,26 @@ async fn run_once_ends_with_69_if_kafka_becomes_unavailable() {
         .set("relay", "publish_timeout", "2s");
     let mut relay = relay.spawn(&["run", "--once"]);
     let what = "the first rows are settled";
-    crate::support::wait::wait_until(what, crate::support::wait::STALLED, async || {
-        outbox.unsent().await < 50_000
-    })
-    .await;
+    wait_until(what, STALLED, async || outbox.unsent().await < 50_000).await;
     kafka.close().await;
     assert_eq!(relay.ended().await.code(), Some(69), "{}", relay.log());
     let mut relay = outbox.relay().spawn(&["run", "--once"]);
     assert!(relay.ended().await.success(), "{}", relay.log());
     println!("{}", outbox.check().await.assert_sound());
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn run_once_that_is_interrupted_does_not_report_that_everything_was_published() {
+    let outbox = Outbox::create("once_stopped", 1).await;
+    rows::insert(&outbox, "missing", 1, 0..1, Filling::Nothing).await;
+    rows::insert(&outbox, "order", 10, 0..50_000, Filling::Nothing).await;
+    let mut relay = outbox.relay().set("relay", "batch_size", 100).spawn(&["run", "--once"]);
+    wait_until("the first rows are settled", STALLED, async || outbox.unsent().await < 49_000).await;
+    assert!(relay.stop().await.success(), "{}", relay.log());
+    assert!(outbox.unsent().await > 1, "it was interrupted too late");
+    let log = relay.log();
+    assert!(log.contains("Stopped on request") && !log.contains("All other events"), "{log}");
     outbox.drop().await;
 }
 

@@ -121,6 +121,11 @@ impl Availability {
         self.outage.borrow().as_ref().map(|outage| outage.episode.age())
     }
 
+    /// The time from the first failure to the latest one.
+    fn failed_for(&self) -> Option<Duration> {
+        self.outage.borrow().as_ref().map(|outage| outage.episode.latest - outage.episode.since)
+    }
+
     /// The same, if something has failed within [`QUIET`].
     pub(crate) fn still_fails(&self) -> Option<(Duration, String)> {
         let current = self.outage.borrow();
@@ -139,6 +144,7 @@ pub struct Gate {
     stats: Arc<Stats>,
     kafka: Availability,
     is_open: Cell<bool>,
+    /// The last failure that closed it, until Kafka works.
     reason: RefCell<Option<KafkaFailure>>,
     /// When a failure last closed it, until a row is acknowledged. A probe may not detect the cause.
     failed_at: Cell<Option<Instant>>,
@@ -172,7 +178,6 @@ impl Gate {
     }
 
     pub fn open(&self) {
-        self.reason.replace(None);
         self.is_open.set(true);
         self.changed.notify_waiters();
     }
@@ -195,6 +200,7 @@ impl Gate {
 
     /// Reports that Kafka works, and forgets the last failure.
     pub fn works(&self) {
+        self.reason.replace(None);
         self.failed_at.set(None);
         self.is_flapping.set(false);
         self.stats.kafka.answers();
@@ -218,6 +224,11 @@ impl Gate {
 
     pub(crate) async fn closed(&self) {
         until(&self.changed, || !self.is_open()).await;
+    }
+
+    /// The time from the first failure of an outage to the latest one.
+    pub(crate) fn failed_for(&self) -> Option<Duration> {
+        self.kafka.failed_for()
     }
 
     #[cfg(test)]

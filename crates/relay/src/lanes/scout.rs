@@ -9,9 +9,10 @@
 
 use crate::lanes::Width;
 use crate::lanes::marks::{LOWEST, Swept, Writer};
+use crate::reason::NO_ANSWER;
 use crate::{
-    Availability, Backoff, Epoch, FaultKind, LANES, Lane, Limits, Marks, MarksSnapshot, PostgresFault,
-    Publisher, Relay, ServerId, fail_point,
+    Availability, Backoff, Epoch, FaultKind, KafkaFailure, LANES, Lane, Limits, Marks, MarksSnapshot,
+    PostgresFault, Publisher, Relay, ServerId, fail_point,
 };
 use std::rc::Rc;
 use std::time::Duration;
@@ -148,17 +149,24 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         }
     }
 
-    /// Scouts until only held rows are left or Kafka stays unavailable, then stops the relay.
-    pub async fn drain(mut self) -> Result<(), PostgresFault> {
+    /// Scouts until only held rows are left, or PostgreSQL or Kafka stays unavailable, then stops the relay.
+    pub async fn drain(mut self) -> Result<(), Undrained> {
         self.drains = true;
         while !self.relay.lanes.board.is_stopped() {
             self.relay.stats.beat();
             let patience = self.relay.settings.limits().publish_timeout;
-            tokio::select! {
+            let gate = &self.relay.kafka.gate;
+            let opened = tokio::select! {
                 biased;
-                () = self.relay.kafka.gate.opened() => {}
+                () = gate.opened() => true,
                 () = self.relay.lanes.board.stopped() => break,
-                () = sleep(patience) => self.relay.lanes.board.stop(),
+                () = sleep(patience) => false,
+            };
+            // If Kafka answers probes but acknowledges nothing, the gate opens again and again.
+            if !opened || gate.failed_for().is_some_and(|time| time > patience) {
+                self.relay.lanes.board.stop();
+                let unknown = || NO_ANSWER.failure(format!("Kafka was unavailable for {patience:?}"));
+                return Err(Undrained::Kafka(gate.reason().unwrap_or_else(unknown)));
             }
             if let Some((_, error)) =
                 self.relay.health.postgres.still_fails().filter(|(time, _)| *time > patience)
@@ -167,11 +175,8 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                 let message = format!(
                     "PostgreSQL was unavailable for more than the publish_timeout of {patience:?}: {error}"
                 );
-                return Err(PostgresFault {
-                    kind: FaultKind::Unavailable,
-                    doing: "publishing the backlog",
-                    message,
-                });
+                let (kind, doing) = (FaultKind::Unavailable, "publishing the backlog");
+                return Err(PostgresFault { kind, doing, message }.into());
             }
             if self.round().await? == Work::NoneAnywhere {
                 self.relay.lanes.board.stop();
@@ -494,6 +499,19 @@ pub struct Look {
     /// Rows with a greater id. If this is `None`, only the highest id is wanted.
     pub above: Option<i64>,
     pub gaps: Vec<i64>,
+}
+
+/// Why a relay stopped draining although rows may be left.
+#[derive(Debug)]
+pub enum Undrained {
+    Postgres(PostgresFault),
+    Kafka(KafkaFailure),
+}
+
+impl From<PostgresFault> for Undrained {
+    fn from(fault: PostgresFault) -> Undrained {
+        Undrained::Postgres(fault)
+    }
 }
 
 /// Decides whether the scout looks for new rows or has to scan.

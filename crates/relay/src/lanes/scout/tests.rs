@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::fixture::{self, FakeCluster};
+use crate::holds::prober::keep_gate;
 use crate::{Limits, Marks, ServerId, Stats};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -279,6 +280,31 @@ async fn it_forgets_ids_that_may_be_issued_again() {
     };
     assert_eq!(known(SERVER), Some(8));
     assert_eq!(known(ServerId { started_us: 2, ..SERVER }), None);
+}
+
+/// Each batch times out, and each probe succeeds.
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_although_kafka_answers_probes() {
+    let second = Duration::from_secs(1);
+    let relay = Rc::new(relay(Limits { publish_timeout: 5 * second, ..fixture::limits() }));
+    let scout = Scout::new(Rc::clone(&relay), Server::default(), fastrand::Rng::with_seed(1));
+    relay.lanes.board.add(Lane::new(0));
+    let publishing = async {
+        let _lanes = relay.lanes.board.take().await;
+        relay.stats.workers_busy.inc();
+        loop {
+            relay.kafka.gate.close(NO_ANSWER.failure("nothing is acknowledged"));
+            relay.kafka.gate.opened().await;
+            sleep(4 * second).await;
+        }
+    };
+    let undrained = tokio::select! {
+        drained = scout.drain() => drained.unwrap_err(),
+        () = publishing => unreachable!(),
+        () = keep_gate(Rc::clone(&relay), fastrand::Rng::with_seed(1)) => unreachable!(),
+        () = sleep(60 * second) => panic!("it has not ended"),
+    };
+    assert!(matches!(undrained, Undrained::Kafka(failure) if failure.reason == NO_ANSWER.word));
 }
 
 #[tokio::test(start_paused = true)]
