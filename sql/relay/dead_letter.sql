@@ -1,7 +1,7 @@
 -- Moves rejected rows to the dead letters.
 --
--- Except locked ones. The server moves whole events, so the relay need not have read their payloads. OFFSET 0 keeps the payloads,
--- which are converted above it, out of the sort.
+-- Except locked ones. The server moves whole events, so the relay need not have read their payloads. OFFSET 0 keeps the
+-- converted payloads out of the sort.
 --
 -- $1: the IDs of the rows
 -- $2: their event IDs

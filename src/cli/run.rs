@@ -119,7 +119,10 @@ impl Daemon {
             Database::new(&config.postgres, supervisor::connections(config), Arc::clone(&self.stats))
                 .map_err(|fault| Failed::Configuration(fault.into()))?;
         let recorded = Recorded::new(config, &database, &self.stats);
-        let Some(ready) = self.until_ready(config, database, &recorded).await? else { return Ok(()) };
+        let Some(ready) = self.until_ready(config, database, &recorded).await? else {
+            self.stopped();
+            return Ok(());
+        };
         let config = self.reloading.config();
         log_start(&config, &ready);
         systemd::ready(&self.stats);
@@ -208,12 +211,16 @@ impl Daemon {
             }
         };
         recorded.result()?;
-        if self.once && matches!(end, End::Requested) {
-            output::aside(format_args!(
-                "Stopped on request. Events that were not published remain in the outbox."
-            ));
+        if matches!(end, End::Requested) {
+            self.stopped();
         }
         ended(end, requested_at)
+    }
+
+    fn stopped(&self) {
+        if self.once {
+            output::aside("Stopped on request. Events that were not published remain in the outbox.");
+        }
     }
 }
 

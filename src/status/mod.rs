@@ -25,8 +25,6 @@ use verdict::{Verdict, verdict};
 
 /// The reaper counts as behind if the oldest sent row exceeds the retention by a patrol or this many intervals.
 const REAPER_INTERVALS: u32 = 3;
-/// PostgreSQL's default.
-const PAGE_BYTES: i64 = 8_192;
 
 /// The object of `status --json`, which the terminal and the status page show too. `docs/status.md` lists its fields, and a
 /// test compares. Fields may be added, but are never renamed or removed, and never change their meaning.
@@ -108,9 +106,9 @@ impl Rates {
 }
 
 impl Reaper {
-    fn new(config: &Config, oldest_sent: Option<Duration>, table_bytes: i64) -> Reaper {
+    fn new(config: &Config, oldest_sent: Option<Duration>, pages: i64) -> Reaper {
         let reaper = &config.reaper;
-        let late = patrol_time(table_bytes / PAGE_BYTES, reaper.retention);
+        let late = patrol_time(pages, reaper.retention);
         let patience =
             reaper.retention.saturating_add(late.max(reaper.interval.saturating_mul(REAPER_INTERVALS)));
         Reaper {
@@ -297,7 +295,7 @@ impl Monitor {
                 at_work,
                 here,
             },
-            reaper: Reaper::new(config, status.oldest_sent, status.size.table_bytes),
+            reaper: Reaper::new(config, status.oldest_sent, status.size.pages),
             vacuum_held_back_by: status.vacuum.filter(|held| !is_ordinary_claim(held)),
             size: status.size,
         };

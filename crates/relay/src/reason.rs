@@ -89,7 +89,7 @@ reasons! {
         "the topic's message format does not support headers or this compression",
         "use a newer message format for the topic, or choose another compression.type in [kafka.properties]";
     STUCK = Topic, "stuck",
-        "the topic exists but acknowledges no records, while other topics do",
+        "the topic exists but acknowledges no records",
         "no action is needed unless this persists. In that case, check the topic for partitions without a leader or \
          with fewer in-sync replicas than min.insync.replicas, and check that this relay can connect to the leaders of \
          its partitions";

@@ -247,3 +247,29 @@ async fn wave_of_rejections_is_shown_by_status_and_doctor() {
     assert!(!doctor.stdout.contains("events-rejected"), "{doctor}");
     outbox.drop().await;
 }
+
+/// Such as that of many large dead letters.
+#[tokio::test]
+async fn settlement_that_takes_too_long_is_repeated_with_fewer_rows() {
+    let outbox = Outbox::create("wave_slow", 3).await;
+    rows::insert(&outbox, "order", 20, 0..400, Filling::Nothing).await;
+    run(&outbox.client, "UPDATE app.outbox SET headers = '{\"n\": 1}'").await;
+    run(
+        &outbox.client,
+        "CREATE FUNCTION app.takes_too_long() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN
+             IF (SELECT count(*) FROM added) > 20 THEN
+                 RAISE 'canceling statement due to statement timeout' USING ERRCODE = 'query_canceled';
+             END IF;
+             RETURN NULL;
+         END $$;
+         CREATE TRIGGER takes_too_long AFTER INSERT ON app.outbox_dead_letter REFERENCING NEW TABLE AS added
+         FOR EACH STATEMENT EXECUTE FUNCTION app.takes_too_long()",
+    )
+    .await;
+    let mut relay = outbox.relay().set("outbox", "rejections_before_hold", 10_000).start().await;
+    wait_until("all events are dead letters", STALLED, async || outbox.dead_letters().await == 400).await;
+    assert!(relay.log().contains("statement timeout"), "{}", relay.log());
+    assert!(relay.stop().await.success(), "{}", relay.log());
+    outbox.drop().await;
+}

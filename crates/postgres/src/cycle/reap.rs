@@ -90,7 +90,9 @@ impl PostgresReaper {
     /// Whether a smaller range should be tried after this fault.
     fn narrows(&mut self, fault: &PostgresFault, range: u32) -> bool {
         let narrows = fault.kind == FaultKind::TimedOut && range > 1;
-        self.halvings += u32::from(narrows);
+        if narrows {
+            (self.halvings, self.others_since) = (self.halvings + 1, None);
+        }
         narrows
     }
 
@@ -170,6 +172,10 @@ impl Reap for PostgresReaper {
         let Some(scanned) = scanned else { return self.not_our_turn() };
         self.others_since = None;
         let more = self.rounds.advance(range, scanned, pace.interval, pace.retention);
+        if !more {
+            // Otherwise the ranges would stay small for as long as no row is old.
+            self.halvings = self.halvings.saturating_sub(1);
+        }
         Ok(Reaped { rows: scanned.old_rows, more })
     }
 }
@@ -182,10 +188,10 @@ const RANGE_PAGES_MAX: u32 = 256;
 const YOUNG_RANGES_MAX: u32 = 8;
 /// How often the patrol scans the whole table within the retention, if [`PATROL_PAGES_MAX`] allows it.
 const PATROLS_PER_RETENTION: u32 = 8;
-/// The maximum number of pages that the patrol scans in a minute: 512 MiB. Otherwise a short retention would mean that it scans a
+/// The maximum number of pages that the patrol scans in a minute, on average: 512 MiB. Otherwise a short retention would mean that it scans a
 /// large table in each round.
 const PATROL_PAGES_MAX: u32 = 65_536;
-/// The minimum number. A table of up to 32 MiB is scanned completely.
+/// The minimum number. A table of up to 32 MiB is scanned completely in a minute.
 const PATROL_PAGES_MIN: u32 = 4_096;
 
 /// The number of pages per statement, so that it deletes at most `batch_rows` rows.

@@ -300,9 +300,12 @@ pub struct Size {
     pub dead_rows_estimated: i64,
     #[serde(serialize_with = "as_time_if_any")]
     pub vacuumed_at: Option<SystemTime>,
+    /// The pages of the table without TOAST, which the reaper scans.
+    #[serde(skip)]
+    pub pages: i64,
 }
 
-from_row!(Size: table_bytes, index_bytes, rows_estimated, dead_rows_estimated, vacuumed_at);
+from_row!(Size: table_bytes, index_bytes, rows_estimated, dead_rows_estimated, vacuumed_at, pages);
 
 const VERSIONS: &str = "
 SELECT current_setting('server_version'),

@@ -30,7 +30,7 @@ use crate::{
 };
 use std::collections::HashSet;
 use std::time::Duration;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 #[derive(Debug, Default)]
 pub(crate) struct Cycle {
@@ -96,6 +96,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     let publishing = session.publishing_since.map(|since| since.elapsed());
 
     let Claimed { claim, planned, lanes: owned, fault, flow, .. } = claimed;
+    let settling = Instant::now();
     let settled = match fault {
         None => {
             let mut settlement = Settlement {
@@ -113,6 +114,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     };
     match settled {
         Ok(settled) => {
+            relay.lanes.narrowing.rows.worked(batch.len(), settling.elapsed());
             let failure = session.failure.clone();
             let confirmed = confirm(relay, &planned.marks, &owned, &batch, &settled);
             Ok(Cycle { publishing, failure, unjudged, flow, ..confirmed })

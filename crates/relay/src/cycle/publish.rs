@@ -293,6 +293,8 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
     ) -> Result<bool, PostgresFault> {
         let (relay, batch) = (self.relay, &mut self.batch);
         let limits = relay.settings.limits();
+        let batch_rows =
+            relay.lanes.narrowing.rows_max(&claimed.lanes, relay.memory.rows_max(limits.batch_rows));
         let generation = claimed.planned.marks.generation;
         let bytes_max = limits.batch_bytes.saturating_sub(batch.bytes);
         let rows_max = relay.memory.rows_in(bytes_max).min(SLICE_ROWS_MAX);
@@ -311,7 +313,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
             hold_version: batch.hold_version,
             epoch: batch.epoch,
             excepted: excepted.xids,
-            rows_max: relay.memory.rows_max(limits.batch_rows).saturating_sub(batch.len()).min(rows_max),
+            rows_max: batch_rows.saturating_sub(batch.len()).min(rows_max),
             bytes_max,
             expects_rows: claimed.flow.finds_rows,
             expects_free: relay.memory.holds_seen(batch.hold_version).nothing_held,
@@ -393,7 +395,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         overdue.undecided = undecided;
     }
 
-    /// The same for all rows of the batch, once those that were overdue first are decided.
+    /// Counts again. Once the rows that were overdue first are decided, counts all rows of the batch.
     fn count_all(&self, overdue: &mut Overdue) {
         self.count(overdue, 0);
         if overdue.undecided == 0 {
@@ -442,10 +444,10 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         if timeout_at(self.latest(deadline), self.session.finish(&mut self.batch)).await.is_ok() {
             return;
         }
-        // No quota explains so long a silence of some partitions.
+        // Under a quota too, a partition that is silent for so long is held.
         self.count_all(&mut overdue);
         let is_silent = overdue.silent_since.elapsed() >= patience(relay);
-        if is_silent && self.closes_stuck(&overdue, Instant::now() + STUCK_CHECK_EVERY).await {
+        if is_silent && self.closes_stuck(&overdue, Instant::now() + silence_max(relay)).await {
             return;
         }
         if timeout(Duration::ZERO, self.session.finish(&mut self.batch)).await.is_err() {

@@ -406,7 +406,7 @@ pub(crate) async fn leaders<P: Producer>(
 }
 
 /// The candidates whose leader answers this relay. Sends one request to each broker, concurrently. The topics of the others exist,
-/// so whatever they were held for before, they are stuck now.
+/// so one whose leader does not answer is stuck, whatever it was held for before.
 pub(crate) async fn reachable<P: Producer>(
     producer: &P,
     candidates: Vec<Candidate>,

@@ -375,7 +375,7 @@ const QUICK_ONES: u32 = 4;
 /// rates, few lanes have work.
 const QUICK_FOR: Duration = Duration::from_secs(300);
 
-/// How many lanes a statement covers. After a timeout the next one covers fewer.
+/// How many lanes or rows a statement covers. After a timeout the next one covers fewer.
 pub(crate) struct Width {
     most: usize,
     now: Cell<usize>,
@@ -412,7 +412,7 @@ impl Width {
         if self.quick_ones.get() == QUICK_ONES || quick_for_long {
             self.quick_ones.set(0);
             self.changed_at.set(Instant::now());
-            self.now.set((self.now.get() * 2).min(self.most));
+            self.now.set(self.now.get().saturating_mul(2).min(self.most));
         }
     }
 }

@@ -188,6 +188,7 @@ pub(super) fn report() -> Report {
             rows_estimated: 1_234_567,
             dead_rows_estimated: 12_345,
             vacuumed_at: Some(time()),
+            pages: 1_000,
         },
     }
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::fixture::{self, FakeCluster};
 use crate::holds::prober::keep_gate;
+use crate::reason::LEADER_MOVING;
 use crate::{Limits, Marks, ServerId, Stats};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -293,7 +294,7 @@ async fn a_drain_ends_although_kafka_answers_probes() {
         let _lanes = relay.lanes.board.take().await;
         relay.stats.workers_busy.inc();
         loop {
-            relay.kafka.gate.close(NO_ANSWER.failure("nothing is acknowledged"));
+            relay.kafka.gate.close(LEADER_MOVING.failure("nothing is acknowledged"));
             relay.kafka.gate.opened().await;
             sleep(4 * second).await;
         }
@@ -304,7 +305,7 @@ async fn a_drain_ends_although_kafka_answers_probes() {
         () = keep_gate(Rc::clone(&relay), fastrand::Rng::with_seed(1)) => unreachable!(),
         () = sleep(60 * second) => panic!("it has not ended"),
     };
-    assert!(matches!(undrained, Undrained::Kafka(failure) if failure.reason == NO_ANSWER.word));
+    assert!(matches!(undrained, Undrained::Kafka(failure) if failure.reason == LEADER_MOVING.word));
 }
 
 #[tokio::test(start_paused = true)]
