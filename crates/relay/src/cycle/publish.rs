@@ -579,15 +579,16 @@ mod tests {
         let mut sending = Sending { relay: &relay, session: &mut session, batch };
         let deadline = Instant::now() + relay.settings.limits().publish_timeout;
         let throttling = async {
-            while throttled {
-                relay.stats.notes.throttled(Duration::from_millis(1));
+            loop {
+                if throttled {
+                    relay.stats.notes.throttled(Duration::from_millis(1));
+                }
                 sleep(Duration::from_secs(5)).await;
             }
-            std::future::pending::<()>().await;
         };
         tokio::select! {
             biased;
-            () = throttling => unreachable!(),
+            _ = throttling => unreachable!(),
             () = sending.wait_for_reports(None, deadline) => {}
         }
         let held = sending.session.held(&sending.batch);

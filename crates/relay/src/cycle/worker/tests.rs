@@ -349,10 +349,8 @@ async fn all_free_lanes_are_taken_only_if_a_flow_can_begin() {
         relay.settings.set_limits(Limits { flow_window: Duration::from_secs(1), ..relay.settings.limits() });
         relay.kafka.publisher.opens.set(Some(Ok(())));
         world.read_takes.set(Duration::from_secs(600));
-        let mut marks = relay.lanes.marks.borrow_mut();
-        marks.note_ids(0, [10]);
-        marks.list_writers(passes_to, Vec::new());
-        drop(marks);
+        relay.lanes.marks.borrow_mut().note_ids(0, [10]);
+        relay.lanes.marks.borrow_mut().list_writers(passes_to, Vec::new());
         work_for(Duration::from_secs(1), &relay, &world).await;
         world.lanes.get()
     };
