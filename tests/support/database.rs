@@ -122,6 +122,23 @@ impl Database {
     }
 }
 
+/// Statements that insert or delete (`event`) more than this many rows fail as if they had exceeded `statement_timeout`.
+pub async fn time_out_above(client: &Client, most: usize, event: &str, table: &str) {
+    let rows = if event == "DELETE" { "OLD" } else { "NEW" };
+    let sql = format!(
+        "CREATE FUNCTION app.takes_too_long() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN
+             IF (SELECT count(*) FROM changed) > {most} THEN
+                 RAISE 'canceling statement due to statement timeout' USING ERRCODE = 'query_canceled';
+             END IF;
+             RETURN NULL;
+         END $$;
+         CREATE TRIGGER takes_too_long AFTER {event} ON {table} REFERENCING {rows} TABLE AS changed
+         FOR EACH STATEMENT EXECUTE FUNCTION app.takes_too_long()"
+    );
+    run(client, &sql).await;
+}
+
 /// Runs SQL that must succeed.
 pub async fn run(client: &Client, sql: &str) {
     client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));

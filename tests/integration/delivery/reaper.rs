@@ -20,7 +20,7 @@ use relay::lanes::scout::ScoutQueries;
 use relay::reaper::{Pace, Reap};
 use tokio_postgres::SimpleQueryMessage;
 
-use crate::support::database::run;
+use crate::support::database::{run, time_out_above};
 use crate::support::outbox::Outbox;
 
 const UNSENT: &str = "SELECT count(*) FROM app.outbox WHERE sent_at IS NULL";
@@ -105,19 +105,7 @@ async fn recent_rows_and_a_future_time_before_old_rows_stop_nothing() {
 async fn a_range_whose_deletion_takes_too_long_is_deleted_in_parts() {
     let outbox = Outbox::without_topics("reaper_slow").await;
     insert(&outbox, 5_000, "now() - interval '2 hours'").await;
-    run(
-        &outbox.client,
-        "CREATE FUNCTION app.takes_too_long() RETURNS trigger LANGUAGE plpgsql AS $$
-         BEGIN
-             IF (SELECT count(*) FROM gone) > 1000 THEN
-                 RAISE 'canceling statement due to statement timeout' USING ERRCODE = 'query_canceled';
-             END IF;
-             RETURN NULL;
-         END $$;
-         CREATE TRIGGER takes_too_long AFTER DELETE ON app.outbox REFERENCING OLD TABLE AS gone
-         FOR EACH STATEMENT EXECUTE FUNCTION app.takes_too_long()",
-    )
-    .await;
+    time_out_above(&outbox.client, 1_000, "DELETE", "app.outbox").await;
     let pace = Pace { batch_rows: 25_000, ..pace() };
     let mut reaper = reaper(&outbox);
     let mut rows = 0;

@@ -2,7 +2,7 @@
 //! until the events are corrected.
 
 use crate::support::consumer;
-use crate::support::database::run;
+use crate::support::database::{run, time_out_above};
 use crate::support::outbox::Outbox;
 use crate::support::relay::{Relay, RelayProcess};
 use crate::support::rows::{self, Filling};
@@ -254,19 +254,7 @@ async fn settlement_that_takes_too_long_is_repeated_with_fewer_rows() {
     let outbox = Outbox::create("wave_slow", 3).await;
     rows::insert(&outbox, "order", 20, 0..400, Filling::Nothing).await;
     run(&outbox.client, "UPDATE app.outbox SET headers = '{\"n\": 1}'").await;
-    run(
-        &outbox.client,
-        "CREATE FUNCTION app.takes_too_long() RETURNS trigger LANGUAGE plpgsql AS $$
-         BEGIN
-             IF (SELECT count(*) FROM added) > 20 THEN
-                 RAISE 'canceling statement due to statement timeout' USING ERRCODE = 'query_canceled';
-             END IF;
-             RETURN NULL;
-         END $$;
-         CREATE TRIGGER takes_too_long AFTER INSERT ON app.outbox_dead_letter REFERENCING NEW TABLE AS added
-         FOR EACH STATEMENT EXECUTE FUNCTION app.takes_too_long()",
-    )
-    .await;
+    time_out_above(&outbox.client, 20, "INSERT", "app.outbox_dead_letter").await;
     let mut relay = outbox.relay().set("outbox", "rejections_before_hold", 10_000).start().await;
     wait_until("all events are dead letters", STALLED, async || outbox.dead_letters().await == 400).await;
     assert!(relay.log().contains("statement timeout"), "{}", relay.log());
