@@ -120,7 +120,7 @@ impl Daemon {
                 .map_err(|fault| Failed::Configuration(fault.into()))?;
         let recorded = Recorded::new(config, &database, &self.stats);
         let Some(ready) = self.until_ready(config, database, &recorded).await? else {
-            self.stopped();
+            self.report_stopped();
             return Ok(());
         };
         let config = self.reloading.config();
@@ -212,12 +212,13 @@ impl Daemon {
         };
         recorded.result()?;
         if matches!(end, End::Requested) {
-            self.stopped();
+            self.report_stopped();
         }
         ended(end, requested_at)
     }
 
-    fn stopped(&self) {
+    /// Says that `run --once` ended before everything may have been published.
+    fn report_stopped(&self) {
         if self.once {
             output::aside("Stopped on request. Events that were not published remain in the outbox.");
         }

@@ -18,8 +18,8 @@ pub trait Publisher {
     async fn open(&self) -> Result<Self::Producer, KafkaFailure>;
 
     /// Publishes a few rows of one partition in order on a producer that no session uses, the first of them alone, and waits for
-    /// the reports. Only a row that is judged alone can be found at fault. Opening the producer and waiting for the first row take time,
-    /// so `may_send` is called again before the first row and before the others. Dropping the future leaves the outcome unknown.
+    /// the reports. Only a row that is judged alone can be found at fault. Opening the producer and waiting for the first row take
+    /// time, so `may_send` is called before the first row and before the others. Dropping the future leaves the outcome unknown.
     async fn judge<E: Event>(
         &self,
         topic: &str,

@@ -1,6 +1,6 @@
 -- Deletes the oldest selected blocks, and moves their events to the dead letters. The trigger raises the version of the holds, so
 -- relays read the rows again, in order. The result depends on the DELETE, not on unsent: another session may mark the event after
--- the snapshot.
+-- the snapshot. OFFSET 0 keeps the converted payloads out of the sort.
 -- $1 to $7: the selection, see operate/selected.sql
 -- $8: the last id of the previous batch
 -- $9: the highest id

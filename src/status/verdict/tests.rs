@@ -41,7 +41,7 @@ fn at_rest() -> Report {
             rows_estimated: 0,
             dead_rows_estimated: 0,
             vacuumed_at: None,
-            pages: 1_000,
+            pages: 0,
         },
     }
 }

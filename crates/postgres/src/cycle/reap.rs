@@ -188,7 +188,7 @@ const RANGE_PAGES_MAX: u32 = 256;
 const YOUNG_RANGES_MAX: u32 = 8;
 /// How often the patrol scans the whole table within the retention, if [`PATROL_PAGES_MAX`] allows it.
 const PATROLS_PER_RETENTION: u32 = 8;
-/// The maximum number of pages that the patrol scans in a minute, on average: 512 MiB. Otherwise a short retention would mean that it scans a
+/// The maximum number of pages that the patrol scans in a minute, on average: 512 MiB. With a short retention, it would otherwise scan a
 /// large table in each round.
 const PATROL_PAGES_MAX: u32 = 65_536;
 /// The minimum number. A table of up to 32 MiB is scanned completely in a minute.

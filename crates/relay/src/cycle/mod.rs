@@ -96,7 +96,6 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     let publishing = session.publishing_since.map(|since| since.elapsed());
 
     let Claimed { claim, planned, lanes: owned, fault, flow, .. } = claimed;
-    let settling = Instant::now();
     let settled = match fault {
         None => {
             let mut settlement = Settlement {
@@ -106,15 +105,19 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
                 held: session.held(&batch),
                 skip_locked,
             };
-            settle(relay, claim, &mut settlement, &flow).await.inspect_err(|fault| {
-                relay.lanes.narrowing.settlement_failed(&owned, batch.len(), fault);
-            })
+            // A claim that records nothing shows nothing about settlements.
+            let (recorded, begun) = (settlement.sent.len() + settlement.rejected.len(), Instant::now());
+            let settled = settle(relay, claim, &mut settlement, &flow).await;
+            match &settled {
+                Ok(_) => relay.lanes.narrowing.rows.worked(recorded, begun.elapsed()),
+                Err(fault) => relay.lanes.narrowing.settlement_failed(&owned, batch.len(), fault),
+            }
+            settled
         }
         Some(fault) => Err(fault),
     };
     match settled {
         Ok(settled) => {
-            relay.lanes.narrowing.rows.worked(batch.len(), settling.elapsed());
             let failure = session.failure.clone();
             let confirmed = confirm(relay, &planned.marks, &owned, &batch, &settled);
             Ok(Cycle { publishing, failure, unjudged, flow, ..confirmed })

@@ -8,6 +8,8 @@
 //! row is the first of its lane, the claim reads it without its contents and tries to read all of it once more, under the
 //! lock of its lane. If Postgres refuses, the row becomes a dead letter or blocks its key. A row that cannot be moved as a
 //! whole always blocks its key.
+//!
+//! After a timeout, reads cover fewer lanes, and settlements have fewer rows.
 
 use crate::cycle::claim::PlannedRead;
 use crate::lanes::{CLAIM_LANES_MAX, Width};

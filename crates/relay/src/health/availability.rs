@@ -121,16 +121,16 @@ impl Availability {
         self.outage.borrow().as_ref().map(|outage| outage.episode.age())
     }
 
-    /// The time from the first failure to the latest one.
-    fn failed_for(&self) -> Option<Duration> {
-        self.outage.borrow().as_ref().map(|outage| outage.episode.latest - outage.episode.since)
-    }
-
     /// The same, if something has failed within [`QUIET`].
     pub(crate) fn still_fails(&self) -> Option<(Duration, String)> {
         let current = self.outage.borrow();
         let outage = current.as_ref().filter(|outage| outage.episode.quiet() < QUIET)?;
         Some((outage.episode.age(), outage.error.clone()))
+    }
+
+    /// The time from the first failure to the latest one.
+    fn failed_for(&self) -> Option<Duration> {
+        self.outage.borrow().as_ref().map(|outage| outage.episode.latest - outage.episode.since)
     }
 }
 
@@ -226,7 +226,7 @@ impl Gate {
         until(&self.changed, || !self.is_open()).await;
     }
 
-    /// The time from the first failure of an outage to the latest one.
+    /// How long Kafka has failed: the time from the first failure of an outage to the latest one.
     pub(crate) fn failed_for(&self) -> Option<Duration> {
         self.kafka.failed_for()
     }

@@ -237,8 +237,13 @@ fn classify(due: Due, failure: KafkaFailure, found: &mut ProbeResults) {
     if failure.kind == FailureKind::Row && due.reason != REJECTS_EVERYTHING.word {
         found.works.push(due.topic);
     } else {
-        found.fails.push((due.topic, failure));
+        found.fails.push((due.topic, after_metadata(failure)));
     }
+}
+
+/// The metadata has shown that the topic exists. If nothing else is known, it is stuck, whatever it was held for before.
+fn after_metadata(failure: KafkaFailure) -> KafkaFailure {
+    if failure.kind == FailureKind::Unknown { STUCK.failure(failure.error) } else { failure }
 }
 
 /// Settles rows that were acknowledged after their lanes were released, or that could not be settled then. Rows that were paused
@@ -405,8 +410,7 @@ pub(crate) async fn leaders<P: Producer>(
     known
 }
 
-/// The candidates whose leader answers this relay. Sends one request to each broker, concurrently. The topics of the others exist,
-/// so one whose leader does not answer is stuck, whatever it was held for before.
+/// The candidates whose leader answers this relay. Sends one request to each broker, concurrently.
 pub(crate) async fn reachable<P: Producer>(
     producer: &P,
     candidates: Vec<Candidate>,
@@ -427,10 +431,7 @@ pub(crate) async fn reachable<P: Producer>(
     let mut reached = Vec::new();
     while let Some((answer, fails)) = requests.next().await {
         reached.extend(answer);
-        found.fails.extend(fails.into_iter().map(|(topic, failure)| match failure.kind {
-            FailureKind::Unknown => (topic, STUCK.failure(failure.error)),
-            _ => (topic, failure),
-        }));
+        found.fails.extend(fails.into_iter().map(|(topic, failure)| (topic, after_metadata(failure))));
     }
     reached
 }

@@ -65,7 +65,7 @@ fn bad_rows(seed: u64) -> Plan {
     Plan { poison: 100, request_refused: 200, ..Plan::busy(seed) }
 }
 
-/// Sessions end while requests are refused for a moment.
+/// Sessions end while requests are refused for a moment, or their answers are lost.
 fn partitions_that_are_stuck(seed: u64) -> Plan {
     let kinds = &[Disaster::PartitionStuck];
     let faults = Plan { request_refused: 500, request_answer_lost: 100, ..Plan::busy(seed) };

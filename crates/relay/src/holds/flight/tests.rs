@@ -172,3 +172,13 @@ async fn a_broker_that_does_not_answer_postpones_all_of_its_topics() {
     assert!(reached.is_empty(), "{reached:?}");
     assert_eq!(fails, ["a", "b", "c"]);
 }
+
+#[test]
+fn a_topic_whose_probe_fails_for_no_known_reason_is_stuck() {
+    for (failure, expected) in [(&NO_ANSWER, STUCK.word), (&UNKNOWN_TOPIC, UNKNOWN_TOPIC.word)] {
+        let due = Due { topic: "events.order".to_owned(), reason: UNKNOWN_TOPIC.word.to_owned() };
+        let mut found = ProbeResults::default();
+        classify(due, failure.failure(""), &mut found);
+        assert_eq!(found.fails[0].1.reason, expected);
+    }
+}

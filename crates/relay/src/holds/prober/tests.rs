@@ -186,7 +186,6 @@ async fn the_lease_of_an_acknowledged_row_is_kept_while_kafka_is_unavailable() {
     assert_eq!(holds.0.borrow().released, order());
 }
 
-/// A trigger or a constraint may refuse a single row.
 /// The lease expired, and this relay leased the topic again just before Kafka became unavailable.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_renewed_by_a_search_for_due_topics_is_kept_too() {
@@ -201,6 +200,7 @@ async fn a_lease_that_was_renewed_by_a_search_for_due_topics_is_kept_too() {
     assert!(holds.0.borrow().soon.is_empty(), "another relay would publish the row again");
 }
 
+/// A trigger or a constraint may refuse a single row.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_cannot_be_recorded_delays_no_other_topic() {
     let (relay, holds) = (relay_with(FakeCluster::default()), Scripted::default());
