@@ -5,7 +5,7 @@
 //! rest. No step holds a lock that inserts wait for longer than it takes to change the system catalogs. Reading takes no such lock,
 //! and waits for none for long.
 
-use crate::columns::Column;
+use crate::columns::{Column, PayloadType};
 use crate::connection::exec::{NEWER_SETTINGS, PLAIN_NAMES, open};
 use crate::schema::check::server_faults;
 use crate::schema::errors::{AdoptError, COLUMN, GRANT_MISSING, MigrateError, PENDING_INDEX, RELATION};
@@ -150,7 +150,7 @@ async fn is_history_unknown(
     migrations: &[MigrationState],
 ) -> Result<bool, AdoptError> {
     let is_new = migrations.iter().all(|known| known.state == State::Pending);
-    let has_column = columns.get(table.columns().name(Column::SentAt)).is_some();
+    let has_column = columns.get(Column::SentAt).is_some();
     if has_column && !is_new || !exists(client, table, "true").await? {
         return Ok(false);
     }
@@ -181,7 +181,7 @@ async fn column_fault(
 ) -> Result<Option<Finding>, AdoptError> {
     let (column, outbox, sql) = (wanted.column, table.quoted(), table.column(wanted.column));
     let alter = alter(table, column);
-    let fault = match columns.get(table.columns().name(column)) {
+    let fault = match columns.get(column) {
         None => missing(table, column),
         Some(found) if !wanted.types.contains(&found.type_name.as_str()) => {
             Some(wrong_type(table, wanted, found))
@@ -292,8 +292,7 @@ fn was_sent(type_name: &str, column: &str) -> (String, String) {
 
 /// The optional column.
 fn topic_fault(table: &TableName, columns: &FoundColumns) -> Option<Finding> {
-    let found = columns.get(table.columns().topic()?);
-    let (problem, remedy) = match found {
+    let (problem, remedy) = match columns.get(Column::Topic) {
         None if table.columns().is_renamed(Column::Topic) => {
             ("the table has no such column".to_owned(), "correct the setting, or remove it".to_owned())
         }
@@ -316,7 +315,7 @@ fn other_faults(table: &TableName, columns: &FoundColumns) -> Vec<Finding> {
     let is_own = |found: &Found| Column::ALL.iter().any(|column| table.columns().name(*column) == found.name);
     let requires_value =
         |found: &Found| found.not_null && !found.has_default && !found.is_generated && !found.is_identity;
-    let others = columns.0.iter().filter(|found| !is_own(found) && requires_value(found));
+    let others = columns.all.iter().filter(|found| !is_own(found) && requires_value(found));
     let fault = |found: &Found| {
         let place = format!("{table}, column {}", found.name);
         let problem = "it is NOT NULL and has no default, so a dead letter could not be requeued";
@@ -351,8 +350,7 @@ fn steps(table: &TableName, found: &Existing, rows: Option<ExistingRows>) -> Res
         return Err(AdoptError::ExistingRows { table: table.to_string() });
     }
     let rows = rows.filter(|_| found.is_history_unknown);
-    let payload = found.columns.get(table.columns().name(Column::Payload));
-    let is_bytes = payload.is_some_and(|payload| payload.type_name == "bytea");
+    let is_bytes = found.columns.payload() == Some(PayloadType::Bytea);
     let texts = Texts::of_adopted(if is_bytes { "bytea" } else { "json" });
     let mut steps = Vec::new();
     steps.extend(columns(table, found, rows));
@@ -394,9 +392,7 @@ fn step(purpose: impl Into<String>, sql: impl Into<String>, how: How) -> Step {
 /// The columns that the table lacks.
 fn columns(table: &TableName, found: &Existing, rows: Option<ExistingRows>) -> Option<Step> {
     let (outbox, mut sql, mut names, mut effect) = (table.quoted(), Vec::new(), Vec::new(), "");
-    let is_lacking = |wanted: &&Wanted| {
-        is_added(wanted.column) && found.columns.get(table.columns().name(wanted.column)).is_none()
-    };
+    let is_lacking = |wanted: &&Wanted| is_added(wanted.column) && found.columns.get(wanted.column).is_none();
     for Wanted { column, types, .. } in WANTED.iter().filter(is_lacking) {
         let (name, sql_type) = (table.column(*column), types.first().copied().unwrap_or_default());
         // Without NOT NULL and without a default, the server does not rewrite the table.
@@ -421,7 +417,7 @@ fn columns(table: &TableName, found: &Existing, rows: Option<ExistingRows>) -> O
 
 /// In one statement, so that an interruption does not leave some of the rows unsent. Rows that are inserted meanwhile stay unsent.
 fn existing_rows(table: &TableName, found: &Existing, rows: Option<ExistingRows>) -> Option<Step> {
-    found.columns.get(table.columns().name(Column::SentAt))?;
+    found.columns.get(Column::SentAt)?;
     let (outbox, sent_at) = (table.quoted(), table.column(Column::SentAt));
     let sql = format!("UPDATE {outbox} SET {sent_at} = now() WHERE {sent_at} IS NULL;");
     (rows == Some(ExistingRows::Sent)).then(|| step("record the existing rows as sent", sql, How::Unhurried))
@@ -429,7 +425,7 @@ fn existing_rows(table: &TableName, found: &Existing, rows: Option<ExistingRows>
 
 /// The defaults that `outbox_enqueue` and writers rely on. An `event_id` without NULLs always comes from the application.
 fn defaults(table: &TableName, found: &Existing) -> Option<Step> {
-    let lacks = |column: &Column| match found.columns.get(table.columns().name(*column)) {
+    let lacks = |column: &Column| match found.columns.get(*column) {
         Some(known) => !known.has_default && (*column == Column::CreatedAt || !known.not_null),
         None => *column == Column::EventId,
     };
@@ -451,7 +447,7 @@ fn drop_index(table: &TableName, name: &str) -> Step {
 
 /// NOT NULL for all columns that need it, without a long lock: the constraint is checked while rows are inserted.
 fn not_null(table: &TableName, found: &Existing) -> Vec<Step> {
-    let is_nullable = |wanted: &&Wanted| match found.columns.get(table.columns().name(wanted.column)) {
+    let is_nullable = |wanted: &&Wanted| match found.columns.get(wanted.column) {
         Some(known) => wanted.not_null && !known.never_null,
         None => wanted.column == Column::EventId,
     };

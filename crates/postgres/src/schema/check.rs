@@ -5,7 +5,7 @@
 //! `outbox.rs`, and those of the server and of the rows that are part of the schema are here.
 
 use crate::access::grants::{CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, for_topic_column, union};
-use crate::columns::PayloadType;
+use crate::columns::{Column, PayloadType};
 use crate::connection::exec::examine;
 use crate::schema::errors::{
     COLUMN, CheckError, ENCODING, HOLD_COUNT, MIGRATE, MIGRATION, MigrateError, PENDING_INDEX, RELATION,
@@ -104,7 +104,7 @@ async fn check_in(
         let columns = outbox.columns().await?;
         faults.extend(columns.faults(table, requires_topic));
         faults.extend(outbox.faults(&columns).await?);
-        (payload, has_topic) = (columns.payload(table), columns.has_topic(table));
+        (payload, has_topic) = (columns.payload(), columns.get(Column::Topic).is_some());
     }
     faults.extend(companion_faults(client, table, &relations, &missing).await?);
 

@@ -3,7 +3,7 @@
 //! of a table that `migrate` creates. And other properties with which the relay would read rows slowly, find the wrong rows, or
 //! publish rows that it can never record as sent.
 
-use crate::columns::{Column, PayloadType};
+use crate::columns::{Column, Columns, PayloadType};
 use crate::schema::errors::{COLUMN, PENDING_INDEX, RELATION, SEQUENCE};
 use crate::schema::migrate::DDL_LOCK_TIMEOUT;
 use crate::sql::{Script, bare, sql};
@@ -71,7 +71,10 @@ pub(super) struct Found {
 
 from_row!(Found: name, type_name, not_null, never_null, has_default, is_generated, is_identity);
 
-pub(super) struct FoundColumns(pub(super) Vec<Found>);
+pub(super) struct FoundColumns {
+    names: Columns,
+    pub(super) all: Vec<Found>,
+}
 
 /// The place of a fault. Names the setting of a renamed column.
 pub(super) fn place(table: &TableName, column: Column) -> String {
@@ -86,16 +89,13 @@ pub(super) fn alter(table: &TableName, column: Column) -> String {
 }
 
 impl FoundColumns {
-    pub(super) fn get(&self, name: &str) -> Option<&Found> {
-        self.0.iter().find(|column| column.name == name)
+    pub(super) fn get(&self, column: Column) -> Option<&Found> {
+        let name = if column == Column::Topic { self.names.topic()? } else { self.names.name(column) };
+        self.all.iter().find(|found| found.name == name)
     }
 
-    pub(super) fn payload(&self, table: &TableName) -> Option<PayloadType> {
-        PayloadType::named(&self.get(table.columns().name(Column::Payload))?.type_name)
-    }
-
-    pub(super) fn has_topic(&self, table: &TableName) -> bool {
-        table.columns().topic().is_some_and(|name| self.get(name).is_some())
+    pub(super) fn payload(&self) -> Option<PayloadType> {
+        PayloadType::named(&self.get(Column::Payload)?.type_name)
     }
 
     fn topic_fault(&self, table: &TableName, requires_topic: bool) -> Option<Finding> {
@@ -104,24 +104,22 @@ impl FoundColumns {
         let add = || {
             format!("SET lock_timeout = '{DDL_LOCK_TIMEOUT}'; ALTER TABLE {outbox} ADD COLUMN {topic} text;")
         };
-        let (problem, remedy) = match table.columns().topic().map(|name| self.get(name)) {
-            None | Some(None) if requires_topic => {
-                let remedy = match table.columns().topic() {
+        let (problem, remedy) = match self.get(Column::Topic) {
+            None if requires_topic => {
+                let remedy = match self.names.topic() {
                     Some(_) => add(),
                     None => "set [outbox.columns] topic, because another column has that name".to_owned(),
                 };
                 ("[outbox] topic_allow is set, but the column is missing".to_owned(), remedy)
             }
-            Some(None) if table.columns().is_renamed(Column::Topic) => {
-                ("the column is missing".to_owned(), add())
-            }
-            None | Some(None) => return None,
-            Some(Some(found)) if found.is_generated => (
+            None if self.names.is_renamed(Column::Topic) => ("the column is missing".to_owned(), add()),
+            None => return None,
+            Some(found) if found.is_generated => (
                 "it is generated, so a requeued dead letter could not keep its topic".to_owned(),
                 format!("{alter} DROP EXPRESSION;"),
             ),
-            Some(Some(found)) if TEXT.contains(&found.type_name.as_str()) => return None,
-            Some(Some(found)) => (
+            Some(found) if TEXT.contains(&found.type_name.as_str()) => return None,
+            Some(found) => (
                 format!("the type is {}, not {}", found.type_name, TEXT.join(" or ")),
                 format!("{alter} TYPE text USING {topic}::text;"),
             ),
@@ -138,7 +136,7 @@ impl FoundColumns {
                 faults.push(COLUMN.found(&place, problem, remedy));
             };
             let preferred = wanted.types.first().copied().unwrap_or_default();
-            let Some(column) = self.get(table.columns().name(wanted.column)) else {
+            let Some(column) = self.get(wanted.column) else {
                 fault(
                     "the column is missing".to_owned(),
                     format!("ALTER TABLE {} ADD COLUMN {name} {preferred};", table.quoted()),
@@ -336,7 +334,8 @@ pub(super) struct Outbox<'a> {
 impl Outbox<'_> {
     pub(super) async fn columns(&self) -> Result<FoundColumns, Error> {
         let rows = self.client.query_typed(COLUMNS, &params![self.oid => OID]).await?;
-        Ok(FoundColumns(rows.iter().map(Found::from).collect()))
+        let all = rows.iter().map(Found::from).collect();
+        Ok(FoundColumns { names: self.table.columns().clone(), all })
     }
 
     /// The faults apart from those of the columns.
@@ -344,7 +343,7 @@ impl Outbox<'_> {
         let mut faults = self.hazard_faults().await?;
         faults.extend(self.unidentified().await?);
         faults.extend(self.pending_fault().await?);
-        if columns.get(self.table.columns().name(Column::Id)).is_some() {
+        if columns.get(Column::Id).is_some() {
             faults.extend(self.id_index_fault().await?);
         }
         faults.extend(self.sequence_faults().await?);
