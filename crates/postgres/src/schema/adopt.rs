@@ -9,7 +9,7 @@ use crate::columns::{Column, PayloadType};
 use crate::connection::exec::{NEWER_SETTINGS, PLAIN_NAMES, open};
 use crate::schema::check::server_faults;
 use crate::schema::errors::{AdoptError, COLUMN, GRANT_MISSING, MigrateError, PENDING_INDEX, RELATION};
-use crate::schema::migrate::DDL_LOCK_TIMEOUT;
+use crate::schema::migrate::{Around, DDL_LOCK_TIMEOUT};
 use crate::schema::outbox::{
     Found, FoundColumns, IdIndex, Index, Outbox, Pending, TEXT, WANTED, Wanted, alter, place,
 };
@@ -487,7 +487,9 @@ const HEADER: &str = sql!("adopt/header");
 pub async fn prepare(client: &mut Client, table: &TableName, adoption: &Adoption) -> Result<(), AdoptError> {
     client.batch_execute(&format!("{}SET default_transaction_read_only = off", body(HEADER))).await?;
     if adoption.steps.iter().any(|step| step.how == How::Migrations) {
-        migrate::dry_run_adopted(client, table, adoption.texts).await?;
+        // The table may still lack columns that functions name.
+        let around = Around { before: "SET LOCAL check_function_bodies = off", ..Around::default() };
+        migrate::try_pending(client, table, adoption.texts, around).await?;
     }
     Ok(())
 }

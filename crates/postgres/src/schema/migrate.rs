@@ -63,30 +63,20 @@ pub(crate) async fn apply_as(
     // Read without the lock first, so that a read-only role can run the command if there is nothing to do.
     let states = status(client, table, series).await?;
     for migration in pending(series, &states, table)? {
-        let is_applied = retried(async || apply_one(client, table, texts, &migration).await).await?;
-        if is_applied {
-            applied.push(migration);
-        }
+        retried(async || {
+            let transaction = begin(client, table, series).await?;
+            // Another session may have applied it while this one waited for the lock.
+            let states = read_status(&transaction, table, series).await?;
+            if pending(series, &states, table)?.contains(&migration) {
+                run(&transaction, table, texts, &migration).await?;
+                transaction.commit().await.map_err(failed(table))?;
+                applied.push(migration);
+            }
+            Ok(())
+        })
+        .await?;
     }
     Ok(())
-}
-
-/// Returns false if another migration applied it while this one waited for the lock.
-async fn apply_one(
-    client: &mut Client,
-    table: &TableName,
-    texts: Texts,
-    migration: &Migration,
-) -> Result<bool, MigrateError> {
-    let series = texts.series;
-    let transaction = begin(client, table, series).await?;
-    let states = read_status(&transaction, table, series).await?;
-    if !pending(series, &states, table)?.contains(migration) {
-        return Ok(false);
-    }
-    run(&transaction, table, texts, migration).await?;
-    transaction.commit().await.map_err(failed(table))?;
-    Ok(true)
 }
 
 /// Applies every pending migration in one transaction, rolls it back, and returns them.
@@ -106,16 +96,6 @@ pub async fn dry_run(
     try_pending(client, table, Texts::of(series, table), Around::default()).await
 }
 
-/// [`dry_run`] of the outbox, for an existing table, which may still lack columns.
-pub(crate) async fn dry_run_adopted(
-    client: &mut Client,
-    table: &TableName,
-    texts: Texts,
-) -> Result<Vec<Migration>, MigrateError> {
-    let around = Around { before: "SET LOCAL check_function_bodies = off", ..Around::default() };
-    try_pending(client, table, texts, around).await
-}
-
 /// [`dry_run`] of the outbox, followed by `more` in the same transaction. `grant` is the statement for a privilege that `more`
 /// lacks.
 pub async fn dry_run_with(
@@ -130,13 +110,14 @@ pub async fn dry_run_with(
 
 /// The statements of a dry run before and after the migrations. `grant` is the statement for a privilege that `after` lacks.
 #[derive(Clone, Copy, Default)]
-struct Around<'a> {
-    before: &'a str,
-    after: &'a str,
-    grant: &'a str,
+pub(super) struct Around<'a> {
+    pub(super) before: &'a str,
+    pub(super) after: &'a str,
+    pub(super) grant: &'a str,
 }
 
-async fn try_pending(
+/// [`dry_run`], with these texts.
+pub(super) async fn try_pending(
     client: &mut Client,
     table: &TableName,
     texts: Texts,
