@@ -260,15 +260,6 @@ fn compare(series: Series, recorded: &[Row]) -> Vec<MigrationState> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version([u32; 3]);
 
-/// The version of this binary, without a pre-release suffix.
-const OWN: &str = concat!(
-    env!("CARGO_PKG_VERSION_MAJOR"),
-    ".",
-    env!("CARGO_PKG_VERSION_MINOR"),
-    ".",
-    env!("CARGO_PKG_VERSION_PATCH")
-);
-
 impl Version {
     /// `None` for other texts.
     pub fn parse(text: &str) -> Option<Version> {
@@ -276,9 +267,10 @@ impl Version {
         numbers.ok()?.try_into().ok().map(Version)
     }
 
-    /// Whether this binary has this version or a later one.
+    /// Whether this binary has this version or a later one. A pre-release counts as its release.
     pub(crate) fn is_met(self) -> bool {
-        Version::parse(OWN).is_some_and(|own| self <= own)
+        let own = env!("CARGO_PKG_VERSION").split(['-', '+']).next();
+        own.and_then(Version::parse).is_some_and(|own| self <= own)
     }
 }
 
@@ -470,7 +462,8 @@ mod tests {
     fn versions_are_compared_as_numbers() {
         assert!(version("0.9.0") < version("0.10.0"));
         assert!(version("1.0.0") > version("0.99.99"));
-        assert!(version("0.0.1").is_met() && version(OWN).is_met() && !version("99.0.0").is_met());
+        let own = version(env!("CARGO_PKG_VERSION"));
+        assert!(version("0.0.1").is_met() && own.is_met() && !version("99.0.0").is_met());
         assert_eq!(version("1.20.3").to_string(), "1.20.3");
     }
 
