@@ -156,21 +156,17 @@ pub(super) async fn timeouts(context: &Context<'_>) -> Checked {
         if milliseconds <= 0 || timeout >= longest {
             continue;
         }
+        let effect = match name {
+            "idle_session_timeout" => "idle connections of the relay are closed and reopened",
+            _ => "the relay is not affected because it sets its own timeout; other sessions of this role are",
+        };
         findings.push(ROLE_TIMEOUT.found(
             format!("role {}", context.role.name),
-            format!("{name} is {}: {}", span(timeout), ends(name)),
+            format!("{name} is {}: {effect}", span(timeout)),
             format!("ALTER ROLE {role} IN DATABASE {database} SET {name} = 0;"),
         ));
     }
     Ok(findings)
-}
-
-/// The effect of a timeout on the relay.
-fn ends(name: &str) -> &'static str {
-    match name {
-        "idle_session_timeout" => "idle connections of the relay are closed and reopened",
-        _ => "the relay is not affected because it sets its own timeout; other sessions of this role are",
-    }
 }
 
 /// The maximum number of tables that the finding names.

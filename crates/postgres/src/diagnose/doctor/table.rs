@@ -22,7 +22,7 @@ use settings::doctor::Finding;
 use settings::text::{self, span};
 use std::time::Duration;
 use tokio::time::timeout;
-use tokio_postgres::{Client, Error, Row, SimpleQueryMessage};
+use tokio_postgres::{Row, SimpleQueryMessage};
 
 const CHECKING: &str = "checking the schema";
 const CHECKED_WITHIN: Duration = Duration::from_secs(30);
@@ -216,8 +216,6 @@ fn held_back(held: &VacuumHolder) -> Finding {
     code.found(format!("{} {}", held.what, held.name), problem, remedy)
 }
 
-const EXPLAINING: &str = "running EXPLAIN on the claim";
-
 /// Checks that the claim and the scout use the pending index with the current statistics.
 pub(super) async fn plan(context: &Context<'_>, schema: &Schema) -> Checked {
     let record_bytes_max = i32::try_from(context.settings.record_bytes_max).unwrap_or(i32::MAX);
@@ -261,27 +259,26 @@ async fn explain(
     arguments: &str,
 ) -> Result<Json, PostgresFault> {
     let connection = context.database.get().await?;
-    let explained = answer(EXPLAINING, explained(&connection, sql, types, arguments)).await;
+    let explained = answer("running EXPLAIN on the claim", async {
+        let settings = format!("{}; {PLAIN_NAMES}", plain_settings());
+        connection.batch_execute(&begin("READ ONLY", &settings)).await?;
+        connection.batch_execute(&format!("PREPARE outbox_relay_doctor ({types}) AS {sql}")).await?;
+        let explain = format!("EXPLAIN (FORMAT JSON) EXECUTE outbox_relay_doctor ({arguments})");
+        let explained = connection.simple_query(&explain).await;
+        // A prepared statement outlives its transaction. In one message, so that a pooler sends both to the same server
+        // connection.
+        connection.batch_execute("ROLLBACK; DEALLOCATE outbox_relay_doctor").await?;
+        let text = explained?.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        });
+        Ok(serde_json::from_str(&text.unwrap_or_default()).unwrap_or_default())
+    })
+    .await;
     if explained.is_err() {
         drop(Object::take(connection));
     }
     explained
-}
-
-/// A prepared statement outlives its transaction, so it must be deallocated.
-async fn explained(client: &Client, sql: &str, types: &str, arguments: &str) -> Result<Json, Error> {
-    let settings = format!("{}; {PLAIN_NAMES}", plain_settings());
-    client.batch_execute(&begin("READ ONLY", &settings)).await?;
-    client.batch_execute(&format!("PREPARE outbox_relay_doctor ({types}) AS {sql}")).await?;
-    let explain = format!("EXPLAIN (FORMAT JSON) EXECUTE outbox_relay_doctor ({arguments})");
-    let explained = client.simple_query(&explain).await;
-    // In one message, so that a pooler sends both to the same server connection.
-    client.batch_execute("ROLLBACK; DEALLOCATE outbox_relay_doctor").await?;
-    let text = explained?.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-        _ => None,
-    });
-    Ok(serde_json::from_str(&text.unwrap_or_default()).unwrap_or_default())
 }
 
 /// Checks that the plan reads the outbox, whose alias is `o`, with an index condition on the lane and without a sort. Otherwise
