@@ -357,7 +357,7 @@ impl PostgresStatus {
         let marks = params![lanes => INT2_ARRAY, lows => INT8_ARRAY, -1_i64 => INT8];
         let oldest = self.only(sql!("relay/oldest"), &marks).await?;
         let of_lanes = params![lanes => INT2_ARRAY, FIRST_ROWS_A_LANE => INT8];
-        let first: FirstUnsent = self.one(sql!("status/first_unsent"), &of_lanes).await?;
+        let first = FirstUnsent::from(&self.only(sql!("status/first_unsent"), &of_lanes).await?);
         let held = self.rows(sql!("status/held_topics"), &[]).await?;
         let most = params![DEAD_LETTERS_COUNTED_MAX => INT8];
         let dead_letters = self.all(sql!("status/dead_letters"), &most).await?;
@@ -369,12 +369,12 @@ impl PostgresStatus {
         // With a backlog, the latest sent rows are before the first row that can be sent now.
         let latest = params![SENT_ROWS_READ_MAX => INT8, first.id => INT8];
         let sent = match self.on_sent {
-            OnSent::Mark => Some(self.one(sql!("status/sent"), &latest).await?),
+            OnSent::Mark => Some(Sent::from(&self.only(sql!("status/sent"), &latest).await?)),
             OnSent::Delete => None,
         };
         let oldest_sent = self.only(REAPED, &params![SENT_ROWS_READ_MAX => INT8]).await?;
         let vacuum = self.all(sql!("status/vacuum_holders"), &params![1_i64 => INT8]).await?.pop();
-        let size = self.one(sql!("status/size"), &params![self.table.quoted() => TEXT]).await?;
+        let size = self.only(sql!("status/size"), &params![self.table.quoted() => TEXT]).await?;
         let versions = self.only(VERSIONS, &[]).await?;
         let (rows, keys) = (backlog.get(0), blocked.first().map_or(0, |row| row.get(6)));
         Ok(OutboxStatus {
@@ -400,7 +400,7 @@ impl PostgresStatus {
             sent,
             oldest_sent: seconds(oldest_sent.get(0)),
             vacuum,
-            size,
+            size: Size::from(&size),
         })
     }
 
@@ -413,7 +413,7 @@ impl PostgresStatus {
 
     /// Reads how many rows were inserted, marked and deleted since statistics began. Two calls give a rate.
     pub async fn counters(&self) -> Result<Counters, PostgresFault> {
-        self.one(COUNTERS, &params![self.table.quoted() => TEXT]).await
+        Ok(Counters::from(&self.only(COUNTERS, &params![self.table.quoted() => TEXT]).await?))
     }
 
     async fn rows(&self, text: &'static str, params: Params<'_>) -> Result<Vec<Row>, PostgresFault> {
@@ -426,13 +426,6 @@ impl PostgresStatus {
         T: for<'r> From<&'r Row>,
     {
         Ok(self.rows(text, params).await?.iter().map(T::from).collect())
-    }
-
-    async fn one<T>(&self, text: &'static str, params: Params<'_>) -> Result<T, PostgresFault>
-    where
-        T: for<'r> From<&'r Row>,
-    {
-        Ok(T::from(&self.only(text, params).await?))
     }
 
     /// The only row of a statement.
