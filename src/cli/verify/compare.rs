@@ -11,7 +11,7 @@ use kafka::operate::reader::{self, PartitionRead, ReadError, Record, TopicReader
 use kafka::operate::topics::Inspector;
 use pg_outbox::topic::check_topic;
 use postgres::operate::sent::{
-    Bounds, HistoryRange, HistoryRow, OtherId, OtherIds, PostgresHistory, Recorded, SentSelection,
+    Bounds, HistoryRange, HistoryRow, OtherIds, PostgresHistory, Recorded, SentSelection,
 };
 use relay::outbox::Event;
 use relay::partition;
@@ -165,17 +165,17 @@ impl Collector<'_> {
         for kind in [OtherIds::DeadLetters, OtherIds::Acts] {
             let mut after = i64::MIN;
             loop {
-                let ids = history.other_ids(kind, after).await?;
-                let Some(last) = ids.last() else { break };
-                after = last.id;
-                for OtherId { event_id, what, .. } in ids {
+                let recorded = history.other_ids(kind, after).await?;
+                let Some(reached) = recorded.reached else { break };
+                after = reached;
+                for (event_id, what) in recorded.rows {
                     let known = match what {
                         Recorded::DeadLetter => Some(Known::DeadLetter),
                         Recorded::Replay => Some(Known::Replay),
                         // The records of other topics are not read.
                         Recorded::Copy(topic) => self.topics.places.get(&topic).copied().map(Known::Copy),
                     };
-                    if let (Some(event_id), Some(known)) = (event_id, known) {
+                    if let Some(known) = known {
                         self.push(event_id, known)?;
                     }
                 }

@@ -110,16 +110,6 @@ pub enum OtherIds {
     Acts,
 }
 
-/// A record of an event id.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OtherId {
-    /// Where the next read continues.
-    pub id: i64,
-    /// `None` if the record is about something else.
-    pub event_id: Option<Uuid>,
-    pub what: Recorded,
-}
-
 /// What is recorded about an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
@@ -192,8 +182,12 @@ impl PostgresHistory {
         rows.into_iter().map(|row| HistoryRow::new(row).map_err(|error| fault(DOING, error))).collect()
     }
 
-    /// The next records after this id; empty at the end.
-    pub async fn other_ids(&self, kind: OtherIds, after: i64) -> Result<Vec<OtherId>, PostgresFault> {
+    /// What the next records after this id tell about events. Leaves out records about something else.
+    pub async fn other_ids(
+        &self,
+        kind: OtherIds,
+        after: i64,
+    ) -> Result<Selected<Vec<(Uuid, Recorded)>>, PostgresFault> {
         let (doing, text) = match kind {
             OtherIds::DeadLetters => (
                 "reading the dead letters",
@@ -203,7 +197,16 @@ impl PostgresHistory {
         };
         let params = params![after => INT8, BATCH_IDS => INT8];
         let rows = self.reading.query(doing, &Script::new(text, &self.table).render(), &params).await?;
-        Ok(rows.iter().map(OtherId::from).collect())
+        let recorded = |row: &Row| {
+            let what = match (row.get::<_, Option<&str>>(2), row.get::<_, Option<String>>(3)) {
+                (Some("replay"), _) => Recorded::Replay,
+                (Some("copy"), Some(topic)) => Recorded::Copy(topic),
+                _ => Recorded::DeadLetter,
+            };
+            Some((row.get::<_, Option<Uuid>>(1)?, what))
+        };
+        let reached = rows.last().map(|row| row.get(0));
+        Ok(Selected { rows: rows.iter().filter_map(recorded).collect(), reached })
     }
 
     /// Counts the selected rows of a batch by topic.
@@ -275,16 +278,5 @@ impl PostgresHistory {
         ];
         let sql = "SELECT {record_act}('copy', $1::bigint[], $2::uuid[], $3::text[], array_fill($4::text, ARRAY[cardinality($1)]), $5::text)";
         self.operating.query("recording a replay", &self.table.render(sql), &params).await.map(drop)
-    }
-}
-
-impl From<&Row> for OtherId {
-    fn from(row: &Row) -> OtherId {
-        let what = match (row.get::<_, Option<&str>>(2), row.get::<_, Option<String>>(3)) {
-            (Some("replay"), _) => Recorded::Replay,
-            (Some("copy"), Some(topic)) => Recorded::Copy(topic),
-            _ => Recorded::DeadLetter,
-        };
-        OtherId { id: row.get(0), event_id: row.get(1), what }
     }
 }
