@@ -15,11 +15,11 @@ pub struct Privilege {
     pub(crate) columns: &'static str,
 }
 
-pub(crate) const fn privilege(kind: &'static str, on: &'static str) -> Privilege {
+const fn privilege(kind: &'static str, on: &'static str) -> Privilege {
     Privilege { on, kind, columns: "" }
 }
 
-pub(crate) const fn on_columns(kind: &'static str, on: &'static str, columns: &'static str) -> Privilege {
+const fn on_columns(kind: &'static str, on: &'static str, columns: &'static str) -> Privilege {
     Privilege { on, kind, columns }
 }
 
@@ -41,8 +41,6 @@ const ADD_DEAD_LETTER: Privilege = on_columns(
 );
 /// `SELECT ... FOR UPDATE` needs it too.
 const MARK_SENT: Privilege = on_columns("UPDATE", "{outbox}", "sent_at");
-/// Triggers record all other acts.
-const RECORD_ACT: Privilege = privilege("EXECUTE", "{record_act}");
 /// For `SELECT ... FOR UPDATE`; no role changes the row.
 const LOCK_REAPER: Privilege = on_columns("UPDATE", "{reaper}", "singleton");
 const READ_SENT_AT: Privilege = on_columns("SELECT", "{outbox}", "id, event_id, sent_at");
@@ -159,22 +157,19 @@ pub const VERIFY_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{act}"),
 ];
 
-/// For `replay`. Deleting no hold invalidates the low-water marks.
+/// For `replay`. Deleting no hold invalidates the low-water marks. The runbook also has operators delete a hold in psql.
 pub const REPLAY_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{outbox}"),
     MARK_SENT,
     privilege("SELECT", "{hold}"),
     privilege("DELETE", "{hold}"),
-    RECORD_ACT,
+    privilege("EXECUTE", "{record_act}"), // triggers record all other acts
 ];
 
 pub const CONFIRM_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{setting}"),
     on_columns("UPDATE", "{setting}", "system_identifier, kafka_cluster_id, identified_at, identified_by"),
 ];
-
-/// For the runbook, which has operators delete a hold in psql.
-const RUNBOOK_PRIVILEGES: &[Privilege] = &[privilege("DELETE", "{hold}")];
 
 /// For applications. Object-relational mappers read the generated values with `INSERT ... RETURNING`. The other columns stay
 /// unreadable. A chosen `id` would break the order, an event with `sent_at` would never be sent, and `created_at` is the
@@ -300,14 +295,14 @@ impl Privilege {
 
 /// The union of these lists, without entries that another entry includes.
 pub(crate) fn union(lists: &[&[Privilege]]) -> Vec<Privilege> {
-    let all = lists.concat();
-    let needed = |(at, privilege): (usize, &Privilege)| {
-        let covered = |(other_at, other): (usize, &Privilege)| {
-            privilege.is_part_of(other) && (!other.is_part_of(privilege) || other_at < at)
-        };
-        (!all.iter().enumerate().any(covered)).then_some(*privilege)
-    };
-    all.iter().enumerate().filter_map(needed).collect()
+    let mut union: Vec<Privilege> = Vec::new();
+    for privilege in lists.concat() {
+        if !union.iter().any(|other| privilege.is_part_of(other)) {
+            union.retain(|other| !other.is_part_of(&privilege));
+            union.push(privilege);
+        }
+    }
+    union
 }
 
 /// The subset of these privileges that the optional column `topic` needs too, if it exists.
@@ -356,7 +351,6 @@ pub fn operator_grants(table: &TableName, role: &str) -> String {
         VERIFY_PRIVILEGES,
         REPLAY_PRIVILEGES,
         CONFIRM_PRIVILEGES,
-        RUNBOOK_PRIVILEGES,
     ];
     grants(table, role, &lists)
 }
