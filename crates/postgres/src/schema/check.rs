@@ -85,7 +85,7 @@ async fn check_in(
     let wanted = union(&[CHECK_PRIVILEGES, privileges, &for_topic]);
     let missing = MissingPrivileges::read(client, table, &wanted).await?;
     let other = relations::other_role(client, command.is_some()).await?;
-    faults.extend(missing.faults(table, &server.role, other.as_ref()));
+    faults.extend(missing.faults(table, &server.role, other.as_deref(), command.is_some()));
 
     let outbox = relations.oid("{outbox}");
     let mut migrations = Migrations::default();

@@ -234,21 +234,11 @@ fn judge_owner(table: &TableName, row: &Row) -> Option<Finding> {
 /// The group of the operators, if the connected role is that of a relay.
 const OPERATORS: &str = "SELECT rolname::text FROM pg_roles WHERE rolname = current_user || '_operator'";
 
-/// The role to connect as instead, which has what the connected one must not have.
-pub(super) enum Other {
-    /// The group of the operators, because the role is the relay's.
-    Operators(String),
-    /// The relay's role, because the connected one is an operator's.
-    Relay(String),
-}
-
-/// Operators run a command with their own roles, while the configuration names the relay's.
-pub(super) async fn other_role(client: &Client, is_command: bool) -> Result<Option<Other>, Error> {
-    let (sql, other): (&str, fn(String) -> Other) = match is_command {
-        true => (OPERATORS, Other::Operators),
-        false => (bare(sql!("check/relay_role")), Other::Relay),
-    };
-    Ok(client.query_typed(sql, &[]).await?.first().map(|row| other(row.get(0))))
+/// The role to connect as instead, which has what the connected one must not have: for a command, the group of the operators if
+/// the role is the relay's, because the configuration names that; for a relay, its role if the connected one is an operator's.
+pub(super) async fn other_role(client: &Client, is_command: bool) -> Result<Option<String>, Error> {
+    let sql = if is_command { OPERATORS } else { bare(sql!("check/relay_role")) };
+    Ok(client.query_typed(sql, &[]).await?.first().map(|row| row.get(0)))
 }
 
 pub(super) struct MissingPrivileges {
@@ -283,23 +273,28 @@ impl MissingPrivileges {
         self.usage || self.privileges.iter().any(lacking)
     }
 
-    /// The relay's role never gets the privileges of the operators, nor an operator's role those of the relay.
-    pub(super) fn faults(&self, table: &TableName, role: &str, other: Option<&Other>) -> Vec<Finding> {
+    /// `other` is the [`other_role`]. The relay's role never gets the privileges of the operators, nor an operator's role those
+    /// of the relay.
+    pub(super) fn faults(
+        &self,
+        table: &TableName,
+        role: &str,
+        other: Option<&str>,
+        is_command: bool,
+    ) -> Vec<Finding> {
         let mut faults = Vec::new();
         if self.usage {
             let problem = format!("role {role} lacks USAGE on the schema");
             faults.push(GRANT_MISSING.found(table, problem, schema_grant(table, role)));
         }
-        let is_own = |privilege: &Privilege| match other {
-            None => true,
-            Some(Other::Operators(_)) => {
-                RELAY_PRIVILEGES.contains(privilege) || CHECK_PRIVILEGES.contains(privilege)
-            }
-            Some(Other::Relay(_)) => CHECK_PRIVILEGES.contains(privilege),
+        let is_own = |privilege: &Privilege| {
+            other.is_none()
+                || CHECK_PRIVILEGES.contains(privilege)
+                || is_command && RELAY_PRIVILEGES.contains(privilege)
         };
         let (own, others): (Vec<Privilege>, _) = self.privileges.iter().copied().partition(is_own);
         if let (Some(other), false) = (other, others.is_empty()) {
-            faults.push(fault_of(table, role, &others, other));
+            faults.push(fault_of(table, role, &others, other, is_command));
         }
         for privilege in own {
             let of_columns = match &privilege.column_names(table)[..] {
@@ -318,21 +313,21 @@ impl MissingPrivileges {
     }
 }
 
-fn fault_of(table: &TableName, role: &str, lacking: &[Privilege], other: &Other) -> Finding {
+fn fault_of(table: &TableName, role: &str, lacking: &[Privilege], other: &str, is_command: bool) -> Finding {
     let lacks = |privilege: &Privilege| format!("{} on {}", privilege.kind, table.render(privilege.on));
     let lacking = lacking.iter().map(lacks).collect::<Vec<_>>().join(", ");
-    let (problem, remedy) = match other {
-        Other::Operators(group) => (
+    let (problem, remedy) = match is_command {
+        true => (
             format!("role {role} is the relay's and lacks {lacking}, which only operators have"),
             format!(
                 "run the command with your own role, for example alice: GRANT {} TO alice; then set \
                  OUTBOX_RELAY__POSTGRES__URL=postgres://alice@HOST/DATABASE",
-                quote_identifier(group)
+                quote_identifier(other)
             ),
         ),
-        Other::Relay(relay) => (
+        false => (
             format!("role {role} is an operator's and lacks {lacking}, which only the relay has"),
-            format!("run this command with the relay's role, {relay}"),
+            format!("run this command with the relay's role, {other}"),
         ),
     };
     GRANT_MISSING.found(table, problem, remedy)
