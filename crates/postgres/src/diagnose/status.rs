@@ -69,7 +69,6 @@ pub struct Backlog {
 /// The first unsent rows of each lane, by the reason why they wait.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FirstUnsent {
-    /// How many rows were read.
     pub rows: i64,
     pub paused: i64,
     /// Rows of held topics that are not paused.
@@ -103,7 +102,6 @@ from_row!(LaneStatus: lane, rows, oldest as seconds);
 #[derive(Clone, Debug, Serialize)]
 pub struct HeldTopic {
     pub topic: String,
-    /// A keyword to filter by.
     pub reason: String,
     pub error: String,
     pub remedy: &'static str,
@@ -161,7 +159,6 @@ pub struct KeyBlock {
     pub key: String,
     /// The rejected row.
     pub outbox_id: i64,
-    /// A keyword to filter by.
     pub reason: String,
     pub remedy: &'static str,
     #[serde(serialize_with = "as_time")]
@@ -188,7 +185,6 @@ pub enum Doing {
 /// A relay's connection, or the pooler's if there is one.
 #[derive(Clone, Debug, Serialize)]
 pub struct RelayConnection {
-    /// The server process.
     pub pid: i32,
     #[serde(rename = "application_name")]
     pub application: String,

@@ -110,7 +110,6 @@ impl Changed {
 pub enum Action {
     /// Inserts dead letters into the outbox again, with these changes of their headers.
     Requeue(HeaderChanges),
-    /// Deletes dead letters.
     Discard,
     /// Lifts blocks, so that relays retry their events.
     Retry,
@@ -124,7 +123,6 @@ pub enum Action {
 pub struct HeaderChanges {
     /// Whether to replace values that are neither strings nor base64 by their JSON text, and to drop null.
     stringify: bool,
-    /// The names of headers to drop.
     drop: Vec<String>,
     /// The headers to set, as a JSON object.
     set: String,
@@ -172,7 +170,6 @@ pub enum Details {
     DeadLetter {
         #[serde(serialize_with = "as_time")]
         rejected_at: SystemTime,
-        /// When it was last requeued.
         #[serde(serialize_with = "as_time_if_any")]
         requeued_at: Option<SystemTime>,
         /// The length of the payload; `None` for a tombstone.
@@ -423,7 +420,6 @@ pub struct Act {
     pub outbox_id: Option<i64>,
     /// `None` for a pause.
     pub event_id: Option<Uuid>,
-    /// The pause that began or ended.
     pub pause_id: Option<i64>,
     /// Of the event, or of the paused key.
     pub aggregate_type: Option<String>,

@@ -26,7 +26,6 @@ use tokio_postgres::{Client, Transaction};
 pub struct Adoption {
     /// In order; empty if nothing is missing.
     pub steps: Vec<Step>,
-    /// The migrations.
     texts: Texts,
 }
 
@@ -290,7 +289,6 @@ fn was_sent(type_name: &str, column: &str) -> (String, String) {
     }
 }
 
-/// The optional column.
 fn topic_fault(table: &TableName, columns: &FoundColumns) -> Option<Finding> {
     let (problem, remedy) = match columns.get(Column::Topic) {
         None if table.columns().is_renamed(Column::Topic) => {

@@ -205,7 +205,6 @@ struct Migrations {
     faults: Vec<Finding>,
     /// Whether only migrations are missing, which may also cause other faults.
     is_older: bool,
-    /// How the schema differs from that of this version, in one sentence.
     difference: Option<String>,
 }
 

@@ -237,7 +237,6 @@ pub async fn read_status(
     Ok(compare(series, &recorded))
 }
 
-/// Compares the list of this version with the records.
 fn compare(series: Series, recorded: &[Row]) -> Vec<MigrationState> {
     let mut recorded: BTreeMap<i32, &Row> = recorded.iter().map(|row| (row.get(0), row)).collect();
     let mut states = Vec::new();

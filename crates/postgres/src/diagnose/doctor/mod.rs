@@ -41,7 +41,6 @@ pub struct Settings<'a> {
     pub record_bytes_max: usize,
 }
 
-/// The findings of one check, with their remedies.
 type Checked = Result<Vec<Finding>, PostgresFault>;
 
 struct Context<'a> {
@@ -52,7 +51,6 @@ struct Context<'a> {
     role: Role,
 }
 
-/// The role that the relay connects as.
 struct Role {
     name: String,
     database: String,
