@@ -55,12 +55,7 @@ pub enum TableNameError {
     #[error("the closing quote is missing")]
     Unterminated,
     #[error("the {part} name has {bytes} bytes, but the maximum is {max}")]
-    TooLong {
-        part: &'static str,
-        bytes: usize,
-        /// The maximum length. For a table, it leaves room for derived names.
-        max: usize,
-    },
+    TooLong { part: &'static str, bytes: usize, max: usize },
     #[error("the {0} name contains a control character or `$$`. Choose another name")]
     Unsupported(&'static str),
 }
