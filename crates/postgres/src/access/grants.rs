@@ -15,170 +15,125 @@ pub struct Privilege {
     pub(crate) columns: &'static str,
 }
 
-const fn privilege(kind: &'static str, on: &'static str) -> Privilege {
-    Privilege { on, kind, columns: "" }
-}
-
-const fn on_columns(kind: &'static str, on: &'static str, columns: &'static str) -> Privilege {
-    Privilege { on, kind, columns }
+/// A list of privileges, such as `privileges![SELECT on outbox, UPDATE("sent_at") on outbox]`.
+macro_rules! privileges {
+    ($($kind:ident $(($columns:expr))? on $on:ident),+ $(,)?) => {
+        &[$(Privilege {
+            on: concat!("{", stringify!($on), "}"),
+            kind: stringify!($kind),
+            columns: privileges!(@ $($columns)?),
+        }),+]
+    };
+    (@) => { "" };
+    (@ $columns:expr) => { $columns };
 }
 
 /// Every column without content of the event. The types determine its topic.
 const ROW_COLUMNS: &str = "id, event_id, aggregate_type, aggregate_id, event_type, created_at, sent_at";
 const DEAD_LETTER_COLUMNS: &str = "id, outbox_id, event_id, aggregate_type, aggregate_id, event_type, created_at, topic, reason, error, \
     rejected_at, requeued_at";
+const NEW_DEAD_LETTER_COLUMNS: &str = "outbox_id, event_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at, topic, \
+    row_topic, reason, error";
 
 /// The columns that applications set; the others have defaults.
 const EVENT_COLUMNS: &str = "event_id, aggregate_type, aggregate_id, event_type, payload, headers";
 const REQUEUED_COLUMNS: &str =
     "event_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at";
 
-const ADD_DEAD_LETTER: Privilege = on_columns(
-    "INSERT",
-    "{dead_letter}",
-    "outbox_id, event_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at, topic, \
-     row_topic, reason, error",
-);
-/// `SELECT ... FOR UPDATE` needs it too.
-const MARK_SENT: Privilege = on_columns("UPDATE", "{outbox}", "sent_at");
-/// For `SELECT ... FOR UPDATE`; no role changes the row.
-const LOCK_REAPER: Privilege = on_columns("UPDATE", "{reaper}", "singleton");
-const READ_SENT_AT: Privilege = on_columns("SELECT", "{outbox}", "id, event_id, sent_at");
-
-/// For the checks at start, in every command.
-pub(crate) const CHECK_PRIVILEGES: &[Privilege] = &[
-    privilege("SELECT", "{lane}"),
-    privilege("SELECT", "{hold_version}"),
-    privilege("SELECT", "{migration}"),
-];
-
-/// For `run`, and for `status`, which operators run with the relay's configuration. The relay cannot read payloads or
-/// headers of dead letters.
-pub(crate) const RELAY_PRIVILEGES: &[Privilege] = &[
-    privilege("SELECT", "{outbox}"),
-    MARK_SENT,
-    privilege("DELETE", "{outbox}"),
-    privilege("SELECT", "{lane}"),
-    on_columns("UPDATE", "{lane}", "lane"), // for SELECT ... FOR UPDATE; the relay changes no lane
-    on_columns("SELECT", "{dead_letter}", DEAD_LETTER_COLUMNS),
-    ADD_DEAD_LETTER,
-    privilege("SELECT", "{hold}"),
-    on_columns("INSERT", "{hold}", "topic, aggregate_id, reason, error, probe_at"),
-    on_columns("UPDATE", "{hold}", "reason, error, probes, probe_at"),
-    privilege("DELETE", "{hold}"),
-    privilege("SELECT", "{blocked_key}"),
-    on_columns(
-        "INSERT",
-        "{blocked_key}",
-        "aggregate_type, aggregate_id, outbox_id, event_id, topic, reason, error",
-    ),
-    privilege("SELECT", "{pause}"),
-    privilege("SELECT", "{hold_version}"), // the trigger function updates it with the privileges of its owner
-    privilege("SELECT", "{migration}"),
-    privilege("SELECT", "{reaper}"),
-    LOCK_REAPER,
-];
-
 /// The columns that a relay replaces when it records its settings and its clusters. All except the first have defaults or are
 /// NULL.
 pub(crate) const SETTING_COLUMNS: &str = "topic_template, recorded_at, role, application, address, system_identifier, kafka_cluster_id, \
     identified_at, identified_by";
 
-/// For recording the topic template and the clusters. The relay also starts without them, so the checks at start do not require them.
-pub(crate) const RECORD_PRIVILEGES: &[Privilege] = &[
-    privilege("SELECT", "{setting}"),
-    on_columns("INSERT", "{setting}", "topic_template"),
-    on_columns("UPDATE", "{setting}", SETTING_COLUMNS),
+/// For the checks at start, in every command.
+pub(crate) const CHECK_PRIVILEGES: &[Privilege] =
+    privileges![SELECT on lane, SELECT on hold_version, SELECT on migration];
+
+/// For `run`, and for `status`, which operators run with the relay's configuration. The relay cannot read payloads or
+/// headers of dead letters. `SELECT ... FOR UPDATE` needs UPDATE too: the relay changes no lane, and no role the row of the reaper.
+pub(crate) const RELAY_PRIVILEGES: &[Privilege] = privileges![
+    SELECT on outbox, UPDATE("sent_at") on outbox, DELETE on outbox,
+    SELECT on lane, UPDATE("lane") on lane,
+    SELECT(DEAD_LETTER_COLUMNS) on dead_letter, INSERT(NEW_DEAD_LETTER_COLUMNS) on dead_letter,
+    SELECT on hold, INSERT("topic, aggregate_id, reason, error, probe_at") on hold,
+    UPDATE("reason, error, probes, probe_at") on hold, DELETE on hold,
+    SELECT on blocked_key,
+    INSERT("aggregate_type, aggregate_id, outbox_id, event_id, topic, reason, error") on blocked_key,
+    SELECT on pause,
+    SELECT on hold_version, // the trigger function updates it with the privileges of its owner
+    SELECT on migration,
+    SELECT on reaper, UPDATE("singleton") on reaper,
 ];
 
+/// For recording the topic template and the clusters. The relay also starts without them, so the checks at start do not require them.
+pub(crate) const RECORD_PRIVILEGES: &[Privilege] =
+    privileges![SELECT on setting, INSERT("topic_template") on setting, UPDATE(SETTING_COLUMNS) on setting];
+
 /// For `status`, in addition to [`CHECK_PRIVILEGES`]: no payload and no headers.
-pub const STATUS_PRIVILEGES: &[Privilege] = &[
-    on_columns("SELECT", "{outbox}", ROW_COLUMNS),
-    privilege("SELECT", "{hold}"),
-    privilege("SELECT", "{blocked_key}"),
-    privilege("SELECT", "{pause}"),
-    on_columns("SELECT", "{dead_letter}", DEAD_LETTER_COLUMNS),
+pub const STATUS_PRIVILEGES: &[Privilege] = privileges![
+    SELECT(ROW_COLUMNS) on outbox, SELECT on hold, SELECT on blocked_key, SELECT on pause,
+    SELECT(DEAD_LETTER_COLUMNS) on dead_letter,
 ];
 
 /// For `dead-letters list` and `show`.
-pub const LETTER_PRIVILEGES: &[Privilege] = &[privilege("SELECT", "{dead_letter}")];
+pub const LETTER_PRIVILEGES: &[Privilege] = privileges![SELECT on dead_letter];
 
 /// For `dead-letters requeue`.
-pub const REQUEUE_PRIVILEGES: &[Privilege] = &[
-    privilege("SELECT", "{dead_letter}"),
-    on_columns("UPDATE", "{dead_letter}", "requeued_at"),
-    on_columns("INSERT", "{outbox}", REQUEUED_COLUMNS),
+pub const REQUEUE_PRIVILEGES: &[Privilege] = privileges![
+    SELECT on dead_letter, UPDATE("requeued_at") on dead_letter, INSERT(REQUEUED_COLUMNS) on outbox,
 ];
 
 /// For `dead-letters discard`.
-pub const DISCARD_PRIVILEGES: &[Privilege] =
-    &[privilege("SELECT", "{dead_letter}"), privilege("DELETE", "{dead_letter}")];
+pub const DISCARD_PRIVILEGES: &[Privilege] = privileges![SELECT on dead_letter, DELETE on dead_letter];
 
 /// For `pause`. Without role and time, so that no role can pause as another one.
-pub const PAUSE_PRIVILEGES: &[Privilege] = &[
-    privilege("SELECT", "{pause}"),
-    on_columns("INSERT", "{pause}", "topic, aggregate_type, aggregate_id, reason"),
-];
+pub const PAUSE_PRIVILEGES: &[Privilege] =
+    privileges![SELECT on pause, INSERT("topic, aggregate_type, aggregate_id, reason") on pause];
 
-pub const RESUME_PRIVILEGES: &[Privilege] = &[privilege("SELECT", "{pause}"), privilege("DELETE", "{pause}")];
+pub const RESUME_PRIVILEGES: &[Privilege] = privileges![SELECT on pause, DELETE on pause];
 
 /// For `dead-letters history`.
-pub const HISTORY_PRIVILEGES: &[Privilege] = &[privilege("SELECT", "{act}")];
+pub const HISTORY_PRIVILEGES: &[Privilege] = privileges![SELECT on act];
 
 /// For `blocked-keys list`.
-pub const BLOCK_PRIVILEGES: &[Privilege] = &[READ_SENT_AT, privilege("SELECT", "{blocked_key}")];
+pub const BLOCK_PRIVILEGES: &[Privilege] =
+    privileges![SELECT("id, event_id, sent_at") on outbox, SELECT on blocked_key];
 
 /// For `blocked-keys retry`.
 pub const RETRY_PRIVILEGES: &[Privilege] =
-    &[READ_SENT_AT, privilege("SELECT", "{blocked_key}"), privilege("DELETE", "{blocked_key}")];
+    privileges![SELECT("id, event_id, sent_at") on outbox, SELECT on blocked_key, DELETE on blocked_key];
 
 /// For `blocked-keys dead-letter`, which moves the whole event.
-pub const UNBLOCK_PRIVILEGES: &[Privilege] = &[
-    privilege("SELECT", "{outbox}"),
-    privilege("DELETE", "{outbox}"),
-    privilege("SELECT", "{blocked_key}"),
-    privilege("DELETE", "{blocked_key}"),
-    on_columns("SELECT", "{dead_letter}", "id, outbox_id"),
-    ADD_DEAD_LETTER,
+pub const UNBLOCK_PRIVILEGES: &[Privilege] = privileges![
+    SELECT on outbox, DELETE on outbox, SELECT on blocked_key, DELETE on blocked_key,
+    SELECT("id, outbox_id") on dead_letter, INSERT(NEW_DEAD_LETTER_COLUMNS) on dead_letter,
 ];
 
-pub const REAP_PRIVILEGES: &[Privilege] = &[
-    on_columns("SELECT", "{outbox}", "ctid, id, sent_at"),
-    MARK_SENT,
-    privilege("DELETE", "{outbox}"),
-    privilege("SELECT", "{reaper}"),
-    LOCK_REAPER,
+pub const REAP_PRIVILEGES: &[Privilege] = privileges![
+    SELECT("ctid, id, sent_at") on outbox, UPDATE("sent_at") on outbox, DELETE on outbox,
+    SELECT on reaper, UPDATE("singleton") on reaper,
 ];
 
 /// For `verify`, which only reads.
-pub const VERIFY_PRIVILEGES: &[Privilege] = &[
-    privilege("SELECT", "{outbox}"),
-    on_columns("SELECT", "{dead_letter}", "id, event_id"),
-    privilege("SELECT", "{act}"),
+pub const VERIFY_PRIVILEGES: &[Privilege] =
+    privileges![SELECT on outbox, SELECT("id, event_id") on dead_letter, SELECT on act];
+
+/// For `replay`. Deleting no hold invalidates the low-water marks. The runbook also has operators delete a hold in psql. Triggers
+/// record all other acts.
+pub const REPLAY_PRIVILEGES: &[Privilege] = privileges![
+    SELECT on outbox, UPDATE("sent_at") on outbox, SELECT on hold, DELETE on hold, EXECUTE on record_act,
 ];
 
-/// For `replay`. Deleting no hold invalidates the low-water marks. The runbook also has operators delete a hold in psql.
-pub const REPLAY_PRIVILEGES: &[Privilege] = &[
-    privilege("SELECT", "{outbox}"),
-    MARK_SENT,
-    privilege("SELECT", "{hold}"),
-    privilege("DELETE", "{hold}"),
-    privilege("EXECUTE", "{record_act}"), // triggers record all other acts
-];
-
-pub const CONFIRM_PRIVILEGES: &[Privilege] = &[
-    privilege("SELECT", "{setting}"),
-    on_columns("UPDATE", "{setting}", "system_identifier, kafka_cluster_id, identified_at, identified_by"),
+pub const CONFIRM_PRIVILEGES: &[Privilege] = privileges![
+    SELECT on setting,
+    UPDATE("system_identifier, kafka_cluster_id, identified_at, identified_by") on setting,
 ];
 
 /// For applications. Object-relational mappers read the generated values with `INSERT ... RETURNING`. The other columns stay
 /// unreadable. A chosen `id` would break the order, an event with `sent_at` would never be sent, and `created_at` is the
 /// clock of the lag.
-const WRITER_PRIVILEGES: &[Privilege] = &[
-    on_columns("INSERT", "{outbox}", EVENT_COLUMNS),
-    on_columns("SELECT", "{outbox}", "id, event_id"),
-    privilege("EXECUTE", "{enqueue}"),
-    privilege("EXECUTE", "{template}"),
+const WRITER_PRIVILEGES: &[Privilege] = privileges![
+    INSERT(EVENT_COLUMNS) on outbox, SELECT("id, event_id") on outbox, EXECUTE on enqueue, EXECUTE on template,
 ];
 
 /// The privileges on one module. No role can write its tables.
@@ -197,48 +152,36 @@ pub(super) struct ModulePrivileges {
 const INBOX: ModulePrivileges = ModulePrivileges {
     table: "{processed_message}",
     services: "{inbox_service}",
-    reap: &[
-        on_columns("SELECT", "{processed_message}", "processed_at"),
-        privilege("EXECUTE", "{inbox_reap}"),
-    ],
-    operator: &[privilege("SELECT", "{processed_message}"), privilege("SELECT", "{inbox_service}")],
-    call: &[privilege("EXECUTE", "{inbox_receive}"), privilege("EXECUTE", "{inbox_receive_many}")],
+    reap: privileges![SELECT("processed_at") on processed_message, EXECUTE on inbox_reap],
+    operator: privileges![SELECT on processed_message, SELECT on inbox_service],
+    call: privileges![EXECUTE on inbox_receive, EXECUTE on inbox_receive_many],
 };
 
 const IDEMPOTENCY: ModulePrivileges = ModulePrivileges {
     table: "{idempotency_key}",
     services: "{idempotency_service}",
-    reap: &[
-        on_columns("SELECT", "{idempotency_key}", "created_at, finished_at, recovery_point, locked_until"),
-        privilege("EXECUTE", "{idempotency_reap}"),
-        privilege("EXECUTE", "{idempotency_unfinished}"),
+    reap: privileges![
+        SELECT("created_at, finished_at, recovery_point, locked_until") on idempotency_key,
+        EXECUTE on idempotency_reap, EXECUTE on idempotency_unfinished,
     ],
-    operator: &[
-        on_columns(
-            "SELECT",
-            "{idempotency_key}",
-            "scope, key, owner, created_at, locked_at, locked_until, attempts, retry_at, recovery_point, \
-             finished_at, status",
-        ),
-        privilege("SELECT", "{idempotency_service}"),
+    operator: privileges![
+        SELECT("scope, key, owner, created_at, locked_at, locked_until, attempts, retry_at, recovery_point, \
+                finished_at, status") on idempotency_key,
+        SELECT on idempotency_service,
     ],
-    call: &[
-        privilege("EXECUTE", "{idempotency_fingerprint}"),
-        privilege("EXECUTE", "{idempotency_begin}"),
-        privilege("EXECUTE", "{idempotency_finish}"),
-        privilege("EXECUTE", "{idempotency_reach}"),
-        privilege("EXECUTE", "{idempotency_extend}"),
-        privilege("EXECUTE", "{idempotency_release}"),
-        privilege("EXECUTE", "{idempotency_abandoned}"),
+    call: privileges![
+        EXECUTE on idempotency_fingerprint, EXECUTE on idempotency_begin, EXECUTE on idempotency_finish,
+        EXECUTE on idempotency_reach, EXECUTE on idempotency_extend, EXECUTE on idempotency_release,
+        EXECUTE on idempotency_abandoned,
     ],
 };
 
 const ONCE: ModulePrivileges = ModulePrivileges {
     table: "{once_key}",
     services: "{once_service}",
-    reap: &[on_columns("SELECT", "{once_key}", "expires_at"), privilege("EXECUTE", "{once_reap}")],
-    operator: &[privilege("SELECT", "{once_key}"), privilege("SELECT", "{once_service}")],
-    call: &[privilege("EXECUTE", "{once_claim}")],
+    reap: privileges![SELECT("expires_at") on once_key, EXECUTE on once_reap],
+    operator: privileges![SELECT on once_key, SELECT on once_service],
+    call: privileges![EXECUTE on once_claim],
 };
 
 pub(super) fn privileges_of(module: Module) -> ModulePrivileges {
@@ -381,9 +324,10 @@ mod tests {
 
     #[test]
     fn union_leaves_out_included_privileges() {
-        let (whole, part) = (privilege("SELECT", "{outbox}"), READ_SENT_AT);
-        assert_eq!(union(&[&[part, whole], &[part, MARK_SENT, whole]]), [whole, MARK_SENT]);
-        assert_eq!(union(&[&[part], &[privilege("SELECT", "{act}")]]), [part, privilege("SELECT", "{act}")]);
+        let [whole, part] = *privileges![SELECT on outbox, SELECT("id") on outbox];
+        let [mark, act] = *privileges![UPDATE("sent_at") on outbox, SELECT on act];
+        assert_eq!(union(&[&[part, whole], &[part, mark, whole]]), [whole, mark]);
+        assert_eq!(union(&[&[part], &[act]]), [part, act]);
     }
 
     #[test]
