@@ -14,7 +14,7 @@ use kafka::operate::copy::{Copier, Stopped};
 use pg_outbox::topic::check_topic;
 use postgres::access::grants::REPLAY_PRIVILEGES;
 use postgres::operate::rejected::Batch;
-use postgres::operate::sent::{HistoryRange, HistoryRow, PostgresHistory, SentSelection};
+use postgres::operate::sent::{Bounds, HistoryRange, HistoryRow, PostgresHistory, SentSelection};
 use relay::failure::{FailureKind, KafkaFailure};
 use relay::reason::TOPIC_AUTHORIZATION;
 use relay::topic;
@@ -115,14 +115,12 @@ impl Replay {
         let bounds = history.bounds().await?;
         let sent_before = self.sent_before.map_or(Ok(bounds.now), |before| before.at(bounds.now))?;
         let plan = Plan {
+            replay: self,
             outbox,
             history,
             selection: self.filters.selection(bounds.now, sent_before)?,
-            lowest: bounds.lowest,
-            highest: bounds.highest,
+            bounds,
             most: self.options.most().unsigned_abs(),
-            reason: &self.reason,
-            rate: self.rate,
             is_stopped: Cell::new(false),
             progress: Progress::new(),
         };
@@ -278,14 +276,12 @@ async fn until_stopped(
 }
 
 struct Plan<'a> {
+    replay: &'a Replay,
     outbox: &'a Outbox<'a>,
     history: PostgresHistory,
     selection: SentSelection,
-    lowest: i64,
-    highest: i64,
+    bounds: Bounds,
     most: u64,
-    reason: &'a str,
-    rate: Option<u32>,
     /// Set by a signal: no further batch begins.
     is_stopped: Cell<bool>,
     progress: Progress,
@@ -294,32 +290,48 @@ struct Plan<'a> {
 impl Plan<'_> {
     /// Counts what would be replayed.
     async fn count(&self) -> Result<Counts, Failed> {
-        let (mut counts, mut after) = (Counts::default(), self.begin());
-        while counts.events < self.most && after < self.highest {
-            self.check_stopped()?;
-            let batch = self.batch(after, BATCH_ROWS, &counts);
+        let mut counts = Counts::default();
+        self.each_page(&mut counts, async |after, counts| {
+            let batch = self.batch(after, BATCH_ROWS, counts);
             let counted = self.history.count(&self.selection, batch).await?;
             counts.add_all(counted.rows);
-            let Some(reached) = counted.reached else { break };
-            self.advance(&mut after, reached);
-        }
+            Ok(counted.reached)
+        })
+        .await?;
         Ok(counts)
     }
 
     /// Sets the selected events back to unsent.
     async fn reset(&self, counts: &mut Counts) -> Result<(), Failed> {
-        let mut after = self.begin();
-        while counts.events < self.most && after < self.highest {
-            self.check_stopped()?;
+        self.each_page(counts, async |after, counts| {
             let batch = self.batch(after, self.batch_rows(BATCH_ROWS), counts);
             let picked = self.history.pick(&self.selection, batch).await?;
             if !picked.rows.is_empty() {
                 let before = counts.events;
-                counts.add_all(self.history.replay(&self.selection, &picked.rows, self.reason).await?);
+                let reason = &self.replay.reason;
+                counts.add_all(self.history.replay(&self.selection, &picked.rows, reason).await?);
                 self.pause_after(counts.events - before).await;
             }
-            let Some(reached) = picked.reached else { break };
-            self.advance(&mut after, reached);
+            Ok(picked.reached)
+        })
+        .await
+    }
+
+    /// Reads all rows, until the last one or the limit is reached. `page` processes those after an ID and returns the ID that it
+    /// has reached, or `None` if there were no more.
+    async fn each_page(
+        &self,
+        counts: &mut Counts,
+        mut page: impl AsyncFnMut(i64, &mut Counts) -> Result<Option<i64>, Failed>,
+    ) -> Result<(), Failed> {
+        let Bounds { lowest, highest, .. } = self.bounds;
+        self.progress.begin("reading the outbox", highest.abs_diff(lowest) + 1);
+        let mut after = lowest.saturating_sub(1);
+        while counts.events < self.most && after < highest {
+            self.check_stopped()?;
+            let Some(reached) = page(after, counts).await? else { break };
+            self.progress.advance_by(reached.abs_diff(after));
+            after = reached;
         }
         Ok(())
     }
@@ -339,14 +351,11 @@ impl Plan<'_> {
     async fn copy(&self, mut target: Copier, counts: &mut Counts) -> Result<(), Failed> {
         let range = HistoryRange {
             selection: self.selection.clone(),
-            highest: self.highest,
+            highest: self.bounds.highest,
             record_bytes_max: target.cluster.record_bytes_max() as i64,
         };
-        let mut after = self.begin();
-        while counts.events < self.most && after < self.highest {
-            self.check_stopped()?;
+        self.each_page(counts, async |after, counts| {
             let rows = self.history.rows(&range, after).await?;
-            let Some(last) = rows.last().map(HistoryRow::id) else { break };
             let left = usize::try_from(self.most - counts.events).unwrap_or(usize::MAX);
             let selected: Vec<&HistoryRow> = rows.iter().filter(|row| row.is_read).take(left).collect();
             for batch in selected.chunks(self.batch_rows(COPY_ROWS) as usize) {
@@ -354,9 +363,9 @@ impl Plan<'_> {
                 self.copy_batch(&mut target, batch, counts).await?;
                 self.pause_after(batch.len() as u64).await;
             }
-            self.advance(&mut after, last);
-        }
-        Ok(())
+            Ok(rows.last().map(HistoryRow::id))
+        })
+        .await
     }
 
     async fn copy_batch(
@@ -377,7 +386,7 @@ impl Plan<'_> {
             Err(Stopped { acknowledged, failure }) => (acknowledged, Some(failure)),
         };
         if acknowledged > 0 {
-            self.history.record_copies(&batch[..acknowledged], &target.topic, self.reason).await?;
+            self.history.record_copies(&batch[..acknowledged], &target.topic, &self.replay.reason).await?;
         }
         topics.into_iter().take(acknowledged).for_each(|topic| counts.add(topic, 1));
         failure.map_or(Ok(()), |failure| Err(unusable(&target.topic, failure)))
@@ -388,31 +397,20 @@ impl Plan<'_> {
         if self.is_stopped.get() { Err(Failed::failure("Interrupted")) } else { Ok(()) }
     }
 
-    /// Begins to read all rows. Returns the ID before the first one.
-    fn begin(&self) -> i64 {
-        self.progress.begin("reading the outbox", self.highest.abs_diff(self.lowest) + 1);
-        self.lowest.saturating_sub(1)
-    }
-
-    fn advance(&self, after: &mut i64, reached: i64) {
-        self.progress.advance_by(reached.abs_diff(*after));
-        *after = reached;
-    }
-
     /// The size of a batch: at most this, and what one second allows.
     fn batch_rows(&self, most: u64) -> u64 {
-        self.rate.map_or(most, |rate| u64::from(rate).min(most))
+        self.replay.rate.map_or(most, |rate| u64::from(rate).min(most))
     }
 
     async fn pause_after(&self, events: u64) {
-        if let Some(rate) = self.rate {
+        if let Some(rate) = self.replay.rate {
             sleep(Duration::from_secs_f64(events as f64 / f64::from(rate))).await;
         }
     }
 
     fn batch(&self, after: i64, rows: u64, counts: &Counts) -> Batch {
         let rows = rows.min(self.most - counts.events) as i64;
-        Batch { after, up_to: self.highest, rows }
+        Batch { after, up_to: self.bounds.highest, rows }
     }
 }
 
