@@ -92,9 +92,9 @@ pub(crate) fn pretty_json(object: &impl Serialize) -> Result<String, Failed> {
 }
 
 /// A JSON object whose fields stay in this order.
-pub(crate) struct Object(pub(crate) Vec<(&'static str, Value)>);
+pub(crate) struct Object<V = Value>(pub(crate) Vec<(&'static str, V)>);
 
-impl Serialize for Object {
+impl<V: Serialize> Serialize for Object<V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }

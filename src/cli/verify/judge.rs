@@ -144,11 +144,10 @@ impl<'a> Judge<'a> {
     /// Judges an entry as it was encoded.
     pub(super) fn take(&mut self, entry: &[u128; ENTRY_WORDS]) -> io::Result<()> {
         let entry = Entry::decode(entry);
-        if self.event.as_ref().is_none_or(|event| event.id != entry.event_id) {
+        if self.event.as_ref().is_some_and(|event| event.id != entry.event_id) {
             self.end_event()?;
-            self.event = Some(Event { id: entry.event_id, ..Event::default() });
         }
-        let Some(event) = &mut self.event else { unreachable!("it was set above") };
+        let event = self.event.get_or_insert_with(|| Event { id: entry.event_id, ..Event::default() });
         match entry.known {
             Known::Row(row) => event.add_row(row),
             Known::DeadLetter => event.is_dead_letter = true,
@@ -238,7 +237,8 @@ impl Event {
         if self.first.is_none_or(|(id, _)| row.id < id) {
             self.first = Some((row.id, expected));
         }
-        if self.variants.iter().any(|known| known.has_record_of(&expected)) {
+        let record = |of: &Expected| (of.topic, of.partition, of.fingerprint);
+        if self.variants.iter().any(|known| record(known) == record(&expected)) {
             return;
         }
         if self.variants.len() < VARIANTS_MAX {
@@ -294,10 +294,6 @@ impl Event {
 }
 
 impl Expected {
-    fn has_record_of(&self, other: &Expected) -> bool {
-        (self.topic, self.partition, self.fingerprint) == (other.topic, other.partition, other.fingerprint)
-    }
-
     fn differing_parts(&self, record: &Record) -> Vec<&'static str> {
         let (mine, its) = (&self.fingerprint, &record.fingerprint);
         [

@@ -11,7 +11,7 @@ mod judge;
 use super::arguments::{Moment, moment};
 use super::failed::Failed;
 use super::frame::{ConfigFile, Outbox, keeps_history, on_outbox};
-use super::output::{self, counted};
+use super::output::{self, Object, counted};
 use crate::config::{Config, Part};
 use clap::Args;
 use compare::{Task, Topics, compare};
@@ -20,7 +20,7 @@ use kafka::cluster::KafkaCluster;
 use kafka::operate::reader::{ReadError, TopicReader};
 use postgres::access::grants::VERIFY_PRIVILEGES;
 use relay::reason::{fix, remedy};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use settings::text::{thousands, time};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -174,16 +174,12 @@ struct Report {
     /// Events of the range that were sent.
     events: u64,
     records: u64,
-    #[serde(flatten, serialize_with = "as_fields")]
-    counts: [(&'static str, u64); 5],
+    #[serde(flatten)]
+    counts: Object<u64>,
     /// The number of findings that break a guarantee.
     broken: u64,
     not_judged: Unjudged,
     findings: Vec<Finding>,
-}
-
-fn as_fields<S: Serializer>(counts: &[(&str, u64); 5], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(counts.iter().copied())
 }
 
 impl Report {
@@ -204,7 +200,7 @@ impl Report {
             topics: scope.topics.into_iter().map(|topic| topic.name).collect(),
             events: findings.events,
             records: findings.records,
-            counts: counts.map(|(name, kind)| (name, findings.count(kind))),
+            counts: Object(counts.map(|(name, kind)| (name, findings.count(kind))).to_vec()),
             broken: findings.broken() - allowed,
             not_judged: findings.unjudged,
             findings: findings.shown().cloned().collect(),
@@ -217,8 +213,8 @@ impl Report {
         let mut text = format!("{}: events created from {} to {}\n", self.table, self.since, self.until);
         text += &format!("  {:<10} {:>12}\n", "events", number(self.events));
         text += &format!("  {:<10} {:>12}  in {topics}\n", "records", number(self.records));
-        for (name, count) in self.counts {
-            text += &format!("  {name:<10} {:>12}\n", number(count));
+        for (name, count) in &self.counts.0 {
+            text += &format!("  {name:<10} {:>12}\n", number(*count));
         }
         self.findings.iter().for_each(|finding| text += &line(finding));
         for (count, what, why) in reasons(&self.not_judged).iter().filter(|(count, ..)| *count > 0) {
