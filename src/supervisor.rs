@@ -213,7 +213,10 @@ pub async fn run(
             0 => End::Requested,
             rows => End::Unrecorded(rows),
         },
-        (None, Ok(()), false) => start.drained().await,
+        (None, Ok(()), false) => match start.holds().count().await {
+            Ok(waiting) => End::Drained(waiting),
+            Err(fault) => End::Unavailable(fault.to_string()),
+        },
     }
 }
 
@@ -329,14 +332,6 @@ impl<'a> Start<'a> {
                 tracing::debug!("{fault}");
                 ids.len()
             }
-        }
-    }
-
-    /// The end of a relay that has drained the outbox.
-    async fn drained(&self) -> End {
-        match self.holds().count().await {
-            Ok(waiting) => End::Drained(waiting),
-            Err(fault) => End::Unavailable(fault.to_string()),
         }
     }
 
