@@ -54,7 +54,10 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
     transaction.rollback().await.map_err(|error| server(error.into()))?;
     let role_exists = existing_roles.iter().any(|name| name == role.relay());
     let password = decide(wanted, config, password, role_exists)?;
-    let secret = password.secret().filter(|_| !role_exists);
+    let secret = match &password {
+        Password::Generated(secret) | Password::Kept(secret) if !role_exists => Some(secret),
+        _ => None,
+    };
     let roles = NewRoles::new(table, role, secret, wanted.with_stats);
     let draft = draft(wanted, &relay_url, DraftPassword::File(PASSWORD_FILE));
     let mut plan = Plan {

@@ -13,11 +13,11 @@ use postgres::access::roles::NewRoles;
 use postgres::schema::migrate::{self, MigrationState, Series, State, Texts};
 use rustix::fs::{Access, access};
 use settings::secret::file_of_service;
-use std::fs::{DirBuilder, Permissions};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, PersistError};
 
 /// The configuration contains no secret, and the service reads it as an unprivileged user.
 pub(super) const CONFIG_MODE: u32 = 0o644;
@@ -44,15 +44,6 @@ pub(super) enum Password {
     Kept(Secret),
     /// Not known, because the configuration and the role exist.
     Unknown,
-}
-
-impl Password {
-    pub(super) fn secret(&self) -> Option<&Secret> {
-        match self {
-            Password::Generated(secret) | Password::Kept(secret) => Some(secret),
-            Password::Unknown => None,
-        }
-    }
 }
 
 /// Every step, and what exists already. As text, one step per line.
@@ -233,9 +224,7 @@ pub(super) fn create_folder(folder: &Path) -> Result<(), Failed> {
 
 /// Writes a new file. Fails if another process has created it meanwhile.
 pub(super) fn write_new(file: &Path, text: &str, mode: u32) -> Result<(), Failed> {
-    let written = complete(file, text, mode)
-        .and_then(|new| new.persist_noclobber(file).map_err(|error| error.error).map(drop));
-    written.and_then(|()| sync(file)).map_err(|error| unusable("Cannot write", file, &error))
+    write(file, text, mode, NamedTempFile::persist_noclobber)
 }
 
 /// Fails if another process has changed the file since `init` looked at it.
@@ -243,24 +232,27 @@ pub(super) fn replace_packaged(file: &Path, text: &str) -> Result<(), Failed> {
     if config_state(file)? != ConfigFileState::Packaged {
         return Err(unusable("Cannot write", file, &ErrorKind::AlreadyExists.into()));
     }
-    let written = complete(file, text, CONFIG_MODE)
-        .and_then(|new| new.persist(file).map_err(|error| error.error).map(drop));
-    written.and_then(|()| sync(file)).map_err(|error| unusable("Cannot write", file, &error))
+    write(file, text, CONFIG_MODE, NamedTempFile::persist)
 }
 
-/// A complete file under another name in the same folder. It is deleted unless it gets its name.
-fn complete(file: &Path, text: &str, mode: u32) -> io::Result<NamedTempFile> {
-    // Created with mode 600, so that a secret is never readable by others.
-    let mut new = tempfile::Builder::new().prefix(".outbox-relay-init-").tempfile_in(folder(file))?;
-    new.write_all(text.as_bytes())?;
-    new.as_file().set_permissions(Permissions::from_mode(mode))?;
-    new.as_file().sync_all()?;
-    Ok(new)
-}
-
-/// Makes the name of the file durable.
-fn sync(file: &Path) -> io::Result<()> {
-    std::fs::File::open(folder(file))?.sync_all()
+/// Writes a complete file under another name in the same folder, and then gives it its name.
+fn write(
+    file: &Path,
+    text: &str,
+    mode: u32,
+    persist: fn(NamedTempFile, PathBuf) -> Result<File, PersistError>,
+) -> Result<(), Failed> {
+    let write = || {
+        // Created with mode 600, so that a secret is never readable by others.
+        let mut new = tempfile::Builder::new().prefix(".outbox-relay-init-").tempfile_in(folder(file))?;
+        new.write_all(text.as_bytes())?;
+        new.as_file().set_permissions(Permissions::from_mode(mode))?;
+        new.as_file().sync_all()?;
+        persist(new, file.to_owned())?;
+        // Makes its name durable.
+        File::open(folder(file))?.sync_all()
+    };
+    write().map_err(|error: io::Error| unusable("Cannot write", file, &error))
 }
 
 fn unusable(what: &str, path: &Path, error: &io::Error) -> Failed {
