@@ -277,9 +277,7 @@ impl From<AdoptError> for Failed {
                 Failed::unavailable(error)
             }
             AdoptError::Step { .. } | AdoptError::Locked { .. } => Failed::failure(error),
-            AdoptError::Refused { .. } | AdoptError::Check(_) | AdoptError::Server(_) => {
-                Failed::configuration(error)
-            }
+            _ => Failed::configuration(error),
         }
     }
 }
