@@ -53,8 +53,7 @@ pub(super) fn verdict(report: &Report, config: &str) -> Verdict {
         |state, why, command: &str| Verdict { state, why, command: Some(format!("{command}{config}")) };
     if relays.at_work.is_empty() && !relays.pooled {
         let why = format!("no relay is connected as {:?}{}", relays.application_name, waiting(report));
-        let command = start(config);
-        return Verdict { state: OutboxState::NotRelaying, why, command: Some(command) };
+        return Verdict { state: OutboxState::NotRelaying, why, command: Some(start(config)) };
     }
     if let Some(pause) = report.paused.iter().find(|pause| pause.scope == Scope::Everything) {
         let reason = pause.reason.as_deref().map(|reason| format!(" ({})", in_line(reason, 100)));
@@ -87,8 +86,7 @@ pub(super) fn verdict(report: &Report, config: &str) -> Verdict {
         let keys =
             if report.blocked_keys.keys > 0 { format!(" and {blocked} blocked") } else { String::new() };
         let (topic, reason) = (in_line(&held.topic, 249), in_line(&held.reason, 100));
-        let held = format!("{topics} held ({topic}: {reason}){keys}");
-        let why = format!("{held}, but other events continue; see below");
+        let why = format!("{topics} held ({topic}: {reason}){keys}, but other events continue; see below");
         return with_command(OutboxState::Behind, why, "outbox-relay doctor");
     }
     if report.blocked_keys.keys > 0 {
