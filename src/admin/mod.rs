@@ -10,9 +10,8 @@
 //! are in use, the oldest one without a complete request is closed. There is no limit for each address: probes on the same
 //! host, or behind the same NAT, share theirs with other clients.
 //!
-//! Other websites must not read it (DNS rebinding). A web page on the Internet may let its own name resolve to the address of
-//! this endpoint, and a browser would then allow it to read the answers. The browser still sends that name in `Host`, so only
-//! requests for an address or for `localhost` are answered, which no one else can own.
+//! A web page on the Internet may let its own name resolve to the address of this endpoint, to read the answers (DNS rebinding).
+//! So only requests for an address or for `localhost` are answered, which no one else can own.
 
 pub mod metrics;
 mod page;

@@ -20,18 +20,16 @@ const ATTEMPT_AGAIN_WITHIN: Duration = Duration::from_secs(15);
 const END_WITHIN: Duration = Duration::from_secs(10);
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 
-/// Called before each attempt to reach Postgres, which takes at most `longest_attempt`.
+/// An attempt to reach Postgres takes at most `longest_attempt`.
 pub(crate) fn waiting(longest_attempt: Duration) {
     let within = microseconds(longest_attempt.saturating_add(ATTEMPT_AGAIN_WITHIN));
     notify(&[NotifyState::ExtendTimeoutUsec(within)]);
 }
 
-/// Called after the start and after each reload.
 pub(crate) fn ready(stats: &Stats) {
     notify(&[NotifyState::Ready, NotifyState::Status(&status(stats))]);
 }
 
-/// Called before a reload, and followed by [`ready`].
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
@@ -60,7 +58,7 @@ pub(crate) async fn feed_watchdog(stats: &Stats, longest_step: Duration) -> Infa
     }
 }
 
-/// Called when the shutdown begins. `drain` is how long it may wait for events in flight.
+/// The shutdown may wait for events in flight for `drain`.
 pub(crate) fn stopping(stats: &Stats, drain: Duration) {
     let within = microseconds(drain.saturating_add(END_WITHIN));
     notify(&[
