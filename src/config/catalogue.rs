@@ -4,6 +4,7 @@
 //! manual and the comparison at a reload derive from it. The compiler and the tests name what does not. If the effect
 //! is [`Effect::Now`], `apply` in `supervisor.rs` must apply the new value to a running relay.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -36,6 +37,38 @@ pub static CATALOGUE: Catalogue = Catalogue {
         Group::of::<Log>(),
     ],
 };
+
+/// A configuration file that shows every setting with its default and its meaning.
+pub fn example() -> String {
+    let mut text = String::from(
+        "# Every setting of outbox-relay, with its default. Settings without `#` are required. A commented-out setting shows\n\
+         # its default, or an example if it has no default.\n\
+         #\n\
+         # An environment variable overrides the file: OUTBOX_RELAY__RELAY__BATCH_SIZE sets [relay] batch_size.\n\
+         # `outbox-relay check-config` reports every problem in the file.\n",
+    );
+    let comment = |text: &str| text.lines().map(|line| format!("# {line}\n")).collect::<String>();
+    for group in CATALOGUE.sections {
+        _ = write!(text, "\n{}[{}]\n", comment(group.about), group.name);
+        for setting in group.settings {
+            _ = write!(text, "\n{}{}", comment(setting.help), assignment(setting));
+        }
+    }
+    text
+}
+
+/// The setting as it is written in TOML. The catalogue has its value as the environment would give it.
+fn assignment(setting: &Setting) -> String {
+    let (mark, value) = match setting.fallback {
+        Fallback::Required(value) => ("", value),
+        Fallback::Default(value) | Fallback::Unset(value) => ("#", value),
+    };
+    match setting.kind {
+        Kind::Table(table) => format!("[{}]\n{}", table.section, table.lines),
+        Kind::Flag | Kind::Count(..) | Kind::Command => format!("{mark}{} = {value}\n", setting.key),
+        _ => format!("{mark}{} = {value:?}\n", setting.key),
+    }
+}
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)

@@ -4,7 +4,6 @@
 //! the first one. It opens no connections.
 
 pub mod catalogue;
-mod written;
 
 use ::settings::choice;
 use ::settings::file::{self, Entries, nearest};
@@ -16,7 +15,7 @@ use ::settings::secret::Lookup;
 pub use ::settings::secret::{Secret, SecretSource, are_of_systemd};
 use ::settings::setting::{Compared, Section, Setting};
 use catalogue::CATALOGUE;
-pub use catalogue::{Admin, Effect, Log, Outbox, Reaper, Relay};
+pub use catalogue::{Admin, Effect, Log, Outbox, Reaper, Relay, example};
 use humantime::format_duration;
 use kafka::cluster::KafkaCluster;
 use kafka::headers::{self, EnvelopeOptions};
@@ -35,8 +34,6 @@ use relay::topic::TopicRules;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-pub use written::example;
-pub(crate) use written::{Draft, DraftPassword};
 
 /// Read if nothing else is given and it exists. The packages and the container image put the configuration there.
 pub(crate) const DEFAULT_FILE: &str = "/etc/outbox-relay/config.toml";

@@ -4,7 +4,7 @@ use super::plan::{self, ConfigFileState, PASSWORD_FILE, Password, Plan, SECRET_M
 use super::{Wanted, unusable};
 use crate::cli::failed::Failed;
 use crate::cli::frame::database;
-use crate::config::{self, Config, Draft, DraftPassword, Secret, environment};
+use crate::config::{self, Config, Secret, environment};
 use anyhow::{Context, Error};
 use deadpool_postgres::Object;
 use kafka::operate::topics::{Mode, Topics};
@@ -36,12 +36,12 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
     let password_file = plan::password_file(file);
     let password = plan::existing_password(&password_file)?;
     let relay_url = wanted.owner.of_role(role.relay());
-    let of_relay = settings(wanted, &relay_url, DraftPassword::None)?;
+    let of_relay = settings(wanted, &relay_url, None)?;
     match config {
         ConfigFileState::Existing => check_topics(&compare(file, &of_relay)?, &wanted.topics)?,
         ConfigFileState::Missing | ConfigFileState::Packaged => check_topics(&of_relay, &wanted.topics)?,
     }
-    let of_owner = wanted.owner_password.as_ref().map_or(DraftPassword::None, DraftPassword::Inline);
+    let of_owner = wanted.owner_password.as_ref().map(|password| ("password", password.expose()));
     let of_owner = settings(wanted, &wanted.owner.text, of_owner)?;
 
     let mut connection = connect(wanted, &of_owner).await?;
@@ -59,11 +59,10 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
         _ => None,
     };
     let roles = NewRoles::new(table, role, secret, wanted.with_stats);
-    let draft = draft(wanted, &relay_url, DraftPassword::File(PASSWORD_FILE));
     let mut plan = Plan {
         wanted,
         config,
-        config_text: draft.text(),
+        config_text: wanted.config_text(&relay_url, Some(("password_file", PASSWORD_FILE))),
         password,
         password_file,
         migrations,
@@ -78,15 +77,9 @@ pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Fail
     Ok((plan, Servers { connection, topics }))
 }
 
-/// The settings of the configuration that `init` writes.
-fn draft<'a>(wanted: &'a Wanted, url: &'a str, password: DraftPassword<'a>) -> Draft<'a> {
-    let Wanted { brokers, properties, table, template, .. } = wanted;
-    Draft { url, password, brokers, properties, table, topic: template }
-}
-
 /// The configuration as it will be read. The variables of `[postgres]` are for another role.
-fn settings(wanted: &Wanted, url: &str, password: DraftPassword<'_>) -> Result<Config, Failed> {
-    let text = draft(wanted, url, password).text();
+fn settings(wanted: &Wanted, url: &str, password: Option<(&str, &str)>) -> Result<Config, Failed> {
+    let text = wanted.config_text(url, password);
     config::load_text(&wanted.file, &text, variables()).map_err(|findings| {
         let errors = findings.iter().filter(|finding| finding.severity == config::Severity::Error);
         let texts: Vec<_> = errors

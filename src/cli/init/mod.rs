@@ -18,6 +18,7 @@ use kafka::options::is_secret;
 use pg_outbox::topic::{TopicTemplate, check_topic};
 use postgres::access::roles::{RelayRole, example_insert};
 use settings::text::shell;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 const DATABASE: &str = "postgres://postgres@localhost/app";
@@ -28,6 +29,11 @@ const NONE: &str = "none";
 const AGGREGATE_TYPE: &str = "order";
 /// systemd documents this as the test for a running systemd.
 const SYSTEMD: &str = "/run/systemd/system";
+
+const HEADER: &str = "\
+# The configuration of outbox-relay, written by `outbox-relay init`. `man outbox-relay.toml` lists every setting. After a
+# change, run `outbox-relay check-config`.
+";
 
 #[derive(Debug, Args)]
 #[command(mut_arg("config", |config| config.help("Configuration file to write [default: /etc/outbox-relay/config.toml]")))]
@@ -85,6 +91,40 @@ struct Wanted {
     /// The template in `[outbox] topic` of a new configuration.
     template: String,
     shape: Shape,
+}
+
+impl Wanted {
+    /// The text of a configuration file with this URL, and this setting for the password.
+    fn config_text(&self, url: &str, password: Option<(&str, &str)>) -> String {
+        let mut text = format!("{HEADER}\n[postgres]\nurl = {}\n", quoted(url));
+        if let Some((setting, value)) = password {
+            _ = writeln!(text, "{setting} = {}", quoted(value));
+        }
+        _ = write!(text, "\n[kafka]\nbootstrap_servers = {}\n", quoted(&self.brokers));
+        if !self.properties.is_empty() {
+            text.push_str("\n[kafka.properties]\n");
+            for (name, value) in &self.properties {
+                _ = writeln!(text, "{} = {}", quoted(name), quoted(value));
+            }
+        }
+        let (table, topic) = (quoted(&self.table.to_string()), quoted(&self.template));
+        _ = write!(text, "\n[outbox]\ntable = {table}\ntopic = {topic}\n");
+        text
+    }
+}
+
+/// A basic string of TOML.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            control if control.is_control() => _ = write!(quoted, "\\u{:04X}", u32::from(control)),
+            plain => quoted.push(plain),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 impl Init {
@@ -230,6 +270,34 @@ fn aggregate_type<'a>(template: &TopicTemplate, topics: &'a [String]) -> &'a str
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_written_configuration_is_valid_and_has_these_settings() {
+        let table: TableName = "\"My Schema\".\"out\"\"box\"".parse().unwrap();
+        let url = "postgres://relay@localhost/app?application_name=a%20b";
+        let secret = Secret::new("a\"b\\c\u{7f}\n\u{e9}");
+        let wanted = Wanted {
+            file: PathBuf::from("config.toml"),
+            owner: OwnerUrl::parse(url).unwrap(),
+            owner_password: None,
+            brokers: "k1:9092,k2:9092".to_owned(),
+            properties: vec![("security.protocol".to_owned(), "ssl".to_owned())],
+            table: table.clone(),
+            role: "outbox_relay".parse().unwrap(),
+            with_stats: false,
+            topics: Vec::new(),
+            template: "shop.{aggregate_type}".to_owned(),
+            shape: Shape { partitions: 3, replicas: None },
+        };
+        let text = wanted.config_text(url, Some(("password", secret.expose())));
+        let loaded = config::load_text(&wanted.file, &text, std::iter::empty());
+        let config = loaded.unwrap_or_else(|findings| panic!("{findings}\n{text}"));
+        assert_eq!(config.outbox.table, table);
+        assert_eq!(config.outbox.topic.topic("order", ""), "shop.order");
+        assert_eq!(config.kafka.bootstrap_servers, "k1:9092,k2:9092");
+        assert_eq!(config.postgres.password.unwrap().read().unwrap(), secret);
+        assert!(config.kafka.properties.contains_key("security.protocol"));
+    }
 
     #[test]
     fn properties_are_names_and_values_without_secrets() {
