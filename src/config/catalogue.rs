@@ -61,11 +61,11 @@ pub fn example() -> String {
 fn assignment(setting: &Setting) -> String {
     let (mark, value) = match setting.fallback {
         Fallback::Required(value) => ("", value),
-        Fallback::Default(value) | Fallback::Unset(value) => ("#", value),
+        Default(value) | Unset(value) => ("#", value),
     };
     match setting.kind {
         Kind::Table(table) => format!("[{}]\n{}", table.section, table.lines),
-        Kind::Flag | Kind::Count(..) | Kind::Command => format!("{mark}{} = {value}\n", setting.key),
+        Flag | Count(..) | Kind::Command => format!("{mark}{} = {value}\n", setting.key),
         _ => format!("{mark}{} = {value:?}\n", setting.key),
     }
 }
