@@ -4,8 +4,7 @@ use crate::reason::{INVALID_TOPIC_NAME, TOPIC_NOT_ALLOWED};
 use crate::{Event, Rejection};
 use pg_outbox::topic::{TOPIC_LENGTH_MAX, TemplateError, TopicError, TopicPart, TopicTemplate, check_topic};
 use settings::findings::Problem;
-use settings::reader::Reader;
-use settings::reader::Value;
+use settings::reader::{Reader, Value};
 use settings::setting::Setting;
 use std::borrow::Cow;
 use std::fmt;
@@ -64,13 +63,10 @@ impl FromStr for TopicRules {
     }
 }
 
-/// The topic of an event. If the event cannot be sent there, the error has the name and the reason.
-pub fn of<E: Event>(rules: &TopicRules, event: &E) -> Result<String, (String, Rejection)> {
+/// The topic of an event, or why the event cannot be sent there.
+pub fn of<E: Event>(rules: &TopicRules, event: &E) -> Result<String, Rejection> {
     let name = name(rules, event);
-    match check(rules, event, &name) {
-        Ok(()) => Ok(name),
-        Err(rejection) => Err((name, rejection)),
-    }
+    check(rules, event, &name).map(|()| name)
 }
 
 /// The name of the topic, which may be invalid.
@@ -115,7 +111,8 @@ pub(crate) fn dependency<'a, E: Event>(
     buffer
 }
 
-fn check<E: Event>(rules: &TopicRules, event: &E, name: &str) -> Result<(), Rejection> {
+/// Checks whether the event can be sent to the topic with this name, which is that of the event.
+pub(crate) fn check<E: Event>(rules: &TopicRules, event: &E, name: &str) -> Result<(), Rejection> {
     if let Some(topic) = event.topic() {
         check_utf8("topic", topic)?;
     } else {

@@ -487,10 +487,8 @@ impl<P: Producer> Session<P> {
     }
 
     fn route<E: Event>(&mut self, topics: &TopicRules, row: &E) -> Route {
-        let (name, invalid) = match topic::of(topics, row) {
-            Ok(name) => (name, None),
-            Err((name, rejection)) => (name, Some(rejection)),
-        };
+        let name = topic::name(topics, row);
+        let invalid = topic::check(topics, row, &name).err();
         let topic = *self.topics_by_name.entry(name.clone()).or_insert(self.topics.len());
         if topic == self.topics.len() {
             let used_at = self.now;

@@ -122,7 +122,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         let (first, mut recovered) = (self.sent, Vec::new());
         for Candidate { due, partitions, .. } in candidates {
             let Some(row) = rows.remove(&due.topic) else { continue };
-            if let Err((_, rejection)) = topic::of(&relay.kafka.topics, &row) {
+            if let Err(rejection) = topic::check(&relay.kafka.topics, &row, &due.topic) {
                 classify(due, rejection.into(), found);
             } else if relay.memory.acknowledged.borrow().contains(&row) {
                 // An earlier probe sent it, which does not show whether the topic works now.

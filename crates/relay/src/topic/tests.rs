@@ -52,7 +52,7 @@ fn rules(template: &str, allow: Option<&str>) -> TopicRules {
 }
 
 fn rejected(rules: &TopicRules, row: Row) -> (String, &'static str, String) {
-    let (name, rejection) = of(rules, &row).unwrap_err();
+    let (name, rejection) = (name(rules, &row), of(rules, &row).unwrap_err());
     (name, rejection.reason, rejection.error)
 }
 
