@@ -49,12 +49,6 @@ struct Probe<E> {
     outcome: Option<Result<(), KafkaFailure>>,
 }
 
-impl<E: Event> Probe<E> {
-    fn is_acknowledged(&self) -> bool {
-        matches!(self.outcome, Some(Ok(())))
-    }
-}
-
 impl<P: Producer, E: Event> Flight<P, E> {
     pub(crate) fn new(producer: P) -> Flight<P, E> {
         let silent_since = Instant::now();
@@ -126,7 +120,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
                 classify(due, rejection.into(), found);
             } else if relay.memory.acknowledged.borrow().contains(&row) {
                 // An earlier probe sent it, which does not show whether the topic works now.
-                recovered.push((due.topic, row));
+                recovered.push(Unsettled { topic: due.topic, row, proves: false });
             } else {
                 self.send(due, row, partitions, found);
             }
@@ -137,24 +131,22 @@ impl<P: Producer, E: Event> Flight<P, E> {
             relay.memory.begin_probing(&probe.row);
             lane_rests[probe.row.lane().index()] = Some(Instant::now() + LANE_RESTS);
         }
-        let is_ours = |probe: &mut Probe<E>| probe.index >= first && probe.is_acknowledged();
-        let mut acknowledged: Vec<(String, E)> =
-            self.probes.extract_if(.., is_ours).map(|probe| (probe.due.topic, probe.row)).collect();
-        for (topic, row) in &acknowledged {
+        let is_ours = |probe: &mut Probe<E>| probe.index >= first && matches!(probe.outcome, Some(Ok(())));
+        let mut acknowledged = Vec::new();
+        for Probe { due: Due { topic, .. }, row, .. } in self.probes.extract_if(.., is_ours) {
             // The row of a probe was sent after every row that was refused unsent.
-            relay.memory.streaks.sent(topic);
-            relay.memory.streaks.accepted(topic, row.size());
+            relay.memory.streaks.sent(&topic);
+            relay.memory.streaks.accepted(&topic, row.size());
+            acknowledged.push(Unsettled { topic, row, proves: true });
         }
-        let probed = acknowledged.len();
         acknowledged.append(&mut recovered);
-        let sent: Vec<&E> = acknowledged.iter().map(|(_, row)| row).collect();
+        let sent: Vec<&E> = acknowledged.iter().map(|late| &late.row).collect();
         let settled = settle(relay, claim, &sent).await;
-        for (index, (topic, row)) in acknowledged.into_iter().enumerate() {
-            let proves = index < probed;
-            if !settled.as_ref().is_ok_and(|settled| settled.has_recorded(&row)) {
-                self.unsettled.push(Unsettled { topic, row, proves });
-            } else if proves {
-                found.works.push(topic);
+        for late in acknowledged {
+            if !settled.as_ref().is_ok_and(|settled| settled.has_recorded(&late.row)) {
+                self.unsettled.push(late);
+            } else if late.proves {
+                found.works.push(late.topic);
             }
         }
         settled.map(drop)
@@ -222,13 +214,13 @@ impl<P: Producer, E: Event> Flight<P, E> {
     /// Removes the rows whose acks arrived late and adds them to the acknowledged set.
     pub(crate) fn take_acknowledged(&mut self, memory: &Memory) -> Vec<Unsettled<E>> {
         self.absorb();
-        let mut acknowledged = Vec::new();
-        for probe in self.probes.extract_if(.., |probe| probe.is_acknowledged()) {
+        let acknowledged = self.probes.extract_if(.., |probe| matches!(probe.outcome, Some(Ok(()))));
+        let keep = |probe: Probe<E>| {
             memory.acknowledged.borrow_mut().keep(std::iter::once(&probe.row), UNKNOWN_HOLDS);
             memory.end_probing(&probe.row);
-            acknowledged.push(Unsettled { topic: probe.due.topic, row: probe.row, proves: true });
-        }
-        acknowledged
+            Unsettled { topic: probe.due.topic, row: probe.row, proves: true }
+        };
+        acknowledged.map(keep).collect()
     }
 }
 
@@ -472,8 +464,7 @@ struct Turns<'a> {
 
 impl<'a> Turns<'a> {
     fn new(board: &'a Board, lanes: impl Iterator<Item = Lane>, patience: Duration) -> Turns<'a> {
-        let lanes: BTreeSet<Lane> = lanes.collect();
-        let waiting = lanes.into_iter().collect();
+        let waiting = lanes.collect::<BTreeSet<_>>().into_iter().collect();
         Turns { board, waiting, reserved: Vec::new(), deadline: Instant::now() + patience }
     }
 
