@@ -27,8 +27,8 @@ use crate::holds::{Due, ExampleRow, Failed, Holds, Pause, log_pauses};
 use crate::publisher::LISTED_FROM;
 use crate::reason::{INVALID_TOPIC_NAME, STUCK, UNKNOWN_TOPIC, not_listed};
 use crate::{
-    Availability, Backoff, FailureKind, FaultKind, KafkaFailure, LANES, Outbox, PostgresFault, Producer,
-    Publisher, Relay, fail_point,
+    Availability, Backoff, FailureKind, FaultKind, KafkaFailure, LANES, Lane, Outbox, PostgresFault,
+    Producer, Publisher, Relay, fail_point,
 };
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -449,22 +449,26 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             return Ok(());
         };
         let mut candidates = Vec::new();
+        let rests = |lane: Lane| self.lane_rests[lane.index()].is_some_and(|until| until > Instant::now());
         for ((due, leaders), example) in known.into_iter().zip(examples) {
             match example {
+                Some(example) if rests(example.lane) => {}
                 Some(example) => candidates.push(Candidate::new(due, example, &leaders)),
                 None => found.works.push(due.topic),
             }
         }
-        candidates.retain(|candidate| {
-            self.lane_rests[candidate.example.lane.index()].is_none_or(|until| until <= Instant::now())
-        });
         let candidates = reachable(&producer, candidates, found).await;
         let topics: Vec<String> = candidates.iter().map(|candidate| candidate.due.topic.clone()).collect();
         let mut flight = Flight::new(producer);
         let lane_rests = &mut self.lane_rests;
         let done = match flight.publish(self.relay, &mut self.outbox, candidates, found, lane_rests).await {
+            // Postgres cannot read a row. Several topics are probed one at a time. A single topic is released, because only a
+            // worker's claim can decide about an unreadable row.
             Err(fault) if fault.kind == FaultKind::Data && flight.unsettled.is_empty() => {
-                self.cannot_read(topics, found);
+                match <[String; 1]>::try_from(topics) {
+                    Ok([topic]) => found.works.push(topic),
+                    Err(topics) => self.probe_alone(topics.into_iter()),
+                }
                 Ok(())
             }
             done => done,
@@ -537,15 +541,6 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             self.probe_alone(due.iter().map(|due| due.topic.clone()));
         }
         Ok(None)
-    }
-
-    /// Handles rows that Postgres cannot read. Several topics are probed one at a time. A single topic is released, because
-    /// only a worker's claim can decide about an unreadable row.
-    fn cannot_read(&mut self, topics: Vec<String>, found: &mut ProbeResults) {
-        match <[String; 1]>::try_from(topics) {
-            Ok([topic]) => found.works.push(topic),
-            Err(topics) => self.probe_alone(topics.into_iter()),
-        }
     }
 
     fn probe_alone(&mut self, topics: impl Iterator<Item = String>) {
