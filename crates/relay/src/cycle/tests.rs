@@ -49,7 +49,7 @@ async fn an_outage_that_no_probe_detects_lasts_until_a_row_is_acknowledged() {
             relay.kafka.gate.close(TOO_FEW_REPLICAS.failure("nothing is stored"));
             relay.kafka.gate.opened().await;
             assert!(not_ready(&relay).unwrap().contains("too-few-replicas"));
-            assert!(relay.kafka.gate.outage_lasts().is_some_and(|lasts| lasts >= begun.elapsed()));
+            assert!(relay.kafka.gate.kafka.lasts().is_some_and(|lasts| lasts >= begun.elapsed()));
             sleep(Duration::from_millis(10)).await;
         }
         let probes = relay.kafka.publisher.probes.get() - probes;
@@ -74,7 +74,7 @@ async fn an_outage_ends_after_a_while_if_no_rows_can_prove_it() {
         relay.stats.workers_busy.dec();
         sleep(Duration::from_secs(20)).await;
         assert_eq!(not_ready(&relay), None);
-        assert!(relay.kafka.gate.outage_lasts().is_none());
+        assert!(relay.kafka.gate.kafka.lasts().is_none());
     })
     .await;
 }

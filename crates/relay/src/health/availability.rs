@@ -129,7 +129,7 @@ impl Availability {
     }
 
     /// The time from the first failure to the latest one.
-    fn failed_for(&self) -> Option<Duration> {
+    pub(crate) fn failed_for(&self) -> Option<Duration> {
         self.outage.borrow().as_ref().map(|outage| outage.episode.latest - outage.episode.since)
     }
 }
@@ -142,7 +142,7 @@ pub fn rounded(time: Duration) -> f64 {
 /// Closed while Kafka is unavailable, so that nothing is claimed. Workers close it, and the prober opens it.
 pub struct Gate {
     stats: Arc<Stats>,
-    kafka: Availability,
+    pub(crate) kafka: Availability,
     is_open: Cell<bool>,
     /// The last failure that closed it, until Kafka works.
     reason: RefCell<Option<KafkaFailure>>,
@@ -224,16 +224,6 @@ impl Gate {
 
     pub(crate) async fn closed(&self) {
         until(&self.changed, || !self.is_open()).await;
-    }
-
-    /// How long Kafka has failed: the time from the first failure of an outage to the latest one.
-    pub(crate) fn failed_for(&self) -> Option<Duration> {
-        self.kafka.failed_for()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn outage_lasts(&self) -> Option<Duration> {
-        self.kafka.lasts()
     }
 }
 

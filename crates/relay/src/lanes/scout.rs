@@ -163,7 +163,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                 () = sleep(patience) => false,
             };
             // If Kafka answers probes but acknowledges nothing, the gate opens again and again.
-            if !opened || gate.failed_for().is_some_and(|time| time > patience) {
+            if !opened || gate.kafka.failed_for().is_some_and(|time| time > patience) {
                 self.relay.lanes.board.stop();
                 let unknown = || NO_ANSWER.failure(format!("Kafka was unavailable for {patience:?}"));
                 return Err(Undrained::Kafka(gate.reason().unwrap_or_else(unknown)));
