@@ -121,11 +121,11 @@ impl Availability {
         self.outage.borrow().as_ref().map(|outage| outage.episode.age())
     }
 
-    /// The same, if something has failed within [`QUIET`].
-    pub(crate) fn still_fails(&self) -> Option<(Duration, String)> {
+    /// The error of an outage that has lasted for longer than this, if something has failed within [`QUIET`].
+    pub(crate) fn still_fails(&self, longer_than: Duration) -> Option<String> {
         let current = self.outage.borrow();
-        let outage = current.as_ref().filter(|outage| outage.episode.quiet() < QUIET)?;
-        Some((outage.episode.age(), outage.error.clone()))
+        let fails = |outage: &&Outage| outage.episode.quiet() < QUIET && outage.episode.age() > longer_than;
+        current.as_ref().filter(fails).map(|outage| outage.error.clone())
     }
 
     /// The time from the first failure to the latest one.

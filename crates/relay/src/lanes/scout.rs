@@ -168,9 +168,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                 let unknown = || NO_ANSWER.failure(format!("Kafka was unavailable for {patience:?}"));
                 return Err(Undrained::Kafka(gate.reason().unwrap_or_else(unknown)));
             }
-            if let Some((_, error)) =
-                self.relay.health.postgres.still_fails().filter(|(time, _)| *time > patience)
-            {
+            if let Some(error) = self.relay.health.postgres.still_fails(patience) {
                 self.relay.lanes.board.stop();
                 let message = format!(
                     "PostgreSQL was unavailable for more than the publish_timeout of {patience:?}: {error}"
@@ -224,10 +222,8 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let begun = Instant::now();
         let looked = self.queries.look(look).await?;
         self.looked_for = begun.elapsed();
-        match self.new_lanes(look, generation, &looked) {
-            Some(lanes) => self.relay.lanes.board.add_new(lanes),
-            None => return self.scan().await,
-        }
+        let Some(lanes) = self.new_lanes(look, generation, &looked) else { return self.scan().await };
+        self.relay.lanes.board.add_new(lanes);
         Ok(Work::Possible)
     }
 
