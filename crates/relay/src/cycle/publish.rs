@@ -151,7 +151,8 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
             let rows = &batch.rows()[from..];
             relay.memory.note_row_size(rows);
             let ids = rows.iter().map(Event::id);
-            relay.lanes.marks.borrow_mut().note_read(planned.marks.generation, slice.epoch, ids.clone());
+            relay.lanes.marks.borrow_mut().note_epoch(planned.marks.generation, slice.epoch);
+            relay.lanes.marks.borrow_mut().note_ids(planned.marks.generation, ids.clone());
             if let Some(search) = &mut planned.search {
                 search.add(ids);
             }
@@ -329,7 +330,8 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         claimed.check_after(relay, begun).await?;
         let is_same_generation = {
             let mut marks = relay.lanes.marks.borrow_mut();
-            marks.note_read(generation, found.epoch, rows.iter().map(Event::id));
+            marks.note_epoch(generation, found.epoch);
+            marks.note_ids(generation, rows.iter().map(Event::id));
             marks.note_seen(generation, &found.ids);
             marks.generation == generation
         };
@@ -435,8 +437,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
                 check_at = overdue.silent_since + patience(relay);
                 continue;
             }
-            let is_throttled = relay.stats.notes.throttle().is_some();
-            if !is_throttled && self.closes_stuck(&overdue, deadline).await {
+            if relay.stats.notes.throttle().is_none() && self.closes_stuck(&overdue, deadline).await {
                 return;
             }
             check_at = Instant::now() + STUCK_CHECK_EVERY;

@@ -139,17 +139,6 @@ impl Marks {
         }
     }
 
-    /// Notes the epoch in the snapshot of a read of `generation`, and the ids of the unsent rows that it returned.
-    pub(crate) fn note_read(
-        &mut self,
-        generation: u64,
-        epoch: Epoch,
-        ids: impl IntoIterator<Item = i64> + Clone,
-    ) {
-        self.note_epoch(generation, epoch);
-        self.note_ids(generation, ids);
-    }
-
     /// Notes what a scan of `generation` found: the first unsent row of each lane. It proves the same as a claim that has settled
     /// every row before it.
     pub(crate) fn scanned(
