@@ -110,7 +110,7 @@ impl FaultKind {
 pub struct Backoff {
     first: Duration,
     most: Duration,
-    attempts: u32,
+    pub(crate) attempts: u32,
     random: fastrand::Rng,
 }
 
@@ -127,10 +127,6 @@ impl Backoff {
 
     pub(crate) fn reset(&mut self) {
         self.attempts = 0;
-    }
-
-    pub(crate) fn attempts(&self) -> u32 {
-        self.attempts
     }
 }
 

@@ -237,8 +237,10 @@ impl<P: Producer> Session<P> {
     pub(crate) fn absorb<E: Event>(&mut self, batch: &mut Batch<E>) {
         let mut reports = std::mem::take(&mut self.reports);
         self.producer.drain(&mut reports);
+        if !reports.is_empty() {
+            self.reported_at = Some(Instant::now());
+        }
         let mut primed = false;
-        let unreported = self.unreported;
         for DeliveryReport { index, outcome } in reports.drain(..) {
             let index = index as usize;
             self.unreported -= 1;
@@ -249,9 +251,6 @@ impl<P: Producer> Session<P> {
                 }
                 Err(failure) => self.report_failure(batch, index, failure),
             }
-        }
-        if self.unreported < unreported {
-            self.reported_at = Some(Instant::now());
         }
         self.reports = reports;
         if let Some(error) = self.producer.fatal_error().filter(|_| self.producer.has_failed()) {

@@ -71,7 +71,7 @@ impl<P: Publisher> Worker<'_, P> {
             match relay.stats.progress.of(self.number, opening).await? {
                 Ok(producer) => return Some(Session::new(producer, Rc::clone(&relay.kafka.counts))),
                 Err(failure) => {
-                    failed(relay, &failure, 0, self.backoff.attempts());
+                    failed(relay, &failure, 0, self.backoff.attempts);
                     sleep(self.backoff.next_wait()).await;
                 }
             }
@@ -233,7 +233,7 @@ impl<P: Publisher> Worker<'_, P> {
         if cycle.locked_out || cycle.failure.is_some() || cycle.unjudged.is_some() {
             relay.lanes.board.doubt();
         }
-        let waits = after_cycle(relay, cycle, self.backoff.attempts());
+        let waits = after_cycle(relay, cycle, self.backoff.attempts);
         if !waits {
             self.backoff.reset();
         }
