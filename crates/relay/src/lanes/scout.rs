@@ -279,10 +279,8 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         self.scan_order.width.worked(lanes.len(), begun.elapsed());
         self.relay.stats.scans.inc();
         self.relay.stats.scans_empty.inc_by(scan.first_unsent.is_empty().into());
-        let mut marks = self.relay.lanes.marks.borrow_mut();
-        marks.note_server(scan.server);
-        marks.scanned(&snapshot, scan.epoch, &lanes, &scan.first_unsent);
-        drop(marks);
+        self.relay.lanes.marks.borrow_mut().note_server(scan.server);
+        self.relay.lanes.marks.borrow_mut().scanned(&snapshot, scan.epoch, &lanes, &scan.first_unsent);
         self.relay.lanes.board.add(scan.first_unsent.iter().map(|(lane, _)| *lane));
         // A claim finds out whether the settlement of these rows was recorded. Until then, an operator's replay of them
         // would be mistaken for rows that are already acknowledged.
@@ -307,7 +305,6 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     async fn sweep(&mut self) -> Result<(), PostgresFault> {
         let lanes: Vec<Lane> = Lane::all().skip(self.swept).take(self.sweeping.get()).collect();
         let begun = Instant::now();
-        self.sweep_at = begun + SWEEP_EVERY;
         // The marks before the scan, because those of its rows may be raised before its answer arrives.
         let sent = self.relay.lanes.marks.borrow().snapshot(&lanes);
         let mut from_lowest = sent.clone();
@@ -373,17 +370,16 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
 
     async fn wait(&mut self) -> Result<(), PostgresFault> {
         let all_taken = self.relay.lanes.board.all_taken();
-        let poll_interval = self.relay.settings.limits().poll_interval;
+        let limits = self.relay.settings.limits();
         let progress = self.relay.lanes.board.progress.take();
         self.note_board();
-        let look_every =
-            self.lookout.next(&self.relay.settings.limits()).filter(|_| !self.drains).map(|(_, every)| every);
-        self.interval = if progress || all_taken || look_every.is_some() {
+        let look = self.lookout.next(&limits).filter(|_| !self.drains);
+        self.interval = if progress || all_taken || look.is_some() {
             POLL_FIRST
         } else {
-            (self.interval * 2).min(poll_interval.max(POLL_LAST))
+            (self.interval * 2).min(limits.poll_interval.max(POLL_LAST))
         };
-        let look_every = look_every.map(|every| every.max((self.looked_for * LOOK_SHARE).min(SCAN_EVERY)));
+        let look_every = look.map(|(_, every)| every.max((self.looked_for * LOOK_SHARE).min(SCAN_EVERY)));
         let pause = look_every.unwrap_or(self.interval);
         let begun = Instant::now();
         let waits_for_worker = all_taken || !self.relay.lanes.board.has_free_worker();
