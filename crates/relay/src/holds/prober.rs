@@ -249,6 +249,8 @@ struct Probes<'a, P: Publisher, H, O: Outbox> {
     /// Leased topics without a result so far. Without one at the end, for example because another relay has locked the lane,
     /// their leases are given back.
     unfinished: Vec<String>,
+    /// The results that are not recorded yet.
+    found: ProbeResults,
     lane_rests: [Option<Instant>; LANES],
     made_due_at: Option<Instant>,
     make_all_due: bool,
@@ -277,6 +279,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             settle_at: Instant::now(),
             renewed_at: None,
             unfinished: Vec::new(),
+            found: ProbeResults::default(),
             lane_rests: [None; LANES],
             made_due_at: None,
             make_all_due: false,
@@ -345,9 +348,8 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             if due.is_empty() || !relay.kafka.gate.is_open() {
                 return settled;
             }
-            let mut found = ProbeResults::default();
-            let probed = self.probe(due, &mut found).await;
-            probed.and(self.conclude(found).await)?;
+            let probed = self.probe(due).await;
+            probed.and(self.conclude().await)?;
         }
     }
 
@@ -383,8 +385,8 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     /// Records the results of probes in the database.
-    async fn conclude(&mut self, found: ProbeResults) -> Result<(), PostgresFault> {
-        let relay = self.relay;
+    async fn conclude(&mut self) -> Result<(), PostgresFault> {
+        let (relay, found) = (self.relay, std::mem::take(&mut self.found));
         if !found.works.is_empty() {
             self.holds.release(&named(&found.works)).await?;
             self.finished(found.works.iter().map(String::as_str));
@@ -425,26 +427,26 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         self.unfinished.retain(|topic| !topics.contains(topic.as_str()));
     }
 
-    async fn probe(&mut self, mut due: Vec<Due>, found: &mut ProbeResults) -> Result<(), PostgresFault> {
+    async fn probe(&mut self, mut due: Vec<Due>) -> Result<(), PostgresFault> {
         // The lease may have expired while an ack was late.
         let kept = self.kept();
         due.retain(|due| !kept.contains(&due.topic));
-        let mut due = self.of_valid_names(due, found).await?;
-        self.leave_out(&mut due, found);
+        let mut due = self.of_valid_names(due).await?;
+        self.leave_out(&mut due);
         if due.is_empty() {
             return Ok(());
         }
         let producer = match self.producer().await {
             Ok(producer) => producer,
             Err(failure) => {
-                found.fails.extend(due.into_iter().map(|due| (due.topic, failure.clone())));
+                self.found.fails.extend(due.into_iter().map(|due| (due.topic, failure.clone())));
                 return Ok(());
             }
         };
-        let known = leaders(&producer, due, found).await;
+        let known = leaders(&producer, due, &mut self.found).await;
         self.renew_leases().await?;
         let asked: Vec<Due> = known.iter().map(|(due, _)| due.clone()).collect();
-        let Some(examples) = self.examples(&asked, found).await? else {
+        let Some(examples) = self.examples(&asked).await? else {
             self.producer = Some(producer);
             return Ok(());
         };
@@ -454,78 +456,70 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             match example {
                 Some(example) if rests(example.lane) => {}
                 Some(example) => candidates.push(Candidate::new(due, example, &leaders)),
-                None => found.works.push(due.topic),
+                None => self.found.works.push(due.topic),
             }
         }
-        let candidates = reachable(&producer, candidates, found).await;
+        let candidates = reachable(&producer, candidates, &mut self.found).await;
         let topics: Vec<String> = candidates.iter().map(|candidate| candidate.due.topic.clone()).collect();
         let mut flight = Flight::new(producer);
-        let lane_rests = &mut self.lane_rests;
-        let done = match flight.publish(self.relay, &mut self.outbox, candidates, found, lane_rests).await {
+        let (outbox, found, lane_rests) = (&mut self.outbox, &mut self.found, &mut self.lane_rests);
+        let done = match flight.publish(self.relay, outbox, candidates, found, lane_rests).await {
             // Postgres cannot read a row. Several topics are probed one at a time. A single topic is released, because only a
             // worker's claim can decide about an unreadable row.
             Err(fault) if fault.kind == FaultKind::Data && flight.unsettled.is_empty() => {
                 match <[String; 1]>::try_from(topics) {
-                    Ok([topic]) => found.works.push(topic),
+                    Ok([topic]) => self.found.works.push(topic),
                     Err(topics) => self.probe_alone(topics.into_iter()),
                 }
                 Ok(())
             }
             done => done,
         };
-        let kept = self.keep_late(flight, found).await;
+        let kept = self.keep_late(flight).await;
         done.and(kept)
     }
 
     /// Handles the topics whose names are invalid, and returns the others. Such a topic is released when no row waits for it,
     /// because its rows were corrected or deleted.
-    async fn of_valid_names(
-        &mut self,
-        due: Vec<Due>,
-        found: &mut ProbeResults,
-    ) -> Result<Vec<Due>, PostgresFault> {
+    async fn of_valid_names(&mut self, due: Vec<Due>) -> Result<Vec<Due>, PostgresFault> {
         let (valid, mut invalid): (Vec<Due>, Vec<Due>) =
             due.into_iter().partition(|due| check_topic(&due.topic).is_ok());
-        self.leave_out_slow(&mut invalid, found);
-        let Some(examples) = self.examples(&invalid, found).await? else { return Ok(valid) };
+        self.leave_out_slow(&mut invalid);
+        let Some(examples) = self.examples(&invalid).await? else { return Ok(valid) };
         for (Due { topic, .. }, example) in invalid.into_iter().zip(examples) {
             match (example, check_topic(&topic)) {
                 (Some(_), Err(error)) => {
-                    found.fails.push((topic, INVALID_TOPIC_NAME.failure(error.to_string())));
+                    self.found.fails.push((topic, INVALID_TOPIC_NAME.failure(error.to_string())));
                 }
-                _ => found.works.push(topic),
+                _ => self.found.works.push(topic),
             }
         }
         Ok(valid)
     }
 
     /// Removes the topics that need no probe now: missing ones, those that are not searched for, and those beyond a claim.
-    fn leave_out(&mut self, due: &mut Vec<Due>, found: &mut ProbeResults) {
+    fn leave_out(&mut self, due: &mut Vec<Due>) {
         if let Some(listed) = &self.listed {
             let missing = due.extract_if(.., |due| !listed.contains(&due.topic));
-            found.fails.extend(missing.map(|Due { topic, .. }| {
+            self.found.fails.extend(missing.map(|Due { topic, .. }| {
                 let failure = UNKNOWN_TOPIC.failure(not_listed(&topic));
                 (topic, failure)
             }));
         }
-        self.leave_out_slow(due, found);
+        self.leave_out_slow(due);
         due.truncate(TOPICS_MAX);
     }
 
-    fn leave_out_slow(&mut self, due: &mut Vec<Due>, found: &mut ProbeResults) {
+    fn leave_out_slow(&mut self, due: &mut Vec<Due>) {
         let now = Instant::now();
         self.slow.retain(|_, until| *until > now);
         let slow = due.extract_if(.., |due| self.slow.contains_key(&due.topic));
-        found.fails.extend(slow.map(|due| (due.topic, KafkaFailure::unknown(NO_EVENT_FOUND))));
+        self.found.fails.extend(slow.map(|due| (due.topic, KafkaFailure::unknown(NO_EVENT_FOUND))));
     }
 
     /// Searches for an event of each topic. `None` if the search has failed: several topics are searched for one at a time, and a
     /// single one is left out for a while, because each search takes until its timeout.
-    async fn examples(
-        &mut self,
-        due: &[Due],
-        found: &mut ProbeResults,
-    ) -> Result<Option<Vec<Option<ExampleRow>>>, PostgresFault> {
+    async fn examples(&mut self, due: &[Due]) -> Result<Option<Vec<Option<ExampleRow>>>, PostgresFault> {
         if due.is_empty() {
             return Ok(Some(Vec::new()));
         }
@@ -535,7 +529,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         };
         if let [Due { topic, .. }] = due {
             tracing::debug!(topic, "no event to probe the topic with: {fault}");
-            found.fails.push((topic.clone(), KafkaFailure::unknown(NO_EVENT_FOUND)));
+            self.found.fails.push((topic.clone(), KafkaFailure::unknown(NO_EVENT_FOUND)));
             self.slow.insert(topic.clone(), Instant::now() + SLOW_FOR);
         } else {
             self.probe_alone(due.iter().map(|due| due.topic.clone()));
@@ -561,13 +555,8 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     /// Runs after the lanes were released. Keeps the producer, or keeps waiting for late acks.
-    async fn keep_late(
-        &mut self,
-        mut flight: Flight<P::Producer, O::Event>,
-        found: &mut ProbeResults,
-    ) -> Result<(), PostgresFault> {
-        let relay = self.relay;
-        flight.take_failed(&relay.memory, found);
+    async fn keep_late(&mut self, mut flight: Flight<P::Producer, O::Event>) -> Result<(), PostgresFault> {
+        flight.take_failed(&self.relay.memory, &mut self.found);
         let keeps_leases = !flight.is_done() || !flight.unsettled.is_empty();
         self.unsettled.append(&mut flight.unsettled);
         if flight.is_done() {
@@ -604,7 +593,6 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let relay = self.relay;
         let within =
             if self.late.len() < LATE_MAX { relay.settings.limits().publish_timeout } else { ANSWER_WITHIN };
-        let mut found = ProbeResults::default();
         self.late.retain_mut(|flight| {
             let acknowledged = flight.take_acknowledged(&relay.memory);
             if !acknowledged.is_empty() {
@@ -612,18 +600,18 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
                 self.lane_rests = [None; LANES];
             }
             self.unsettled.extend(acknowledged);
-            flight.take_failed(&relay.memory, &mut found);
+            flight.take_failed(&relay.memory, &mut self.found);
             let gives_up = flight.silent_since.elapsed() >= within;
             if gives_up {
                 let error = format!("the leader has acknowledged no probe for {within:?}");
                 let fails = flight.topics().map(|topic| (topic.to_owned(), STUCK.failure(&error)));
-                found.fails.extend(fails);
+                self.found.fails.extend(fails);
                 flight.abandon(&relay.memory);
             }
             !flight.is_done() && !gives_up
         });
         let renewed = self.renew_leases().await;
-        renewed.and(self.conclude(found).await)
+        renewed.and(self.conclude().await)
     }
 
     /// Settles the rows whose acks came late, and those that could not be settled at once.
@@ -636,15 +624,14 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let mut tried: Vec<_> = self.unsettled.drain(..count).collect();
         // Without a result, the topic is probed again.
         self.unfinished.extend(tried.iter().map(|late| late.topic.clone()));
-        let mut found = ProbeResults::default();
-        let settled = settle_late(self.relay, &mut self.outbox, &mut tried, patience, &mut found).await;
+        let settled = settle_late(self.relay, &mut self.outbox, &mut tried, patience, &mut self.found).await;
         let failed = !tried.is_empty();
         self.settles_one = failed || self.settles_one && !self.unsettled.is_empty();
         if failed {
             self.settle_at = Instant::now() + HOLDS_EVERY;
         }
         self.unsettled.append(&mut tried); // behind the others, which are tried next
-        settled.and(self.conclude(found).await)
+        settled.and(self.conclude().await)
     }
 }
 

@@ -128,13 +128,12 @@ async fn published<'a>(
         ExampleRow { lane: Row(1).lane(), id: 1, key: None },
         &[Some(0)],
     );
-    let mut found = ProbeResults::default();
-    let lane_rests = &mut [None; LANES];
-    flight.publish(relay, &mut probes.outbox, vec![candidate], &mut found, lane_rests).await.unwrap();
+    let (outbox, found, lane_rests) = (&mut probes.outbox, &mut probes.found, &mut [None; LANES]);
+    flight.publish(relay, outbox, vec![candidate], found, lane_rests).await.unwrap();
     assert!(found.works.is_empty() && found.fails.is_empty());
     probes.unfinished.push("events.order".to_owned());
-    probes.keep_late(flight, &mut found).await.unwrap();
-    probes.conclude(found).await.unwrap();
+    probes.keep_late(flight).await.unwrap();
+    probes.conclude().await.unwrap();
     probes
 }
 
