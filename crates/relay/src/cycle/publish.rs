@@ -410,13 +410,9 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
     /// partition stays silent while others are acknowledged. The topic of such a partition is held.
     async fn wait_for_reports(&mut self, overdue: Option<Overdue>, deadline: Instant) {
         let relay = self.relay;
-        let flowed_on = overdue.is_some();
         let mut overdue = overdue.unwrap_or_else(|| self.overdue(Instant::now()));
-        let mut check_at = overdue.silent_since + patience(relay);
-        if flowed_on {
-            // Rows that were sent just now have had no time to be reported.
-            check_at = check_at.max(Instant::now() + OVERDUE_AFTER);
-        }
+        // Rows that a flow sent just now have had no time to be reported.
+        let mut check_at = (overdue.silent_since + patience(relay)).max(Instant::now() + OVERDUE_AFTER);
         while check_at < self.latest(deadline) {
             let held_at = Instant::now() + HELD_CHECK_EVERY;
             let until = check_at.min(self.probe_at(&overdue)).min(held_at);

@@ -303,10 +303,7 @@ impl<P: Producer> Session<P> {
 
     fn send_row<E: Event>(&mut self, batch: &mut Batch<E>, index: usize) {
         let (Some(destination), None) = (self.destinations[index], &self.failure) else { return };
-        if !self.may_send() {
-            return;
-        }
-        if batch.is_blocked(index) || self.with_large_row.contains(&destination) {
+        if !self.may_send() || batch.is_blocked(index) || self.with_large_row.contains(&destination) {
             return;
         }
         let topic = &mut self.topics[destination.topic as usize];
