@@ -9,10 +9,10 @@
 //! | session | the session is replaced |
 
 use crate::reason::UNKNOWN;
-use std::fmt;
 use std::time::Duration;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{error} (reason: {reason})")]
 pub struct KafkaFailure {
     pub kind: FailureKind,
     /// A word to filter by, such as `unknown-topic`.
@@ -41,12 +41,6 @@ impl KafkaFailure {
     /// A failure after which the record may or may not be stored.
     pub fn unknown(error: impl Into<String>) -> KafkaFailure {
         UNKNOWN.failure(error)
-    }
-}
-
-impl fmt::Display for KafkaFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (reason: {})", self.error, self.reason)
     }
 }
 
