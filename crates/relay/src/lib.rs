@@ -1,15 +1,8 @@
 //! The relay: decides what is claimed, published and settled, and when. It contains no SQL, no Kafka client and no wall
 //! clock. It reaches Postgres and Kafka through traits such as [`outbox::Outbox`] and [`publisher::Publisher`].
 //!
-//! ```text
-//!              lanes with work                    rows                       records
-//!   scout ───────────────────▶ board ──▶ worker ◀────── outbox (Postgres)      │
-//!     │ raises the fence          ▲         │ ─────────── session ─────────────┴──▶ Kafka
-//!     ▼                           │         │ ─────────▶ outbox: sent_at, dead letters, holds
-//!   marks ◀───────────────────────┴─────────┘
-//! ```
-//!
-//! Start with [`cycle`]. [`cycle::worker`] repeats it, and [`lanes::scout`] finds work for it.
+//! Start with [`cycle`]. [`cycle::worker`] repeats it, and [`lanes::scout`] finds work for it. ARCHITECTURE.md shows how the parts
+//! fit together, and has the rules that always hold.
 
 #![warn(unreachable_pub)]
 #![allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
