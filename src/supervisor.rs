@@ -86,8 +86,8 @@ pub enum StartError {
     Unfit(String),
 }
 
-/// How many Postgres connections a relay needs: one per worker, and one each for the scout, the reaper, the watch on holds,
-/// and probes (two). A relay that could not record its topic template uses them too.
+/// How many Postgres connections a relay needs: one per worker, and one each for the scout, the reaper, the watch on holds, the
+/// measurements, the record of its settings and clusters, and probes (two).
 pub fn connections(config: &Config) -> usize {
     config.relay.workers + 7
 }

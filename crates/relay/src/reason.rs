@@ -1,6 +1,6 @@
 //! The reasons why Kafka did not acknowledge something, each with its meaning and its remedy.
 //!
-//! A reason has one kind, and the kind alone decides what the relay does. `crates/kafka/src/errors.rs` maps error codes
+//! A reason has one kind, which decides what the relay does. `crates/kafka/src/errors.rs` maps error codes
 //! to reasons; `docs/error-codes.md` shows both tables.
 
 use crate::{FailureKind, KafkaFailure, Rejection};
