@@ -105,7 +105,6 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
                 held: session.held(&batch),
                 skip_locked,
             };
-            // A claim that records nothing shows nothing about settlements.
             let (recorded, begun) = (settlement.sent.len() + settlement.rejected.len(), Instant::now());
             let settled = settle(relay, claim, &mut settlement, &flow).await;
             match &settled {

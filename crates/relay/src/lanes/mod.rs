@@ -400,14 +400,15 @@ impl Width {
         lanes > 1
     }
 
+    /// Records that a statement over this many lanes or rows took that long. One over none shows nothing.
     pub(crate) fn worked(&self, lanes: usize, took: Duration) {
-        if self.now.get() == self.most {
+        if self.now.get() == self.most || lanes == 0 {
             return;
         }
         if lanes >= self.now.get() {
             self.quick_ones.set(if took < QUICK { self.quick_ones.get() + 1 } else { 0 });
         }
-        let over_all = took.saturating_mul(LANES.div_ceil(lanes.max(1)) as u32);
+        let over_all = took.saturating_mul(LANES.div_ceil(lanes) as u32);
         let quick_for_long = over_all < QUICK && self.changed_at.get().elapsed() >= QUICK_FOR;
         if self.quick_ones.get() == QUICK_ONES || quick_for_long {
             self.quick_ones.set(0);
