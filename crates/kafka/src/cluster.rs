@@ -23,6 +23,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
 /// librdkafka's own default of `message.max.bytes`.
@@ -186,17 +187,15 @@ impl KafkaCluster {
     }
 
     async fn create(&self, config: ClientConfig) -> Result<KafkaProducer, KafkaFailure> {
-        let unfinished = |error: tokio::task::JoinError| KafkaFailure::unknown(error.to_string());
-        if let Some(tokens) = self.tokens.clone() {
-            // Without a token, no broker answers, and librdkafka does not report why.
-            let token =
-                tokio::task::spawn_blocking(move || tokens.get().map(drop)).await.map_err(unfinished)?;
-            token.map_err(|error| TOKEN.failure(error))?;
-        }
-        let context = self.context(&config);
-        let started =
-            tokio::task::spawn_blocking(move || start(&config, context)).await.map_err(unfinished)?;
-        let started = started.map_err(|error| unusable(&error))?;
+        let (tokens, context) = (self.tokens.clone(), self.context(&config));
+        let started = spawn_blocking(move || {
+            if let Some(tokens) = tokens {
+                // Without a token, no broker answers, and librdkafka does not report why.
+                tokens.get().map_err(|error| TOKEN.failure(error))?;
+            }
+            start(&config, context).map_err(|error| unusable(&error))
+        });
+        let started = started.await.map_err(|error| KafkaFailure::unknown(error.to_string()))??;
         Ok(KafkaProducer::new(started, Rc::clone(&self.shared)))
     }
 
@@ -213,14 +212,13 @@ impl KafkaCluster {
 
     /// A producer to which a broker of the right cluster has answered. This needs no permission.
     async fn answering(&self, config: ClientConfig) -> Result<KafkaProducer, KafkaFailure> {
-        let producer = self.create(config).await?;
+        let producer = self.create(config.clone()).await?;
         let client = producer.client();
-        let answered =
-            tokio::task::spawn_blocking(move || client.client().fetch_cluster_id(METADATA_TIMEOUT));
+        let answered = spawn_blocking(move || client.client().fetch_cluster_id(METADATA_TIMEOUT));
         let (answered, ()) = tokio::join!(answered, self.shared.limits.prepare());
         let Ok(Some(id)) = answered else {
             self.shared.limits.renew();
-            return Err(self.unreachable(producer.reports()).await);
+            return Err(self.unreachable(config, producer.reports()).await);
         };
         self.comparison.check(id).await?;
         Ok(producer)
@@ -289,7 +287,7 @@ impl KafkaCluster {
         self.settings.borrow().bootstrap_servers.clone()
     }
 
-    async fn unreachable(&self, reports: &Reports) -> KafkaFailure {
+    async fn unreachable(&self, config: ClientConfig, reports: &Reports) -> KafkaFailure {
         let refused = reports.refused().or_else(|| reports.refused_by_broker());
         let failure = refused.unwrap_or_else(|| {
             BROKERS_DOWN.failure(format!(
@@ -298,12 +296,8 @@ impl KafkaCluster {
                 reports.last_error().unwrap_or_else(|| format!("no response for {METADATA_TIMEOUT:?}"))
             ))
         });
-        let config = match client_config(&self.settings.borrow()) {
-            Ok(config) => config,
-            Err(failure) => return failure,
-        };
         let error = failure.error.clone();
-        match tokio::task::spawn_blocking(move || explained(&error, &config)).await {
+        match spawn_blocking(move || explained(&error, &config)).await {
             Ok(error) => KafkaFailure { error, ..failure },
             Err(_) => failure,
         }
