@@ -63,8 +63,6 @@ pub struct KafkaCluster {
     spare: RefCell<Option<(Instant, KafkaProducer)>>,
     /// The producer that judged the last single row.
     judging: RefCell<Option<(Instant, KafkaProducer)>>,
-    /// Changes with every [`KafkaCluster::reconfigure`].
-    generation: Cell<u64>,
     comparison: Comparison,
 }
 
@@ -101,7 +99,6 @@ impl KafkaCluster {
             statistics: None,
             spare: RefCell::new(None),
             judging: RefCell::new(None),
-            generation: Cell::new(0),
             comparison: Comparison::default(),
         })
     }
@@ -124,7 +121,6 @@ impl KafkaCluster {
         self.batches.set(*limits);
         self.spare.replace(None);
         self.judging.replace(None);
-        self.generation.set(self.generation.get() + 1);
         self.tokens.iter().for_each(|tokens| tokens.renew());
         self.shared.limits.reconfigure(kafka.clone());
     }
@@ -322,7 +318,7 @@ impl Publisher for KafkaCluster {
         may_send: impl Fn() -> bool,
     ) -> Judged {
         // A single row can leave no gap, so its producer judges the next one too: opening a producer takes longer than judging.
-        let (single, generation) = (rows.len() == 1, self.generation.get());
+        let (single, generation) = (rows.len() == 1, self.shared.limits.generation.get());
         let kept = single.then(|| self.judging.take()).flatten();
         let opened = match kept {
             Some((at, producer)) if at.elapsed() < SPARE_FOR => Ok(producer),
@@ -343,7 +339,7 @@ impl Publisher for KafkaCluster {
             judged = Judged { acknowledged: first.len() + behind.acknowledged, ..behind };
         }
         let is_clear = judged.failure.as_ref().is_none_or(|failure| failure.kind == FailureKind::Row);
-        if single && is_clear && alone.may_continue() && generation == self.generation.get() {
+        if single && is_clear && alone.may_continue() && generation == self.shared.limits.generation.get() {
             self.judging.replace(Some((Instant::now(), alone)));
         }
         if judged.failure.as_ref().is_some_and(|failure| failure.reason == RECORD_TOO_LARGE.word) {
@@ -353,7 +349,7 @@ impl Publisher for KafkaCluster {
     }
 
     async fn probe(&self) -> Result<(), KafkaFailure> {
-        let generation = self.generation.get();
+        let generation = self.shared.limits.generation.get();
         let (producer, mut advertised) = self.identified().await?;
         // The producer ID may come from a bootstrap connection, which publishes nothing.
         if advertised.is_empty() {
@@ -363,7 +359,7 @@ impl Publisher for KafkaCluster {
             return Err(failure);
         }
         // After a reload, it may have the old settings.
-        if generation == self.generation.get() {
+        if generation == self.shared.limits.generation.get() {
             self.spare.replace(Some((Instant::now(), producer)));
         }
         Ok(())
