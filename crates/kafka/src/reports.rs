@@ -207,14 +207,14 @@ impl ClientContext for Context {
         if facility == "CLUSTERID" && matches!(level, RDKafkaLogLevel::Warning) {
             self.reports.refuse(OTHER_CLUSTER.failure(message));
         }
-        // The relay logs state changes once, while librdkafka repeats them for each broker and attempt.
-        match level {
-            // The relay replaces the producer and reports the failure itself.
-            _ if facility == "FATAL" => tracing::debug!(target: "librdkafka", "{facility}: {message}"),
-            RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
-                self.critical_logs.log(facility, message);
-            }
-            _ => tracing::debug!(target: "librdkafka", "{facility}: {message}"),
+        let is_critical =
+            matches!(level, RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical);
+        // After a fatal error, the relay replaces the producer and reports the failure itself.
+        if is_critical && facility != "FATAL" {
+            self.critical_logs.log(facility, message);
+        } else {
+            // The relay logs state changes once, while librdkafka repeats them for each broker and attempt.
+            tracing::debug!(target: "librdkafka", "{facility}: {message}");
         }
     }
 
@@ -352,20 +352,13 @@ pub(crate) struct Statistics {
     stats: Arc<Stats>,
     next: AtomicU64,
     /// The last report of each current producer.
-    live: Mutex<HashMap<u64, Latest>>,
+    live: Mutex<HashMap<u64, Counts>>,
 }
 
 /// One producer. It is forgotten when this is dropped.
 pub(crate) struct Watched {
     statistics: Arc<Statistics>,
     number: u64,
-}
-
-#[derive(Default)]
-struct Latest {
-    report: Counts,
-    /// By broker ID.
-    p99_seconds: HashMap<i32, f64>,
 }
 
 /// The part of librdkafka's report that is used. STATISTICS.md of librdkafka describes all of it.
@@ -435,23 +428,25 @@ impl Statistics {
         Watched { statistics: Arc::clone(self), number }
     }
 
-    fn set_gauges(&self, live: &HashMap<u64, Latest>) {
+    fn set_gauges(&self, live: &HashMap<u64, Counts>) {
         let client = &self.stats;
-        let sum = |read: fn(&Counts) -> i64| live.values().map(|latest| read(&latest.report)).sum();
+        let sum = |read: fn(&Counts) -> i64| live.values().map(read).sum();
         client.kafka_queued.set(sum(|report| report.msg_cnt));
         client.kafka_queued_bytes.set(sum(|report| report.msg_size));
         client.kafka_in_flight.set(sum(|report| report.brokers.values().map(|at| at.waitresp_cnt).sum()));
         client.kafka_waiting.set(sum(|report| report.brokers.values().map(|at| at.outbuf_cnt).sum()));
-        let throttle_ms = live.values().map(|latest| latest.report.throttle_ms()).max().unwrap_or_default();
+        let throttle_ms = live.values().map(Counts::throttle_ms).max().unwrap_or_default();
         client.kafka_throttle_seconds.set(throttle_ms as f64 / 1e3);
-        let mut slowest: HashMap<i32, f64> = HashMap::new();
-        for (broker, seconds) in live.values().flat_map(|latest| &latest.p99_seconds) {
-            let slower = slowest.entry(*broker).or_default();
-            *slower = slower.max(*seconds);
+        // A broker that no longer responds, or is gone, has no value. Bootstrap brokers have negative IDs.
+        let mut slowest: HashMap<i32, u64> = HashMap::new();
+        for broker in live.values().flat_map(Counts::responding).filter(|broker| broker.nodeid >= 0) {
+            let slower = slowest.entry(broker.nodeid).or_default();
+            *slower = broker.rtt.p99.max(*slower);
         }
         client.kafka_broker_seconds.clear();
-        for (broker, seconds) in slowest {
-            client.kafka_broker_seconds.at([client.brokers.value(&broker.to_string())]).set(seconds);
+        for (broker, p99) in slowest {
+            let gauge = client.kafka_broker_seconds.at([client.brokers.value(&broker.to_string())]);
+            gauge.set(p99 as f64 / 1e6);
         }
     }
 }
@@ -465,13 +460,13 @@ impl Watched {
                 return tracing::debug!(target: "librdkafka", "cannot parse statistics: {error}");
             }
         };
-        let mut live = lock(&self.statistics.live);
-        let latest = live.entry(self.number).or_default();
+        let (mut live, client) = (lock(&self.statistics.live), &self.statistics.stats);
         let throttle_ms = report.throttle_ms();
-        latest.update(report, &self.statistics.stats);
+        report.count_since(&live.remove(&self.number).unwrap_or_default(), client);
         if throttle_ms > 0 {
-            self.statistics.stats.notes.throttled(Duration::from_millis(throttle_ms));
+            client.notes.throttled(Duration::from_millis(throttle_ms));
         }
+        live.insert(self.number, report);
         self.statistics.set_gauges(&live);
     }
 }
@@ -480,28 +475,24 @@ impl Counts {
     fn throttle_ms(&self) -> u64 {
         self.brokers.values().map(|broker| broker.throttle.max).max().unwrap_or_default()
     }
-}
 
-impl Latest {
-    fn update(&mut self, report: Counts, client: &Stats) {
+    /// The brokers that have responded since the previous report.
+    fn responding(&self) -> impl Iterator<Item = &Broker> {
+        self.brokers.values().filter(|broker| broker.rtt.cnt > 0)
+    }
+
+    fn count_since(&self, previous: &Counts, client: &Stats) {
         for (field, metric) in COUNTED {
             // Compare sums over all brokers, because a broker gets another name when its ID becomes known. If a broker is
             // gone, the sum decreases, and counting continues from there.
             let sum = |report: &Counts| report.brokers.values().map(field).sum::<u64>();
-            let (before, now) = (sum(&self.report), sum(&report));
+            let (before, now) = (sum(previous), sum(self));
             metric(client).inc_by(now - now.min(before));
         }
-        // Otherwise a broker that no longer responds, or is gone, would keep its last value.
-        self.p99_seconds.clear();
-        for broker in report.brokers.values().filter(|broker| broker.rtt.cnt > 0) {
+        for broker in self.responding() {
             client.kafka_responses.inc_by(broker.rtt.cnt);
             client.kafka_round_trip_seconds.inc_by(broker.rtt.sum as f64 / 1e6);
-            // Bootstrap brokers have negative IDs.
-            if broker.nodeid >= 0 {
-                self.p99_seconds.insert(broker.nodeid, broker.rtt.p99 as f64 / 1e6);
-            }
         }
-        self.report = report;
     }
 }
 
