@@ -129,12 +129,11 @@ impl KafkaProducer {
 /// The topic in this metadata, if it exists.
 pub(crate) fn existing<'m>(metadata: &'m Metadata, topic: &str) -> Result<&'m MetadataTopic, KafkaFailure> {
     let found = metadata.topics().iter().find(|found| found.name() == topic);
-    let code = match found {
-        Some(found) if found.error().is_none() && !found.partitions().is_empty() => return Ok(found),
-        Some(found) => found.error().map(RDKafkaErrorCode::from),
-        None => None,
-    };
-    let code = code.unwrap_or(RDKafkaErrorCode::UnknownTopicOrPartition);
+    let error = found.and_then(MetadataTopic::error);
+    if let Some(found) = found.filter(|found| error.is_none() && !found.partitions().is_empty()) {
+        return Ok(found);
+    }
+    let code = error.map_or(RDKafkaErrorCode::UnknownTopicOrPartition, RDKafkaErrorCode::from);
     Err(reason(code).failure(format!("topic {topic}: {code}")))
 }
 
