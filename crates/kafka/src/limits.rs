@@ -6,6 +6,7 @@
 
 use crate::client::client_config;
 use crate::elsewhere;
+use crate::errors::failure;
 use crate::lock;
 use crate::options::Kafka;
 use rdkafka::ClientConfig;
@@ -13,6 +14,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifie
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaResult;
+use relay::failure::KafkaFailure;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -74,9 +76,7 @@ impl TopicLimits {
         let (settings, generation) = (self.settings.borrow().clone(), self.generation.get());
         let Some(settings) = settings else { return };
         // Reads the secrets again, as each producer does.
-        let made =
-            tokio::task::spawn_blocking(move || quiet(client_config(&settings).ok()?).create().ok()).await;
-        let Ok(Some(admin)) = made else { return };
+        let Ok(Ok(admin)) = tokio::task::spawn_blocking(move || admin(&settings)).await else { return };
         let admin = Rc::new(Admin(Some(admin)));
         let mut known = self.admin.borrow_mut();
         if known.is_none() && generation == self.generation.get() {
@@ -163,9 +163,14 @@ impl TopicLimits {
     }
 }
 
+/// An admin client, which connects in the background.
+pub(crate) fn admin(settings: &Kafka) -> Result<AdminClient<DefaultClientContext>, KafkaFailure> {
+    quiet(client_config(settings)?).create().map_err(|error| failure("creating a client", &error))
+}
+
 /// Nothing polls the main queue of an admin client, so statistics and log lines would accumulate there. Errors of connections still
 /// do, at most a few a minute.
-pub(crate) fn quiet(mut config: ClientConfig) -> ClientConfig {
+fn quiet(mut config: ClientConfig) -> ClientConfig {
     config.remove("debug");
     config.set("statistics.interval.ms", "0");
     config.set_log_level(RDKafkaLogLevel::Emerg);

@@ -1,9 +1,9 @@
 //! Reads a topic's partitions and settings from the brokers, and creates topics for `init`. The relay itself never creates one.
 
-use crate::client::{METADATA_TIMEOUT, client_config};
+use crate::client::METADATA_TIMEOUT;
 use crate::cluster::KafkaCluster;
 use crate::errors::{failure, reason};
-use crate::limits::{quiet, settings_of, value};
+use crate::limits::{admin, settings_of, value};
 use crate::options::Kafka;
 use crate::producer::{KafkaProducer, existing};
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, NewTopic, TopicReplication};
@@ -13,8 +13,6 @@ use rdkafka::types::RDKafkaErrorCode;
 use relay::failure::KafkaFailure;
 use relay::reason::{CONFIGURATION, UNKNOWN_TOPIC};
 use std::time::Duration;
-
-const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A topic, as the brokers describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,13 +76,13 @@ impl Inspector {
 
     /// Whether Kafka compacts the topic; `None` if its settings are not known.
     pub async fn compacts(&self, topic: &str) -> Option<bool> {
-        let settings = settings_of(self.admin.as_ref()?, topic, None, ASK_TIMEOUT).await.ok()??;
+        let settings = settings_of(self.admin.as_ref()?, topic, None, METADATA_TIMEOUT).await.ok()??;
         Some(value::<String>(&settings, "cleanup.policy")?.contains("compact"))
     }
 
     async fn settings(&self, topic: &str, broker: Option<i32>) -> Result<TopicSettings, Unknown> {
         let Some(admin) = &self.admin else { return Err(Unknown::Unsupported) };
-        let settings = settings_of(admin, topic, broker, ASK_TIMEOUT).await.ok().flatten();
+        let settings = settings_of(admin, topic, broker, METADATA_TIMEOUT).await.ok().flatten();
         let read = |settings: &ConfigResource| {
             Some(TopicSettings {
                 min_insync: value(settings, "min.insync.replicas")?,
@@ -94,10 +92,6 @@ impl Inspector {
         };
         settings.as_ref().and_then(read).ok_or(Unknown::Hidden)
     }
-}
-
-fn admin(settings: &Kafka) -> Result<AdminClient<DefaultClientContext>, KafkaFailure> {
-    quiet(client_config(settings)?).create().map_err(|error| failure("creating a client", &error))
 }
 
 /// How long the brokers may take to create a topic.
