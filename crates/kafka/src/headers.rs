@@ -7,7 +7,6 @@ use settings::findings::Problem;
 use settings::reader::{Raw, Reader};
 use settings::setting::{Setting, Table};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::mem;
 
 /// The longest name, and the longest template, in bytes.
@@ -48,13 +47,6 @@ pub enum Part {
     CreatedAt,
 }
 
-impl Part {
-    /// The name of a placeholder; empty for text.
-    fn name(&self) -> &'static str {
-        PLACEHOLDERS.iter().find(|(_, part)| part == self).map_or("", |(name, _)| name)
-    }
-}
-
 /// A header of each record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderTemplate {
@@ -72,14 +64,14 @@ impl HeaderTemplate {
 
     /// The template as in the configuration.
     pub fn template(&self) -> String {
-        let mut text = String::new();
-        for part in &self.value {
-            match part {
-                Part::Text(literal) => text.push_str(&literal.replace('{', "{{").replace('}', "}}")),
-                placeholder => _ = write!(text, "{{{}}}", placeholder.name()),
+        let template = |part: &Part| match part {
+            Part::Text(literal) => literal.replace('{', "{{").replace('}', "}}"),
+            part => {
+                let name = PLACEHOLDERS.iter().find(|(_, known)| known == part).map_or("", |(name, _)| *name);
+                format!("{{{name}}}")
             }
-        }
-        text
+        };
+        self.value.iter().map(template).collect()
     }
 }
 

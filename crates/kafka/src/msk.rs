@@ -203,11 +203,8 @@ fn without_credentials(error: &CredentialsError) -> Problem {
 fn refusal(error: &CredentialsError) -> Option<Problem> {
     causes(error).find_map(|cause| {
         let assumed = cause.downcast_ref::<AssumeRoleError>().map(AssumeRoleError::meta);
-        let by_identity = || {
-            let found = cause.downcast_ref::<AssumeRoleWithWebIdentityError>();
-            found.map(AssumeRoleWithWebIdentityError::meta)
-        };
-        explained(assumed.or_else(by_identity)?)
+        let identified = cause.downcast_ref::<AssumeRoleWithWebIdentityError>();
+        explained(assumed.or(identified.map(AssumeRoleWithWebIdentityError::meta))?)
     })
 }
 

@@ -54,8 +54,6 @@ static PROPERTIES: Table = Table {
     is_harmless,
 };
 
-const KEY: &str = "ssl.key.location";
-
 /// The SASL mechanism that uses tokens.
 pub(crate) const OAUTHBEARER: &str = "OAUTHBEARER";
 
@@ -253,7 +251,7 @@ fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Prope
     let value = as_read(name, value);
     if FILES.contains(&name) && value != "probe" {
         let path = reader.readable_file(section, name, &value)?;
-        if name == KEY {
+        if name == "ssl.key.location" {
             check_key(name, &path)?;
         }
         return Ok((name.to_owned(), Property::Plain(path.to_string_lossy().into_owned())));
@@ -289,8 +287,7 @@ pub fn check_property(name: &str, value: &str) -> Result<(), Problem> {
         }
         Err(_) => "has a value that librdkafka rejects".to_owned(),
     };
-    let known = names();
-    let help = match nearest(name, known.iter().copied()) {
+    let help = match nearest(name, names()) {
         _ if is_known(name) => "for the values, see CONFIGURATION.md of librdkafka".to_owned(),
         Some(near) => format!("did you mean `{near}`?"),
         None => "for the names, see CONFIGURATION.md of librdkafka".to_owned(),

@@ -50,10 +50,8 @@ impl Https<'_> {
         let mut tls = SslConnector::builder(SslMethod::tls_client()).map_err(unusable)?;
         tls.set_min_proto_version(Some(SslVersion::TLS1_2)).map_err(unusable)?;
         if let Some(path) = self.ca_location {
-            let trusted = authorities(path);
-            let trusted =
-                trusted.map_err(|error| format!("ca_location: {} is invalid: {error}", path.display()))?;
-            tls.set_cert_store(trusted);
+            let invalid = |error: io::Error| format!("ca_location: {} is invalid: {error}", path.display());
+            tls.set_cert_store(authorities(path).map_err(invalid)?);
         }
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);

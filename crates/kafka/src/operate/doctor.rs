@@ -143,12 +143,8 @@ fn judge(topic: &TopicInUse, described: &Described, record_bytes_max: usize) -> 
     }
     if min_insync > replicas || min_insync == replicas && replicas > 1 {
         let problem = format!("min.insync.replicas is {min_insync}, and the topic has {replicas} replicas");
-        let least = (replicas - 1).max(1);
-        findings.push(MIN_INSYNC_TOO_HIGH.found(
-            &place,
-            problem,
-            alter(&format!("min.insync.replicas={least}")),
-        ));
+        let remedy = alter(&format!("min.insync.replicas={}", (replicas - 1).max(1)));
+        findings.push(MIN_INSYNC_TOO_HIGH.found(&place, problem, remedy));
     }
     if min_insync == 1 && replicas > 2 {
         let problem = format!("min.insync.replicas is 1, and the topic has {replicas} replicas");
