@@ -11,7 +11,7 @@ use crate::tokens::Tokens;
 use openssl::sha::Sha256;
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use relay::failure::{FailureKind, KafkaFailure, Rejection};
@@ -115,10 +115,14 @@ impl TopicReader {
         mut each: impl FnMut(Option<Uuid>, Record) -> io::Result<()>,
     ) -> Result<TopicRead, ReadError> {
         let doing = format!("reading topic {topic}");
+        let failed = |error| kafka(topic, &doing, &error);
         let mut parts = self.find_range(topic, partitions, since_us)?;
         begin(parts.iter().map(PartitionRead::left).sum());
-        let assigned = unread(topic, &parts).and_then(|unread| self.consumer.assign(&unread));
-        assigned.map_err(|error| kafka(topic, &doing, &error))?;
+        let mut unread = TopicPartitionList::new();
+        for (partition, part) in (0..).zip(&parts).filter(|(_, part)| !part.is_done()) {
+            unread.add_partition_offset(topic, partition, Offset::Offset(part.next)).map_err(failed)?;
+        }
+        self.consumer.assign(&unread).map_err(failed)?;
         let (mut records, mut last_record, mut last_error) = (0, Instant::now(), None);
         while parts.iter().any(|part| !part.is_done()) {
             match self.consumer.poll(WAIT) {
@@ -131,7 +135,9 @@ impl TopicReader {
                     }
                     if part.is_done() {
                         // It would deliver newer records. If pausing fails, they are ignored.
-                        let _ = self.consumer.pause(&list(topic, [message.partition()]));
+                        let mut read = TopicPartitionList::new();
+                        read.add_partition(topic, message.partition());
+                        let _ = self.consumer.pause(&read);
                     }
                 }
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
@@ -147,7 +153,7 @@ impl TopicReader {
                 return Err(ReadError::Kafka(last_error.unwrap_or_else(silent)));
             }
         }
-        self.consumer.unassign().map_err(|error| kafka(topic, &doing, &error))?;
+        self.consumer.unassign().map_err(failed)?;
         // The end of a partition is reported without its topic, so none may be left for the next topic.
         self.drain();
         Ok(TopicRead { records, partitions: parts })
@@ -173,7 +179,8 @@ impl TopicReader {
         let doing = format!("reading the offsets of topic {topic}");
         let failed = |error| kafka(topic, &doing, &error);
         self.drain();
-        let mut times = list(topic, 0..partitions as i32);
+        let mut times = TopicPartitionList::new();
+        times.add_partition_range(topic, 0, partitions as i32 - 1);
         // Kafka has no negative times.
         let since_ms = (since_us / MICROSECONDS).max(0);
         times.set_all_offsets(Offset::Offset(since_ms)).map_err(failed)?;
@@ -291,23 +298,6 @@ impl PartitionRead {
         self.next = offset + 1;
         true
     }
-}
-
-/// The partitions that have records to read, with their first offsets.
-fn unread(topic: &str, parts: &[PartitionRead]) -> KafkaResult<TopicPartitionList> {
-    let mut unread = TopicPartitionList::new();
-    for (partition, part) in (0..).zip(parts).filter(|(_, part)| !part.is_done()) {
-        unread.add_partition_offset(topic, partition, Offset::Offset(part.next))?;
-    }
-    Ok(unread)
-}
-
-fn list(topic: &str, partitions: impl IntoIterator<Item = i32>) -> TopicPartitionList {
-    let mut list = TopicPartitionList::new();
-    for partition in partitions {
-        list.add_partition(topic, partition);
-    }
-    list
 }
 
 /// The largest response to a fetch. Larger records are fetched too.
