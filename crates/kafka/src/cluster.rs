@@ -68,10 +68,8 @@ pub struct KafkaCluster {
 
 /// The largest allowed record of this configuration, in bytes.
 pub fn record_bytes_max(kafka: &Kafka) -> usize {
-    match kafka.properties.get("message.max.bytes") {
-        Some(Property::Plain(bytes)) => bytes.parse().unwrap_or(RECORD_BYTES_MAX),
-        _ => RECORD_BYTES_MAX,
-    }
+    let own = kafka.properties.get("message.max.bytes").and_then(Property::plain);
+    own.and_then(|bytes| bytes.parse().ok()).unwrap_or(RECORD_BYTES_MAX)
 }
 
 impl KafkaCluster {

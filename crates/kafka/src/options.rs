@@ -67,6 +67,11 @@ pub enum Property {
 }
 
 impl Property {
+    /// The value, unless it is a secret.
+    pub(crate) fn plain(&self) -> Option<&str> {
+        if let Property::Plain(text) = self { Some(text) } else { None }
+    }
+
     /// The value as text, without secrets.
     pub fn shown(&self) -> Option<String> {
         match self {
@@ -141,10 +146,7 @@ fn check_together(
 ) {
     let default = reader.default_place();
     let place = |name: &str| entries.get(name).map_or(&default, |entry| &entry.place);
-    let plain = |name: &str| match properties.get(name) {
-        Some(Property::Plain(text)) => Some(text.as_str()),
-        _ => None,
-    };
+    let plain = |name: &str| properties.get(name).and_then(Property::plain);
     for (alias, name) in ALIASES {
         if !entries.contains_key(alias) || !entries.contains_key(name) {
             continue;

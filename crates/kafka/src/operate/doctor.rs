@@ -195,10 +195,8 @@ fn unavailable(place: &str, in_sync: usize, wanted: usize) -> Finding {
 }
 
 fn unencrypted(settings: &Kafka) -> Option<Finding> {
-    let protocol = match settings.properties.get("security.protocol") {
-        Some(Property::Plain(protocol)) => protocol.to_lowercase(),
-        _ => "plaintext".to_owned(),
-    };
+    let protocol = settings.properties.get("security.protocol").and_then(Property::plain);
+    let protocol = protocol.unwrap_or("plaintext").to_lowercase();
     (protocol.ends_with("plaintext") && is_remote(&settings.bootstrap_servers)).then(|| {
         let problem = format!("security.protocol is {protocol}, and the brokers are remote");
         let tls = if protocol.starts_with("sasl") { "sasl_ssl" } else { "ssl" };
