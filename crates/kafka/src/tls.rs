@@ -51,7 +51,8 @@ impl Https<'_> {
         tls.set_min_proto_version(Some(SslVersion::TLS1_2)).map_err(unusable)?;
         if let Some(path) = self.ca_location {
             let invalid = |error: io::Error| format!("ca_location: {} is invalid: {error}", path.display());
-            tls.set_cert_store(authorities(path).map_err(invalid)?);
+            let trusted = std::fs::read(path).and_then(|pem| authorities(&pem));
+            tls.set_cert_store(trusted.map_err(invalid)?);
         }
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -62,13 +63,8 @@ impl Https<'_> {
     }
 }
 
-/// Trusts only the certificate authorities in a file. An error never contains the content of the file.
-fn authorities(path: &Path) -> io::Result<X509Store> {
-    trusting(&std::fs::read(path)?)
-}
-
-/// Like [`authorities`], but reads the certificates from a string.
-fn trusting(pem: &[u8]) -> io::Result<X509Store> {
+/// Trusts only these certificate authorities. An error never contains any of the text.
+fn authorities(pem: &[u8]) -> io::Result<X509Store> {
     let none = || io::Error::new(io::ErrorKind::InvalidData, "it contains no PEM certificate");
     let certificates = X509::stack_from_pem(pem).ok().filter(|found| !found.is_empty()).ok_or_else(none)?;
     let mut store = X509StoreBuilder::new()?;
@@ -145,8 +141,8 @@ fn verdict((host, port): (&str, u16), config: &ClientConfig) -> Option<&'static 
     let mut builder = SslConnector::builder(SslMethod::tls_client()).ok()?;
     let trusted = match (config.get("ssl.ca.location"), config.get("ssl.ca.pem")) {
         (Some("probe"), _) | (None, None) => None,
-        (Some(path), _) => Some(authorities(Path::new(path)).ok()?),
-        (None, Some(pem)) => Some(trusting(pem.as_bytes()).ok()?),
+        (Some(path), _) => Some(authorities(&std::fs::read(path).ok()?).ok()?),
+        (None, Some(pem)) => Some(authorities(pem.as_bytes()).ok()?),
     };
     if let Some(trusted) = trusted {
         builder.set_cert_store(trusted);
@@ -199,8 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_certificate_is_an_error() {
-        assert!(trusting(b"-----BEGIN NOTHING-----").is_err());
-        assert!(authorities(Path::new("/absent/ca.pem")).is_err());
+    fn a_text_without_a_certificate_is_an_error() {
+        assert!(authorities(b"-----BEGIN NOTHING-----").is_err());
     }
 }
