@@ -83,14 +83,11 @@ pub fn default_headers() -> Vec<HeaderTemplate> {
 
 /// Reads `[outbox.headers]`.
 pub fn own(reader: &mut Reader) -> Vec<HeaderTemplate> {
-    let (entries, mut own) = (reader.entries.table(HEADERS.section), Vec::new());
-    for (name, entry) in &entries {
-        match header(name, entry) {
-            Ok(header) => own.push(header),
-            Err(problem) => reader.findings.error(&entry.place, problem),
-        }
-    }
-    own
+    let entries = reader.entries.table(HEADERS.section);
+    let valid = |(name, entry): (&String, &Entry)| {
+        header(name, entry).map_err(|problem| reader.findings.error(&entry.place, problem)).ok()
+    };
+    entries.iter().filter_map(valid).collect()
 }
 
 /// The headers of each record: those of the envelope, and its [`own`].
