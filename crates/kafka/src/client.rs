@@ -2,7 +2,6 @@
 //! producer has reached, and the advertised addresses that this host cannot use.
 
 use crate::elsewhere;
-use crate::lock;
 use crate::options::{ALIASES, Kafka, OAUTHBEARER};
 use crate::tokens::{Tokens, issued};
 use futures_util::future::{LocalBoxFuture, join_all, try_join_all};
@@ -14,6 +13,7 @@ use rdkafka::producer::{BaseProducer, DeliveryResult, Producer as _, ProducerCon
 use rdkafka::util::get_rdkafka_version;
 use rdkafka::{ClientConfig, Statistics};
 use relay::failure::KafkaFailure;
+use relay::health::stats::lock;
 use relay::reason::{ADVERTISED_ADDRESS, CONFIGURATION};
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -4,8 +4,6 @@
 #![warn(unreachable_pub)]
 #![allow(rustdoc::private_intra_doc_links)] // the documentation is for people who work on the code
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 pub mod client;
 pub mod cluster;
 pub mod errors;
@@ -27,11 +25,6 @@ pub mod record;
 mod reports;
 mod tls;
 mod tokens;
-
-/// Locks. What a thread leaves behind when it panics is never read: a panic ends the process.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Runs something that blocks, such as the end of a client, on another thread of the runtime; without a runtime, here.
 pub(crate) fn elsewhere(blocks: impl FnOnce() + Send + 'static) {

@@ -7,7 +7,6 @@
 use crate::client::client_config;
 use crate::elsewhere;
 use crate::errors::failure;
-use crate::lock;
 use crate::options::Kafka;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
@@ -15,6 +14,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaResult;
 use relay::failure::KafkaFailure;
+use relay::health::stats::lock;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -5,7 +5,6 @@
 
 use crate::errors::failure;
 use crate::limits::LearnedLimits;
-use crate::lock;
 use crate::tokens::{Tokens, issued};
 use prometheus_client::metrics::counter::Counter;
 use rdkafka::client::{ClientContext, OAuthToken};
@@ -15,7 +14,7 @@ use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::producer::{DeliveryResult, ProducerContext};
 use relay::failure::{FailureKind, KafkaFailure};
 use relay::health::availability::Episodes;
-use relay::health::stats::Stats;
+use relay::health::stats::{Stats, lock};
 use relay::publisher::DeliveryReport;
 use relay::reason::{
     AUTHENTICATION, BROKERS_DOWN, CONNECTION_LOST, NO_OFFSET, OTHER_CLUSTER, RECORD_TOO_LARGE, Reason,

@@ -7,7 +7,6 @@
 //! There is one [`TokenSource`] for each way to get a token. The one here is the token endpoint of `[kafka.oauth]`: the client
 //! credentials grant of OAuth 2.0. No error contains a token or a secret.
 
-use crate::lock;
 use crate::options::{ClientAuthentication, Kafka, OAuth};
 use crate::tls::Https;
 use http_body_util::Full;
@@ -15,6 +14,7 @@ use hyper::body::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Request, StatusCode};
 use rdkafka::client::OAuthToken;
+use relay::health::stats::lock;
 use settings::secret::Secret;
 use settings::text::percent_encode;
 use std::sync::{Arc, Condvar, Mutex};

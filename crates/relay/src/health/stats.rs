@@ -389,8 +389,8 @@ impl Notes {
     }
 }
 
-/// What a panic left behind is still valid: each value is set at once.
-pub(super) fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks. What a thread leaves behind when it panics is never read: a panic ends the process.
+pub fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
