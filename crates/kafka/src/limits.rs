@@ -60,7 +60,7 @@ pub(crate) struct TopicLimits {
     /// Until when no limit is read, because the last attempt got no answer.
     unanswered_until: Cell<Option<Instant>>,
     /// How many times the configuration has changed.
-    pub generation: Cell<u64>,
+    pub(crate) generation: Cell<u64>,
 }
 
 impl TopicLimits {
