@@ -289,7 +289,7 @@ impl Producer for Acknowledging {
         None
     }
 
-    fn drain(&mut self, reports: &mut Vec<DeliveryReport>) {
+    fn take_reports(&mut self, reports: &mut Vec<DeliveryReport>) {
         reports.append(&mut self.reports);
     }
 
@@ -297,5 +297,5 @@ impl Producer for Acknowledging {
 
     async fn withdraw(&mut self) {}
 
-    async fn drained(&mut self) {}
+    async fn all_reported(&mut self) {}
 }

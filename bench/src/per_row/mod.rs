@@ -176,8 +176,8 @@ impl Send {
 impl Part for Send {
     fn prepare(&mut self) {
         self.runtime.block_on(self.producer.withdraw());
-        self.runtime.block_on(self.producer.drained());
-        self.producer.drain(&mut Vec::new());
+        self.runtime.block_on(self.producer.all_reported());
+        self.producer.take_reports(&mut Vec::new());
     }
 
     fn run(&mut self) {

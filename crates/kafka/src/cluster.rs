@@ -382,9 +382,9 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
         }
     }
     // Rows whose reports are late keep the unknown outcome from above.
-    let late = timeout(JUDGE_TIMEOUT, producer.drained()).await.is_err();
+    let late = timeout(JUDGE_TIMEOUT, producer.all_reported()).await.is_err();
     let mut reports = Vec::new();
-    producer.drain(&mut reports);
+    producer.take_reports(&mut reports);
     if late {
         producer.withdraw().await;
     }

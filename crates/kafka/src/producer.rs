@@ -230,7 +230,7 @@ impl Producer for KafkaProducer {
         self.reports().recent_error(max_age)
     }
 
-    fn drain(&mut self, reports: &mut Vec<DeliveryReport>) {
+    fn take_reports(&mut self, reports: &mut Vec<DeliveryReport>) {
         let from = reports.len();
         self.reports().take(reports);
         // A fatal error purges the queue. The purged records failed for the same cause.
@@ -267,7 +267,7 @@ impl Producer for KafkaProducer {
         self.client.purge(if self.is_fatal() { purge().queue() } else { purge().queue().inflight() });
     }
 
-    async fn drained(&mut self) {
+    async fn all_reported(&mut self) {
         self.reports().wait(false, |reports| reports.in_flight() == 0).await;
     }
 }

@@ -197,11 +197,11 @@ impl<E: Event> Batch<E> {
     /// The rows whose blocks are recorded. A block hides every unsent row of its key, including earlier ones. A row therefore
     /// blocks its key only if the settlement leaves no earlier row of the key unsent. If not, the row is claimed again. A
     /// settlement that skips locked rows may leave acknowledged rows unsent.
-    pub(crate) fn blocked(&self, skips_locked: bool) -> impl Iterator<Item = RejectedRow<'_, E>> {
+    pub(crate) fn blocked(&self, around_locks: bool) -> impl Iterator<Item = RejectedRow<'_, E>> {
         let mut unsent: HashSet<&[u8]> = HashSet::new();
         let rows = if self.blocked_keys.is_empty() { 0 } else { self.rows.len() };
         self.rows[..rows].iter().zip(&self.fates).filter_map(move |(row, fate)| {
-            let stays_unsent = fate.stays_unsent() || (*fate == Fate::Acknowledged && skips_locked);
+            let stays_unsent = fate.stays_unsent() || (*fate == Fate::Acknowledged && around_locks);
             let is_first = stays_unsent && unsent.insert(row.key());
             match fate {
                 Fate::Blocked(reason) if is_first => Some(self.rejected_row(row, *reason)),
@@ -341,8 +341,8 @@ mod tests {
         batch
     }
 
-    fn blocked(batch: &Batch<Row>, skips_locked: bool) -> Vec<i64> {
-        batch.blocked(skips_locked).map(|rejected| rejected.row.0).collect()
+    fn blocked(batch: &Batch<Row>, around_locks: bool) -> Vec<i64> {
+        batch.blocked(around_locks).map(|rejected| rejected.row.0).collect()
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl Producer for FakeProducer {
     fn last_error(&self, max_age: Duration) -> Option<String> {
         self.waits.then(|| format!("no broker for {max_age:?}"))
     }
-    fn drain(&mut self, reports: &mut Vec<DeliveryReport>) {
+    fn take_reports(&mut self, reports: &mut Vec<DeliveryReport>) {
         reports.append(&mut self.reported.borrow_mut());
         if self.answers.get() {
             let (kept, acknowledged): (Vec<u32>, Vec<u32>) =
@@ -178,10 +178,10 @@ impl Producer for FakeProducer {
         }
     }
     async fn wait_until_quiet(&mut self, _: bool) {
-        self.drained().await;
+        self.all_reported().await;
     }
     async fn withdraw(&mut self) {}
-    async fn drained(&mut self) {
+    async fn all_reported(&mut self) {
         if self.waits {
             std::future::pending::<()>().await;
         }

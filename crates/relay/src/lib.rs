@@ -164,17 +164,17 @@ const THROTTLED_BATCH: Duration = Duration::from_secs(2);
 const THROTTLED_BYTES: usize = 256 * 1_024;
 const THROTTLED_BYTES_LEAST: usize = 16 * 1_024;
 
-/// The current limits, and how many times sessions had to be renewed.
+/// The current limits, and how many times they were reloaded.
 pub struct Settings {
     limits: Cell<Limits>,
     /// The bytes of a batch, while the brokers throttle.
     throttled_bytes: Cell<Option<usize>>,
-    renewals: Cell<u64>,
+    reloads: Cell<u64>,
 }
 
 impl Settings {
     pub(crate) fn new(limits: Limits) -> Settings {
-        Settings { limits: Cell::new(limits), throttled_bytes: Cell::new(None), renewals: Cell::new(0) }
+        Settings { limits: Cell::new(limits), throttled_bytes: Cell::new(None), reloads: Cell::new(0) }
     }
 
     pub fn limits(&self) -> Limits {
@@ -200,12 +200,12 @@ impl Settings {
     /// cycle, when nothing is in flight: the queue size of a producer depends on the limits, and secrets may have changed.
     pub fn set_limits(&self, limits: Limits) {
         self.limits.set(limits);
-        self.renewals.set(self.renewals.get() + 1);
+        self.reloads.set(self.reloads.get() + 1);
     }
 
-    /// How many times sessions had to be renewed. A session that was opened at a different count is outdated.
-    pub(crate) fn renewals(&self) -> u64 {
-        self.renewals.get()
+    /// How many times the limits were reloaded. A session that was opened at a different count is outdated.
+    pub(crate) fn reloads(&self) -> u64 {
+        self.reloads.get()
     }
 }
 

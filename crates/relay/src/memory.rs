@@ -254,7 +254,7 @@ impl Default for Acknowledged {
 /// How many refused rows of a topic are remembered. If there are more, they are forgotten, but still counted.
 const ROWS_MAX: usize = 1_000;
 /// How many topics are remembered. Invalid names can be any number of different ones.
-const TOPICS_MAX: usize = 1_000;
+const STREAKS_MAX: usize = 1_000;
 
 /// Shared by the workers and the prober of one relay. Usually empty. Clones share their content.
 #[derive(Clone, Default)]
@@ -294,7 +294,7 @@ impl Streaks {
 
     fn count(&self, topic: &str, row: Uuid, unsent: usize) -> usize {
         let mut topics = self.topics.borrow_mut();
-        if topics.len() == TOPICS_MAX && !topics.contains_key(topic) {
+        if topics.len() == STREAKS_MAX && !topics.contains_key(topic) {
             topics.clear();
         }
         let rows = topics.entry(topic.to_owned()).or_default();
@@ -451,10 +451,10 @@ mod tests {
     #[test]
     fn any_number_of_invalid_names_takes_bounded_memory() {
         let streaks = Streaks::default();
-        for number in 0..10 * TOPICS_MAX {
+        for number in 0..10 * STREAKS_MAX {
             streaks.refused_unsent(&format!("a b {number}"), row(1));
         }
-        assert!(streaks.topics.borrow().len() <= TOPICS_MAX);
+        assert!(streaks.topics.borrow().len() <= STREAKS_MAX);
     }
 
     #[test]

@@ -248,7 +248,7 @@ pub struct Settlement<'a, E> {
     pub blocked: Vec<RejectedRow<'a, E>>,
     pub held: Vec<TopicHold<'a, E>>,
     /// Skip rows that another session has locked, because waiting for them has failed before.
-    pub skip_locked: bool,
+    pub around_locks: bool,
 }
 
 pub struct RejectedRow<'a, E> {

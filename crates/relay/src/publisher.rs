@@ -81,7 +81,7 @@ pub trait Producer {
     }
 
     /// Moves the reports that have arrived to `reports`.
-    fn drain(&mut self, reports: &mut Vec<DeliveryReport>);
+    fn take_reports(&mut self, reports: &mut Vec<DeliveryReport>);
 
     /// Waits until nothing is in flight or something has failed, or with `any` until there is a report. Cancel-safe.
     async fn wait_until_quiet(&mut self, any: bool);
@@ -91,7 +91,7 @@ pub trait Producer {
     async fn withdraw(&mut self);
 
     /// Waits until nothing is in flight, even after a failure. Cancel-safe.
-    async fn drained(&mut self);
+    async fn all_reported(&mut self);
 
     async fn stop(&mut self, within: Duration) {
         stop(self, within).await;
@@ -104,7 +104,7 @@ pub async fn stop<P: Producer + ?Sized>(producer: &mut P, within: Duration) {
     let until = Instant::now() + within;
     _ = timeout_at(until, producer.wait_until_quiet(false)).await;
     producer.withdraw().await;
-    _ = timeout_at(until, producer.drained()).await;
+    _ = timeout_at(until, producer.all_reported()).await;
 }
 
 #[derive(Clone, Debug)]

@@ -100,7 +100,7 @@ async fn claim_read_with_its_lock_can_be_read_again_and_settled() {
             rejected: Vec::new(),
             blocked: Vec::new(),
             held: Vec::new(),
-            skip_locked: false,
+            around_locks: false,
         };
         assert_eq!(claim.settle(&settlement).await.unwrap(), Settled::All);
         left -= 100;
@@ -365,7 +365,7 @@ async fn commit_of_an_aborted_claim_is_no_success() {
         let fault = claim.record_sent(&rows.iter().collect::<Vec<_>>()).await.unwrap_err();
         assert_eq!(fault.kind, FaultKind::Contended, "{fault}");
         let nothing =
-            Settlement { sent: vec![], rejected: vec![], blocked: vec![], held: vec![], skip_locked: true };
+            Settlement { sent: vec![], rejected: vec![], blocked: vec![], held: vec![], around_locks: true };
         let settled = claim.settle(&nothing).await;
         assert!(settled.is_err(), "prepares {prepares}, promptly {promptly}: {settled:?}");
     }

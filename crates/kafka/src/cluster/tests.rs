@@ -75,9 +75,9 @@ async fn rows_purged_by_a_fatal_error_fail_with_its_cause() {
     refuse_ids(&mock);
     let mut producer = cluster.connecting().await.unwrap();
     producer.send(0, "events.order", 0, &Row(1)).unwrap();
-    producer.drained().await;
+    producer.all_reported().await;
     let mut reports = Vec::new();
-    producer.drain(&mut reports);
+    producer.take_reports(&mut reports);
     let failure = reports.pop().unwrap().outcome.unwrap_err();
     assert_eq!((failure.kind, failure.reason), (FailureKind::Cluster, "cluster-authorization"), "{failure}");
     assert!(matches!(

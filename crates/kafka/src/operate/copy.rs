@@ -94,11 +94,11 @@ impl Copier {
         let in_time = timeout(ACKNOWLEDGED_WITHIN, self.producer.wait_until_quiet(false)).await;
         if self.producer.has_failed() {
             // No record in flight may follow an event that is sent again.
-            _ = timeout(COLLECTED_WITHIN, self.producer.drained()).await;
+            _ = timeout(COLLECTED_WITHIN, self.producer.all_reported()).await;
             self.producer.withdraw().await;
         }
         let mut reports = Vec::new();
-        self.producer.drain(&mut reports);
+        self.producer.take_reports(&mut reports);
         reports.sort_by_key(|report| report.index);
         let acknowledged = acknowledged_from(before, &reports);
         if acknowledged == sent {

@@ -23,16 +23,16 @@ pub(crate) async fn settle(
     statements: &Statements,
     settlement: &Settlement<'_, OutboxRow>,
 ) -> Result<Settled, PostgresFault> {
-    let Settlement { sent, rejected, blocked, held, skip_locked } = settlement;
-    let only_sent = rejected.is_empty() && blocked.is_empty() && held.is_empty() && !skip_locked;
+    let Settlement { sent, rejected, blocked, held, around_locks } = settlement;
+    let only_sent = rejected.is_empty() && blocked.is_empty() && held.is_empty() && !around_locks;
     if only_sent && transaction.commits_with_statement() {
         return record_and_commit(transaction, statements, sent).await;
     }
     let (mut all, mut recorded) = (true, None);
     if !sent.is_empty() {
-        let rows = SentRows::new(statements, sent, *skip_locked);
-        let count = match skip_locked {
-            true => recorded.insert(around_locks(&transaction, &rows).await?).len(),
+        let rows = SentRows::new(statements, sent, *around_locks);
+        let count = match around_locks {
+            true => recorded.insert(record_around_locks(&transaction, &rows).await?).len(),
             false => rows.record(&transaction).await? as usize,
         };
         all &= count == sent.len();
@@ -94,15 +94,15 @@ struct SentRows<'a> {
 }
 
 impl<'a> SentRows<'a> {
-    fn new(statements: &'a Statements, sent: &[&OutboxRow], skip_locked: bool) -> SentRows<'a> {
+    fn new(statements: &'a Statements, sent: &[&OutboxRow], around_locks: bool) -> SentRows<'a> {
         let queries = &statements.queries;
-        let sql = match (statements.on_sent, skip_locked) {
+        let sql = match (statements.on_sent, around_locks) {
             (OnSent::Mark, false) => &queries.mark,
             (OnSent::Mark, true) => &queries.mark_around_locks,
             (OnSent::Delete, true) => &queries.delete_around_locks,
             (OnSent::Delete, false) => &queries.delete,
         };
-        let by_ctid = statements.on_sent == OnSent::Delete && !skip_locked;
+        let by_ctid = statements.on_sent == OnSent::Delete && !around_locks;
         SentRows {
             sql,
             ids: sent.iter().map(|row| row.id()).collect(),
@@ -137,7 +137,7 @@ impl<'a> SentRows<'a> {
 }
 
 /// Records the rows that are not locked, and returns their ids.
-async fn around_locks(
+async fn record_around_locks(
     transaction: &ClaimTransaction<'_>,
     sent: &SentRows<'_>,
 ) -> Result<HashSet<i64>, PostgresFault> {

@@ -1,6 +1,6 @@
 //! The first stage: claims lanes and plans the read. Also keeps the claim alive while the cycle waits for Kafka.
 
-use crate::cycle::publish::Overdue;
+use crate::cycle::publish::Awaited;
 use crate::outbox::{RowSelection, Wanted};
 use crate::{
     Batch, Claim, Lane, MarksSnapshot, Outbox, PostgresFault, ReadRequest, Relay, SeenIds, fail_point,
@@ -27,7 +27,7 @@ pub(super) struct Claimed<C> {
     /// See [`crate::Session::sends_until`].
     pub(super) sends_until: Rc<Cell<Option<Instant>>>,
     /// Rows that another session has locked are left out of the settlement.
-    pub(super) skips_locked: bool,
+    pub(super) around_locks: bool,
     pub(super) flow: Flow,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Flow {
     /// The latency of the rows before this index has been measured.
     pub(super) measured: usize,
     /// Rows for whose reports the flow continued beyond its window.
-    pub(super) overdue: Option<Overdue>,
+    pub(super) awaited: Option<Awaited>,
     /// The number of rows that were acknowledged during the flow, or in an earlier cycle.
     pub(super) acknowledged: usize,
     pub(super) finds_rows: bool,
@@ -69,7 +69,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     relay: &Relay<P>,
     outbox: &'o mut O,
     lanes: &[Lane],
-    skips_locked: bool,
+    around_locks: bool,
 ) -> Result<Option<Claimed<O::Claim<'o>>>, PostgresFault> {
     let claim_first = relay.lanes.board.has_more(lanes)
         || relay.lanes.board.were_locked_by_others(lanes)
@@ -102,7 +102,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         kept_at: now,
         fault: None,
         sends_until: Rc::default(),
-        skips_locked,
+        around_locks,
         flow: Flow::default(),
     }))
 }
@@ -141,7 +141,7 @@ impl PlannedRead {
 impl<C: Claim> Claimed<C> {
     /// Gives the next rows the whole `publish_timeout`, unless earlier rows are overdue.
     pub(super) fn extend_deadline<P>(&mut self, relay: &Relay<P>) {
-        let begun = self.flow.overdue.map_or_else(Instant::now, |overdue| overdue.begun);
+        let begun = self.flow.awaited.map_or_else(Instant::now, |awaited| awaited.begun);
         self.deadline = begun + relay.settings.limits().publish_timeout;
     }
 

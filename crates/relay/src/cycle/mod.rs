@@ -75,9 +75,9 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     outbox: &mut O,
     session: &mut Session<P::Producer>,
     lanes: &[Lane],
-    skip_locked: bool,
+    around_locks: bool,
 ) -> Result<Cycle, PostgresFault> {
-    let Some(mut claimed) = claim::claim(relay, outbox, lanes, skip_locked).await? else {
+    let Some(mut claimed) = claim::claim(relay, outbox, lanes, around_locks).await? else {
         return Ok(Cycle::default());
     };
     let limits = relay.settings.limits();
@@ -101,9 +101,9 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
             let mut settlement = Settlement {
                 sent: batch.sent_in(flow.recorded..batch.len()).collect(),
                 rejected: batch.dead_letters().collect(),
-                blocked: batch.blocked(skip_locked).collect(),
+                blocked: batch.blocked(around_locks).collect(),
                 held: session.held(&batch),
-                skip_locked,
+                around_locks,
             };
             let (recorded, begun) = (settlement.sent.len() + settlement.rejected.len(), Instant::now());
             let settled = settle(relay, claim, &mut settlement, &flow).await;

@@ -51,9 +51,9 @@ pub(super) struct Sending<'a, E, P: Publisher> {
     pub(super) batch: Batch<E>,
 }
 
-/// The first rows of a batch, while some of them have no report.
+/// The first rows of a batch, whose reports the relay waits for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Overdue {
+pub(super) struct Awaited {
     /// How many rows of the batch these are. Later rows were sent while the flow waited for these.
     rows: usize,
     undecided: usize,
@@ -115,9 +115,9 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
             if flows {
                 self.flow(claimed).await;
             }
-            let (deadline, overdue) = (claimed.deadline, claimed.flow.overdue);
+            let (deadline, awaited) = (claimed.deadline, claimed.flow.awaited);
             fail_point::reach("waiting-for-reports").await;
-            claimed.keep_during(relay, self.wait_for_reports(overdue, deadline)).await;
+            claimed.keep_during(relay, self.wait_for_reports(awaited, deadline)).await;
         }
         Ok(())
     }
@@ -223,7 +223,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
             return;
         }
         let begun = Instant::now();
-        let renewals = relay.settings.renewals();
+        let reloads = relay.settings.reloads();
         let mut rows_at = begun;
         let (mut has_rows, mut arriving) = (false, false);
         let mut read_at = begun + READ_EVERY;
@@ -235,11 +235,11 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
             claimed.measure_latency(relay, &self.batch, reported);
             let ends = relay.lanes.board.is_stopped()
                 || !relay.kafka.gate.is_open()
-                || relay.settings.renewals() != renewals
+                || relay.settings.reloads() != reloads
                 || self.session.leaves_rows(&self.batch);
             arriving = has_rows && rows_at.elapsed() < IDLE;
             let ends_window = begun.elapsed() >= window || rows_at.elapsed() >= IDLE;
-            let is_over = claimed.flow.overdue.is_some() || ends_window;
+            let is_over = claimed.flow.awaited.is_some() || ends_window;
             if ends || is_over {
                 // Reports that arrive while the flow waits for them show that Kafka works at its end.
                 claimed.flow.acknowledged = self.batch.sent().count();
@@ -272,7 +272,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
     async fn record<C: Claim<Event = E>>(&self, claimed: &mut Claimed<C>) -> Result<(), PostgresFault> {
         let relay = self.relay;
         let rows = claimed.flow.recorded..claimed.flow.measured;
-        if rows.len() < relay.settings.limits().flow_records || claimed.skips_locked {
+        if rows.len() < relay.settings.limits().flow_records || claimed.around_locks {
             return Ok(());
         }
         let sent: Vec<&E> = self.batch.sent_in(rows.clone()).collect();
@@ -355,85 +355,85 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
     /// rows of other partitions must not wait for that. First waits briefly for the reports.
     async fn flows_on<C: Claim<Event = E>>(&mut self, claimed: &mut Claimed<C>) -> bool {
         let relay = self.relay;
-        if let Some(mut overdue) = claimed.flow.overdue {
-            if claimed.keep_during(relay, self.closes_unanswered(&mut overdue)).await
+        if let Some(mut awaited) = claimed.flow.awaited {
+            if claimed.keep_during(relay, self.closes_unanswered(&mut awaited)).await
                 || claimed.fault.is_some()
             {
                 return false;
             }
-            let from = claimed.flow.measured.min(overdue.rows);
-            self.count(&mut overdue, from);
-            claimed.flow.overdue = Some(overdue);
-            let silent = overdue.silent_since.elapsed() >= patience(relay);
+            let from = claimed.flow.measured.min(awaited.rows);
+            self.recount(&mut awaited, from);
+            claimed.flow.awaited = Some(awaited);
+            let silent = awaited.silent_since.elapsed() >= patience(relay);
             // A topic can be held only if other partitions work. Until then, each further row may prove that.
-            let ends = silent && self.others_work(&overdue)
-                || overdue.begun.elapsed() + patience(relay) >= relay.settings.limits().publish_timeout;
+            let ends = silent && self.others_work(&awaited)
+                || awaited.begun.elapsed() + patience(relay) >= relay.settings.limits().publish_timeout;
             // Once these rows are decided, the flow ends even if later ones are overdue. Otherwise it would never end while
             // every acknowledgement is slow.
-            return overdue.undecided > 0 && !ends;
+            return awaited.undecided > 0 && !ends;
         }
         let begun = Instant::now();
         let waiting = timeout(OVERDUE_AFTER, self.session.finish(&mut self.batch));
         if claimed.keep_during(relay, waiting).await.is_ok() || claimed.fault.is_some() {
             return false;
         }
-        claimed.flow.overdue = Some(self.overdue(begun));
+        claimed.flow.awaited = Some(self.awaited(begun));
         true
     }
 
     /// All rows of the batch. The wait for them began at this time.
-    fn overdue(&self, begun: Instant) -> Overdue {
+    fn awaited(&self, begun: Instant) -> Awaited {
         let rows = self.batch.len();
         let silent_since = self.session.reported_at.map_or(begun, |at| at.max(begun));
-        Overdue { rows, undecided: self.batch.undecided(0..rows), begun, silent_since, answered_at: begun }
+        Awaited { rows, undecided: self.batch.undecided(0..rows), begun, silent_since, answered_at: begun }
     }
 
-    /// Counts the overdue rows that are still undecided. `from` is at most the index of the first of them.
-    fn count(&self, overdue: &mut Overdue, from: usize) {
-        let undecided = self.batch.undecided(from..overdue.rows);
-        if undecided < overdue.undecided {
-            overdue.silent_since = self.session.reported_at.map_or(overdue.begun, |at| at.max(overdue.begun));
+    /// Counts the awaited rows that are still undecided. `from` is at most the index of the first of them.
+    fn recount(&self, awaited: &mut Awaited, from: usize) {
+        let undecided = self.batch.undecided(from..awaited.rows);
+        if undecided < awaited.undecided {
+            awaited.silent_since = self.session.reported_at.map_or(awaited.begun, |at| at.max(awaited.begun));
         }
-        overdue.undecided = undecided;
+        awaited.undecided = undecided;
     }
 
-    /// Counts again. Once the rows that were overdue first are decided, counts all rows of the batch.
-    fn count_all(&self, overdue: &mut Overdue) {
-        self.count(overdue, 0);
-        if overdue.undecided == 0 {
-            overdue.rows = self.batch.len();
-            overdue.undecided = self.batch.undecided(0..overdue.rows);
+    /// Counts again. Once the rows that were awaited first are decided, counts all rows of the batch.
+    fn recount_all(&self, awaited: &mut Awaited) {
+        self.recount(awaited, 0);
+        if awaited.undecided == 0 {
+            awaited.rows = self.batch.len();
+            awaited.undecided = self.batch.undecided(0..awaited.rows);
         }
     }
 
     /// Waits until every report has arrived or the session has closed: at its first failure, at the deadline, or when a
     /// partition stays silent while others are acknowledged. The topic of such a partition is held.
-    async fn wait_for_reports(&mut self, overdue: Option<Overdue>, deadline: Instant) {
+    async fn wait_for_reports(&mut self, awaited: Option<Awaited>, deadline: Instant) {
         let relay = self.relay;
-        let mut overdue = overdue.unwrap_or_else(|| self.overdue(Instant::now()));
+        let mut awaited = awaited.unwrap_or_else(|| self.awaited(Instant::now()));
         // Rows that a flow sent just now have had no time to be reported.
-        let mut check_at = (overdue.silent_since + patience(relay)).max(Instant::now() + OVERDUE_AFTER);
+        let mut check_at = (awaited.silent_since + patience(relay)).max(Instant::now() + OVERDUE_AFTER);
         while check_at < self.latest(deadline) {
             let held_at = Instant::now() + HELD_CHECK_EVERY;
-            let until = check_at.min(self.probe_at(&overdue)).min(held_at);
+            let until = check_at.min(self.probe_at(&awaited)).min(held_at);
             if timeout_at(until, self.session.finish(&mut self.batch)).await.is_ok() {
                 return;
             }
             if relay.stats.notes.throttle().is_none() && self.closes_held() {
                 return;
             }
-            if self.closes_unanswered(&mut overdue).await {
+            if self.closes_unanswered(&mut awaited).await {
                 return;
             }
             if Instant::now() < check_at {
                 continue;
             }
-            self.count_all(&mut overdue);
-            if overdue.silent_since.elapsed() < patience(relay) {
-                check_at = overdue.silent_since + patience(relay);
+            self.recount_all(&mut awaited);
+            if awaited.silent_since.elapsed() < patience(relay) {
+                check_at = awaited.silent_since + patience(relay);
                 continue;
             }
-            if relay.stats.notes.throttle().is_none() && self.closes_stuck(&overdue, deadline).await {
+            if relay.stats.notes.throttle().is_none() && self.closes_stuck(&awaited, deadline).await {
                 return;
             }
             check_at = Instant::now() + STUCK_CHECK_EVERY;
@@ -442,9 +442,9 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
             return;
         }
         // Under a quota too, a partition that is silent for so long is held.
-        self.count_all(&mut overdue);
-        let is_silent = overdue.silent_since.elapsed() >= patience(relay);
-        if is_silent && self.closes_stuck(&overdue, Instant::now() + silence_max(relay)).await {
+        self.recount_all(&mut awaited);
+        let is_silent = awaited.silent_since.elapsed() >= patience(relay);
+        if is_silent && self.closes_stuck(&awaited, Instant::now() + silence_max(relay)).await {
             return;
         }
         if timeout(Duration::ZERO, self.session.finish(&mut self.batch)).await.is_err() {
@@ -462,14 +462,14 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
     }
 
     /// When the relay probes Kafka if no report arrives until then.
-    fn probe_at(&self, overdue: &Overdue) -> Instant {
-        let answered_at = overdue.answered_at;
+    fn probe_at(&self, awaited: &Awaited) -> Instant {
+        let answered_at = awaited.answered_at;
         self.session.reported_at.map_or(answered_at, |at| at.max(answered_at)) + silence_max(self.relay)
     }
 
     /// Closes the session if no report has arrived for some time, and a probe of Kafka fails as well. Then the gate closes.
-    async fn closes_unanswered(&mut self, overdue: &mut Overdue) -> bool {
-        if Instant::now() < self.probe_at(overdue) {
+    async fn closes_unanswered(&mut self, awaited: &mut Awaited) -> bool {
+        if Instant::now() < self.probe_at(awaited) {
             return false;
         }
         let waited = silence_max(self.relay);
@@ -477,13 +477,13 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         self.session.absorb(&mut self.batch);
         let failure = match answer {
             Ok(Ok(())) => {
-                overdue.answered_at = Instant::now();
+                awaited.answered_at = Instant::now();
                 return false;
             }
             Ok(Err(failure)) => failure,
             Err(_) => BROKERS_DOWN.failure(format!("Kafka did not answer a probe within {waited:?}")),
         };
-        if Instant::now() < self.probe_at(overdue) {
+        if Instant::now() < self.probe_at(awaited) {
             return false; // reports have arrived meanwhile
         }
         self.session.close(KafkaFailure { kind: FailureKind::Cluster, ..failure });
@@ -499,21 +499,21 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
     }
 
     /// Closes the session if the cluster answers and only some partitions are silent. Holds their topics.
-    async fn closes_stuck(&mut self, overdue: &Overdue, deadline: Instant) -> bool {
-        if !self.others_work(overdue) {
+    async fn closes_stuck(&mut self, awaited: &Awaited, deadline: Instant) -> bool {
+        if !self.others_work(awaited) {
             return false;
         }
         // Other rows may have been acknowledged just before all of Kafka became unavailable.
         let answers = timeout_at(deadline, self.relay.kafka.publisher.probe()).await;
         self.session.absorb(&mut self.batch);
         matches!(answers, Ok(Ok(())))
-            && self.session.hold_stuck(&self.batch, overdue.rows, patience(self.relay))
+            && self.session.hold_stuck(&self.batch, awaited.rows, patience(self.relay))
     }
 
     /// Whether rows of other partitions were acknowledged, in this batch or another one.
-    fn others_work(&self, overdue: &Overdue) -> bool {
+    fn others_work(&self, awaited: &Awaited) -> bool {
         let acknowledged_at = self.relay.health.acknowledged_at.get();
-        self.session.others_work(&self.batch) || acknowledged_at.is_some_and(|at| at > overdue.begun)
+        self.session.others_work(&self.batch) || acknowledged_at.is_some_and(|at| at > awaited.begun)
     }
 
     fn close_at_deadline(&mut self) {

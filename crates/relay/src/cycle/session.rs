@@ -236,7 +236,7 @@ impl<P: Producer> Session<P> {
     /// Processes the reports that have arrived, and sends the rows that waited for the first row of their partition.
     pub(crate) fn absorb<E: Event>(&mut self, batch: &mut Batch<E>) {
         let mut reports = std::mem::take(&mut self.reports);
-        self.producer.drain(&mut reports);
+        self.producer.take_reports(&mut reports);
         if !reports.is_empty() {
             self.reported_at = Some(Instant::now());
         }

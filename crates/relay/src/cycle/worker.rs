@@ -2,7 +2,7 @@
 
 use crate::cycle::narrow::Before;
 use crate::cycle::{self, Cycle};
-use crate::health::availability::QUIET;
+use crate::health::availability::IDLE_AFTER;
 use crate::reason::SMALLER_BATCHES;
 use crate::{
     Backoff, FailureKind, FaultKind, KafkaFailure, Lane, Outbox, PostgresFault, Producer, Publisher, Relay,
@@ -30,7 +30,7 @@ pub async fn work<O: Outbox, P: Publisher>(
 ) {
     let mut worker = Worker {
         number,
-        renewals: relay.settings.renewals(),
+        reloads: relay.settings.reloads(),
         backoff: Backoff::new(RETRY_FIRST, RETRY_MOST, random),
         relay: &relay,
     };
@@ -46,7 +46,7 @@ struct Worker<'a, P: Publisher> {
     relay: &'a Relay<P>,
     number: usize,
     /// The renewal count of the settings when the session was opened.
-    renewals: u64,
+    reloads: u64,
     backoff: Backoff,
 }
 
@@ -60,7 +60,7 @@ impl<P: Publisher> Worker<'_, P> {
                 relay.opened().await;
                 continue;
             }
-            self.renewals = relay.settings.renewals();
+            self.reloads = relay.settings.reloads();
             let opening = async {
                 tokio::select! {
                     biased;
@@ -105,7 +105,7 @@ impl<P: Publisher> Worker<'_, P> {
         let begun = Instant::now();
         let idle = async {
             while health.settled_at.get().is_none_or(|at| at <= begun) {
-                sleep(QUIET).await;
+                sleep(IDLE_AFTER).await;
             }
             health.postgres_worked(self.number);
             health.locks.worked(self.number);
@@ -113,7 +113,7 @@ impl<P: Publisher> Worker<'_, P> {
         };
         let cut_off = async {
             loop {
-                sleep(QUIET).await; // also the least time between two sessions
+                sleep(IDLE_AFTER).await; // also the least time between two sessions
                 if session.producer.is_cut_off().await {
                     break;
                 }
@@ -145,7 +145,7 @@ impl<P: Publisher> Worker<'_, P> {
     fn is_outdated(&self, session: &Session<P::Producer>) -> bool {
         let unanswered_since = self.relay.health.unanswered_since.get();
         let answered_at = session.reported_at.unwrap_or(session.opened_at);
-        self.renewals != self.relay.settings.renewals()
+        self.reloads != self.relay.settings.reloads()
             || session.producer.is_worn()
             || unanswered_since.is_some_and(|since| answered_at < since)
     }
@@ -200,10 +200,10 @@ impl<P: Publisher> Worker<'_, P> {
     ) -> Result<Cycle, PostgresFault> {
         let relay = self.relay;
         // A settlement of these lanes has failed, perhaps because of a lock. The next one skips locked rows.
-        let skip_locked = relay.memory.acknowledged.borrow().lanes().any(|lane| lanes.contains(&lane));
+        let around_locks = relay.memory.acknowledged.borrow().lanes().any(|lane| lanes.contains(&lane));
         relay.stats.workers_busy.inc();
         relay.stats.claimed_lanes.inc_by(lanes.len() as i64);
-        let cycle = cycle::run(relay, outbox, session, lanes, skip_locked);
+        let cycle = cycle::run(relay, outbox, session, lanes, around_locks);
         let done = relay.stats.progress.of(self.number, cycle).await;
         relay.stats.claimed_lanes.dec_by(lanes.len() as i64);
         relay.stats.workers_busy.dec();

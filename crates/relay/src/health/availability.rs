@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// If no task has failed for this long, idle tasks no longer keep the outage open. Longer than any backoff.
-pub(crate) const QUIET: Duration = Duration::from_secs(5);
+pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(5);
 
 pub const POSTGRES_ADVICE: &str =
     "Publishing resumes by itself. If this persists, run `outbox-relay check-config --connect`";
@@ -65,7 +65,7 @@ impl Availability {
     pub fn failed(&self, task: usize, error: &dyn Display, advice: &str) {
         let mut current = self.outage.borrow_mut();
         // An unreported outage without a recent failure is over.
-        if current.as_ref().is_some_and(|outage| !outage.reported && outage.episode.quiet() > QUIET) {
+        if current.as_ref().is_some_and(|outage| !outage.reported && outage.episode.quiet() > IDLE_AFTER) {
             *current = None;
         }
         if let Some(outage) = current.as_mut() {
@@ -97,9 +97,9 @@ impl Availability {
         self.forget(|failed, _| failed == task);
     }
 
-    /// Ends the outage for the other tasks if nothing has failed for [`QUIET`]. They are idle and may not try again for hours.
+    /// Ends the outage for the other tasks if nothing has failed for [`IDLE_AFTER`]. They are idle and may not try again for hours.
     pub fn needed_only_by(&self, tasks: &[usize]) {
-        self.forget(|failed, quiet| !tasks.contains(&failed) && quiet > QUIET);
+        self.forget(|failed, quiet| !tasks.contains(&failed) && quiet > IDLE_AFTER);
     }
 
     fn forget(&self, forgets: impl Fn(usize, Duration) -> bool) {
@@ -121,10 +121,11 @@ impl Availability {
         self.outage.borrow().as_ref().map(|outage| outage.episode.age())
     }
 
-    /// The error of an outage that has lasted for longer than this, if something has failed within [`QUIET`].
+    /// The error of an outage that has lasted for longer than this, if something has failed within [`IDLE_AFTER`].
     pub(crate) fn still_fails(&self, longer_than: Duration) -> Option<String> {
         let current = self.outage.borrow();
-        let fails = |outage: &&Outage| outage.episode.quiet() < QUIET && outage.episode.age() > longer_than;
+        let fails =
+            |outage: &&Outage| outage.episode.quiet() < IDLE_AFTER && outage.episode.age() > longer_than;
         current.as_ref().filter(fails).map(|outage| outage.error.clone())
     }
 
@@ -311,7 +312,7 @@ mod tests {
         outage.worked(0);
         assert!(outage.lasts().is_some(), "task 1 may still be working");
         outage.failed(0, &"gone", "");
-        advance(QUIET * 2).await;
+        advance(IDLE_AFTER * 2).await;
         outage.needed_only_by(&[0]);
         assert!(outage.lasts().is_some(), "task 0 has not reported a success");
         outage.worked(0);
@@ -320,15 +321,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn short_outages_are_not_reported_and_do_not_add_up() {
-        let outage = Availability::lasting("a test", "test", QUIET);
+        let outage = Availability::lasting("a test", "test", IDLE_AFTER);
         let reported = || outage.outage.borrow().as_ref().is_some_and(|current| current.reported);
         outage.failed(0, &"locked", "");
-        advance(QUIET * 2).await;
+        advance(IDLE_AFTER * 2).await;
         outage.failed(0, &"locked", "");
         assert!(!reported(), "the first outage is over");
         for _ in 0..5 {
             assert!(!reported());
-            advance(QUIET / 5).await;
+            advance(IDLE_AFTER / 5).await;
             outage.failed(0, &"locked", "");
         }
         assert!(reported());

@@ -141,9 +141,9 @@ impl Health {
 }
 
 /// A run is over after this time without a rejected row.
-const QUIET: Duration = Duration::from_secs(60);
+const RUN_OVER_AFTER: Duration = Duration::from_secs(60);
 /// The maximum number of topics with their own runs. The other topics share one run per reason.
-const TOPICS_MAX: usize = 100;
+const RUNS_MAX: usize = 100;
 
 /// A topic, or an empty name for several topics, and why its rows are rejected.
 type Run = (String, &'static str);
@@ -158,7 +158,7 @@ impl Rejections {
     pub(crate) fn counts(&self, topic: &str, reason: &'static str) -> Option<u64> {
         let mut runs = self.0.borrow_mut();
         let mut run = (topic.to_owned(), reason);
-        if runs.len() >= TOPICS_MAX && !runs.contains(&run) {
+        if runs.len() >= RUNS_MAX && !runs.contains(&run) {
             run.0.clear();
         }
         let rows = runs.count(run);
@@ -166,7 +166,7 @@ impl Rejections {
     }
 
     pub(crate) fn report_over(&self) {
-        report(self.end(|run| run.quiet() > QUIET));
+        report(self.end(|run| run.quiet() > RUN_OVER_AFTER));
     }
 
     /// Reports all runs when the relay ends.
@@ -280,18 +280,18 @@ mod tests {
         let rejections = Rejections::default();
         assert_eq!(rejections.counts("events.order", "invalid-record"), Some(1));
         for _ in 0..9 {
-            advance(QUIET).await;
+            advance(RUN_OVER_AFTER).await;
             _ = rejections.counts("events.order", "invalid-record");
-            assert_eq!(rejections.end(|run| run.quiet() > QUIET), []);
+            assert_eq!(rejections.end(|run| run.quiet() > RUN_OVER_AFTER), []);
         }
         let other = rejections.counts("events.order", "record-too-large");
         assert_eq!(other, Some(1), "another reason is another run");
-        advance(QUIET * 2).await;
-        let ended = rejections.end(|run| run.quiet() > QUIET);
+        advance(RUN_OVER_AFTER * 2).await;
+        let ended = rejections.end(|run| run.quiet() > RUN_OVER_AFTER);
         assert_eq!(ended.len(), 1, "a single row is not reported again");
         let ((topic, reason), run) = &ended[0];
         assert_eq!((topic.as_str(), *reason, run.times), ("events.order", "invalid-record", 10));
-        assert_eq!(run.latest - run.since, QUIET * 9);
+        assert_eq!(run.latest - run.since, RUN_OVER_AFTER * 9);
         assert_eq!(rejections.counts("events.order", "invalid-record"), Some(1), "the next run");
     }
 
@@ -306,11 +306,11 @@ mod tests {
     async fn rows_of_many_topics_share_one_run() {
         let rejections = Rejections::default();
         let begins = |row: &u32| rejections.counts(&format!("events.{row}"), "no-topic") == Some(1);
-        assert_eq!((0..1_000).filter(begins).count(), TOPICS_MAX + 1);
+        assert_eq!((0..1_000).filter(begins).count(), RUNS_MAX + 1);
         let ended = rejections.end(|_| true);
         assert_eq!(ended.len(), 1);
         let ((topic, _), run) = &ended[0];
-        assert_eq!((topic.as_str(), run.times), ("", 1_000 - TOPICS_MAX as u64));
+        assert_eq!((topic.as_str(), run.times), ("", 1_000 - RUNS_MAX as u64));
     }
 
     async fn fed(progress: &Progress) -> bool {

@@ -79,7 +79,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         lane_rests: &mut [Option<Instant>; LANES],
     ) -> Result<(), PostgresFault> {
         let lanes = waiting.iter().map(|candidate| candidate.example.lane);
-        let mut turns = Turns::new(&relay.lanes.board, lanes, PATIENCE);
+        let mut turns = Turns::new(&relay.lanes.board, lanes, LANES_WITHIN);
         while let Some(free) = turns.next().await {
             let claim = outbox.claim(&free, None).await?;
             let owned = claim.lanes().to_vec();
@@ -177,7 +177,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
             let reported = async {
                 if self.producer.has_failed() {
                     // `wait_until_quiet` returns at once after a failure.
-                    self.producer.drained().await;
+                    self.producer.all_reported().await;
                 } else {
                     self.producer.wait_until_quiet(true).await;
                 }
@@ -190,7 +190,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
 
     fn absorb(&mut self) {
         let mut reports = Vec::new();
-        self.producer.drain(&mut reports);
+        self.producer.take_reports(&mut reports);
         if !reports.is_empty() {
             self.silent_since = Instant::now();
         }
@@ -321,7 +321,7 @@ async fn settle<Q, C: Claim>(
         rejected: Vec::new(),
         blocked: Vec::new(),
         held: Vec::new(),
-        skip_locked: true,
+        around_locks: true,
     };
     let settled = claim.settle(&settlement).await;
     let mut acknowledged = relay.memory.acknowledged.borrow_mut();
@@ -449,7 +449,7 @@ async fn reachable_through<P: Producer>(
 }
 
 /// How long to wait for lanes that a worker or another relay has.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const LANES_WITHIN: Duration = Duration::from_secs(3);
 /// How often to retry lanes that other relays have locked.
 const TRY_EVERY: Duration = Duration::from_millis(20);
 

@@ -21,7 +21,7 @@
 use crate::health::availability::PROBER;
 use crate::health::stats::TOPICS_NAMED_MAX;
 use crate::holds::flight::{
-    Candidate, Flight, LOCKED_FOR, PATIENCE, ProbeResults, Unsettled, leaders, reachable, settle_late,
+    Candidate, Flight, LANES_WITHIN, LOCKED_FOR, ProbeResults, Unsettled, leaders, reachable, settle_late,
 };
 use crate::holds::{Due, ExampleRow, Failed, Holds, Pause, log_pauses};
 use crate::publisher::LISTED_FROM;
@@ -42,8 +42,8 @@ const CLUSTER_FIRST: Duration = Duration::from_millis(200);
 const CLUSTER_MOST: Duration = Duration::from_secs(2);
 const CLUSTER_PROBES_MOST: usize = 6;
 /// If no row is left to prove that Kafka works, an outage that no probe detects ends after this time without a failure.
-const QUIET: Duration = Duration::from_secs(15);
-const QUIET_CHECK_EVERY: Duration = Duration::from_secs(1);
+const OUTAGE_OVER_AFTER: Duration = Duration::from_secs(15);
+const OUTAGE_CHECK_EVERY: Duration = Duration::from_secs(1);
 const HOLDS_EVERY: Duration = Duration::from_millis(500);
 /// How long a sample of many held topics is kept if the set of holds does not change.
 const NAMED_FOR: Duration = Duration::from_secs(10);
@@ -79,12 +79,12 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
     }
 }
 
-/// Waits until the last failure is [`QUIET`] ago while all workers are idle: no row is left to prove that Kafka works.
+/// Waits until the last failure is [`OUTAGE_OVER_AFTER`] ago while all workers are idle: no row is left to prove that Kafka works.
 async fn quiet<P>(relay: &Relay<P>) {
-    while relay.kafka.gate.since_failure().is_none_or(|time| time < QUIET)
+    while relay.kafka.gate.since_failure().is_none_or(|time| time < OUTAGE_OVER_AFTER)
         || relay.stats.workers_busy.get() > 0
     {
-        sleep(QUIET_CHECK_EVERY).await;
+        sleep(OUTAGE_CHECK_EVERY).await;
     }
 }
 
@@ -206,7 +206,7 @@ pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, 
 }
 
 /// Topics per round. One claim locks the lanes of all of them.
-const TOPICS_MAX: usize = 64;
+const PROBED_TOPICS_MAX: usize = 64;
 /// Producers that may wait for late acks. At the limit, no further topics are probed.
 const LATE_MAX: usize = 4;
 /// How long a producer may be silent once `LATE_MAX` producers wait for late acks. Otherwise `publish_timeout` applies. Slow
@@ -237,7 +237,7 @@ struct Probes<'a, P: Publisher, H, O: Outbox> {
     /// The one of the last probes, if no row is in flight on it.
     producer: Option<P::Producer>,
     /// The version of the settings that `producer` was opened with.
-    renewals: u64,
+    reloads: u64,
     late: Vec<Flight<P::Producer, O::Event>>,
     /// The leases of their topics are kept until they are recorded, because another relay would send the rows again.
     unsettled: Vec<Unsettled<O::Event>>,
@@ -272,7 +272,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             holds,
             outbox,
             producer: None,
-            renewals: 0,
+            reloads: 0,
             late: Vec::new(),
             unsettled: Vec::new(),
             settles_one: false,
@@ -334,11 +334,11 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             if std::mem::take(&mut self.make_all_due) {
                 self.holds.make_due().await?;
             }
-            let waits = self.late.len() >= LATE_MAX || self.unsettled.len() >= TOPICS_MAX;
+            let waits = self.late.len() >= LATE_MAX || self.unsettled.len() >= PROBED_TOPICS_MAX;
             if waits || relay.lanes.board.is_stopped() || !self.may_probe().await {
                 return settled;
             }
-            let together = if self.listed.is_some() { LISTED_TOPICS_MAX } else { TOPICS_MAX };
+            let together = if self.listed.is_some() { LISTED_TOPICS_MAX } else { PROBED_TOPICS_MAX };
             if self.alone_since.elapsed() > ALONE_FOR {
                 self.alone.clear();
             }
@@ -507,7 +507,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             }));
         }
         self.leave_out_slow(due);
-        due.truncate(TOPICS_MAX);
+        due.truncate(PROBED_TOPICS_MAX);
     }
 
     fn leave_out_slow(&mut self, due: &mut Vec<Due>) {
@@ -545,8 +545,8 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     /// The producer of the last round, or a new one if that one failed, is worn, or the settings changed.
     async fn producer(&mut self) -> Result<P::Producer, KafkaFailure> {
         let relay = self.relay;
-        let renewals = relay.settings.renewals();
-        let renewed = std::mem::replace(&mut self.renewals, renewals) != renewals;
+        let reloads = relay.settings.reloads();
+        let renewed = std::mem::replace(&mut self.reloads, reloads) != reloads;
         let usable = |producer: &P::Producer| !renewed && !producer.has_failed() && !producer.is_worn();
         if let Some(producer) = self.producer.take().filter(usable) {
             return Ok(producer);
@@ -620,7 +620,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             return Ok(());
         }
         let (count, patience) =
-            if self.settles_one { (1, LOCKED_FOR) } else { (self.unsettled.len(), PATIENCE) };
+            if self.settles_one { (1, LOCKED_FOR) } else { (self.unsettled.len(), LANES_WITHIN) };
         let mut tried: Vec<_> = self.unsettled.drain(..count).collect();
         // Without a result, the topic is probed again.
         self.unfinished.extend(tried.iter().map(|late| late.topic.clone()));

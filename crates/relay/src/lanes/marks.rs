@@ -68,7 +68,7 @@ pub struct MarksSnapshot {
 
 impl Marks {
     pub fn new() -> Marks {
-        Marks::with_gaps_max(GAPS_MAX)
+        Marks::with_gaps_max(FLOW_GAPS_MAX)
     }
 
     /// No marks. Flows search for at most this many gaps.
@@ -264,7 +264,7 @@ impl Default for Marks {
 }
 
 /// How long the fence waits for a transaction before it passes without it.
-const PATIENCE: Duration = Duration::from_secs(1);
+const EXCEPTED_AFTER: Duration = Duration::from_secs(1);
 /// The maximum number of excepted transactions. Each read checks all of them. If there are more, the fence waits.
 const EXCEPTED_MAX: usize = 100;
 
@@ -394,7 +394,7 @@ impl Fence {
     fn except(&mut self) {
         let xids: Vec<i64> = self.pending.values().filter_map(|xid| *xid).collect();
         let fits = xids.len() == self.pending.len() && self.excepted.len() + xids.len() <= EXCEPTED_MAX;
-        if fits && self.begun.elapsed() >= PATIENCE {
+        if fits && self.begun.elapsed() >= EXCEPTED_AFTER {
             // None of them had drawn an id when the holders for the fence before this one were listed.
             let exception = Exception { below: self.passed, since: self.begun, missed: false };
             self.excepted.extend(xids.into_iter().map(|xid| (xid, exception)));
@@ -408,7 +408,7 @@ fn is_prepared(holder: &str) -> bool {
 }
 
 /// The maximum number of gaps that a flow searches. Each is one index lookup per read.
-pub(crate) const GAPS_MAX: usize = 1_000;
+pub(crate) const FLOW_GAPS_MAX: usize = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenIds {

@@ -482,7 +482,7 @@ pub(crate) const SCAN_EVERY: Duration = Duration::from_millis(500);
 /// After this time without a new row, the scout looks every `poll_interval`.
 const ARRIVING_FOR: Duration = Duration::from_secs(10);
 /// The maximum number of gaps to look into. Each is one index probe per look.
-const GAPS_MAX: usize = 100;
+const LOOK_GAPS_MAX: usize = 100;
 /// How long the scout only scans after another relay had locked the lanes of new rows: that relay publishes what arrives.
 const YIELDS_FOR: Duration = Duration::from_secs(1);
 
@@ -534,7 +534,8 @@ impl Lookout {
         let highest = before.max(seen.as_ref().map(|seen| seen.highest));
         // If another relay has read higher ids, this one does not know their gaps.
         let knows_gaps = seen.as_ref().is_some_and(|seen| Some(seen.highest) >= highest);
-        let gaps = seen.filter(|_| knows_gaps).map(|seen| seen.gaps()).filter(|gaps| gaps.len() <= GAPS_MAX);
+        let gaps =
+            seen.filter(|_| knows_gaps).map(|seen| seen.gaps()).filter(|gaps| gaps.len() <= LOOK_GAPS_MAX);
         // The rows of an excepted transaction are not in the gaps. Only a scan notices that it has ended.
         let excepts = !marks.fence.excepted().xids.is_empty();
         self.known = (!excepts).then(|| Look { above: highest, gaps: gaps.unwrap_or_default() });
@@ -592,9 +593,9 @@ impl Lookout {
             return false;
         }
         // Ids below the newest one may be committed later.
-        if newest.saturating_sub(before) <= (GAPS_MAX + ids.len()) as i64 {
+        if newest.saturating_sub(before) <= (LOOK_GAPS_MAX + ids.len()) as i64 {
             gaps.extend((before..newest).skip(1).filter(|id| !ids.contains(id)));
-            gaps.truncate(GAPS_MAX);
+            gaps.truncate(LOOK_GAPS_MAX);
         }
         self.found_at = Instant::now();
         true

@@ -229,7 +229,7 @@ async fn sessions_that_kafka_last_answered_before_it_stopped_answering_another_a
     let idle = Session::new(FakeProducer::silent(), Rc::default());
     work_for(PUBLISH_TIMEOUT - Duration::from_secs(1), &relay, &world).await;
     let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
-    let worker = Worker { relay: &relay, number: 2, renewals: 0, backoff };
+    let worker = Worker { relay: &relay, number: 2, reloads: 0, backoff };
     assert!(!worker.is_outdated(&idle), "the other session may still be answered");
     relay.lanes.board.give_back(&[Lane::new(0).unwrap()], &[]);
     relay.lanes.board.add([Lane::new(0).unwrap()]);
@@ -289,7 +289,7 @@ async fn an_outage_ends_for_a_worker_that_stays_idle() {
     relay.kafka.publisher.opens.set(Some(Ok(())));
     let lanes = relay.lanes.board.take().await.unwrap();
     relay.health.postgres_failed(1, Instant::now(), &fault(FaultKind::Unavailable));
-    work_for(QUIET * 10, &relay, &world).await;
+    work_for(IDLE_AFTER * 10, &relay, &world).await;
     assert!(relay.health.postgres.lasts().is_some(), "no other worker shows that Postgres works");
     let settling = async {
         loop {
@@ -298,7 +298,7 @@ async fn an_outage_ends_for_a_worker_that_stays_idle() {
         }
     };
     tokio::select! {
-        () = work_for(QUIET * 2, &relay, &world) => {}
+        () = work_for(IDLE_AFTER * 2, &relay, &world) => {}
         () = settling => {}
     }
     assert_eq!(relay.health.postgres.lasts(), None);
@@ -322,7 +322,7 @@ async fn rows_of_earlier_cycles_do_not_show_that_kafka_works() {
 async fn a_row_that_a_probe_has_in_flight_delays_only_its_lane() {
     let relay = relay();
     let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
-    let worker = Worker { relay: &relay, number: 1, renewals: 0, backoff };
+    let worker = Worker { relay: &relay, number: 1, reloads: 0, backoff };
     let probed = Row(1).lane();
     let other = Lane::all().find(|lane| *lane != probed).unwrap();
     relay.lanes.board.add([probed, other]);
@@ -368,7 +368,7 @@ async fn a_claim_that_an_outage_ended_does_not_begin_another_outage() {
     let relay = relay();
     let fault = fault(FaultKind::Unavailable);
     let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
-    let worker = Worker { relay: &relay, number: 1, renewals: 0, backoff };
+    let worker = Worker { relay: &relay, number: 1, reloads: 0, backoff };
     let before = relay.lanes.narrowing.before(&[]);
     let begun = Instant::now();
     sleep(Duration::from_secs(1)).await;

@@ -97,7 +97,7 @@ async fn late(unsent: &[i64], free: &[i64]) -> (bool, bool, bool) {
     let mut table = Table::new(unsent, free);
     let mut found = ProbeResults::default();
     let mut unsettled = vec![Unsettled { topic: "events.order".to_owned(), row: Row(1), proves: true }];
-    settle_late(&relay, &mut table, &mut unsettled, PATIENCE, &mut found).await.unwrap();
+    settle_late(&relay, &mut table, &mut unsettled, LANES_WITHIN, &mut found).await.unwrap();
     assert!(found.fails.is_empty(), "{:?}", found.fails);
     let is_known = relay.memory.acknowledged.borrow().contains(&Row(1));
     (!found.works.is_empty(), is_known, !unsettled.is_empty())

@@ -258,7 +258,7 @@ async fn it_passes_without_a_transaction_that_stays_open() {
     let mut fence = Fence::new();
     _ = fence.list(5, holders([]));
     _ = fence.list(10, holders([("3/7", 70), ("4/9", 0)]));
-    advance(PATIENCE).await;
+    advance(EXCEPTED_AFTER).await;
     _ = fence.list(20, holders([("3/7", 70), ("4/9", 0)]));
     assert_eq!(fence.passed, 5, "one has no transaction id yet");
     assert_eq!(fence.excepted(), Excepted::none());
@@ -282,7 +282,7 @@ async fn the_floor_is_below_the_rows_of_every_excepted_transaction() {
     for (high, xid) in [(10, 70), (20, 90)] {
         let open = holders([("3/7", 70), ("4/9", xid)]);
         _ = fence.list(high, open.clone());
-        advance(PATIENCE).await;
+        advance(EXCEPTED_AFTER).await;
         _ = fence.list(high, open);
     }
     assert_eq!(fence.excepted(), Excepted { xids: vec![70, 90], floor: i64::MIN, ended: 0 });
@@ -296,7 +296,7 @@ async fn it_waits_if_too_many_transactions_stay_open() {
     let open = |count: i64| (0..count).map(|n| Writer { name: format!("{n}/1"), xid: Some(n) }).collect();
     let mut fence = Fence::new();
     _ = fence.list(10, open(EXCEPTED_MAX as i64 + 1));
-    advance(PATIENCE).await;
+    advance(EXCEPTED_AFTER).await;
     _ = fence.list(10, open(EXCEPTED_MAX as i64 + 1));
     assert_eq!((fence.passed, fence.excepted()), (i64::MIN, Excepted::none()));
     _ = fence.list(10, open(EXCEPTED_MAX as i64));
@@ -304,7 +304,7 @@ async fn it_waits_if_too_many_transactions_stay_open() {
 }
 
 fn seen(ids: &[i64]) -> SeenIds {
-    let mut seen = SeenIds::new(GAPS_MAX);
+    let mut seen = SeenIds::new(FLOW_GAPS_MAX);
     seen.add(ids.iter().copied());
     seen
 }
@@ -342,14 +342,14 @@ fn the_fence_removes_gaps() {
 fn too_many_gaps_are_unknown_ids() {
     let mut seen = seen(&[1]);
     assert!(seen.pass(1));
-    seen.add([2 + GAPS_MAX as i64]);
-    assert_eq!(seen.gaps().len(), GAPS_MAX);
+    seen.add([2 + FLOW_GAPS_MAX as i64]);
+    assert_eq!(seen.gaps().len(), FLOW_GAPS_MAX);
     assert!(seen.pass(1));
-    seen.add([4 + GAPS_MAX as i64]);
+    seen.add([4 + FLOW_GAPS_MAX as i64]);
     assert_eq!(seen.gaps(), [0; 0]);
     assert!(!seen.pass(1));
-    assert!(seen.pass(4 + GAPS_MAX as i64));
-    assert!(!SeenIds::new(GAPS_MAX).pass(i64::MIN));
+    assert!(seen.pass(4 + FLOW_GAPS_MAX as i64));
+    assert!(!SeenIds::new(FLOW_GAPS_MAX).pass(i64::MIN));
     seen.add([i64::MAX]);
     assert!(!seen.pass(5_000), "one very large id");
 }

@@ -131,9 +131,9 @@ async fn publish<E: Event>(producer: &mut SimProducer, topic: &str, partition: u
         break;
     }
     // If the verdict does not arrive in time, unreported rows stay unknown.
-    let _ = timeout(JUDGE_TIMEOUT, producer.drained()).await;
+    let _ = timeout(JUDGE_TIMEOUT, producer.all_reported()).await;
     let mut reports = Vec::new();
-    producer.drain(&mut reports);
+    producer.take_reports(&mut reports);
     for DeliveryReport { index, outcome } in reports {
         outcomes[index as usize] = outcome;
     }

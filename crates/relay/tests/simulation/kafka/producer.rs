@@ -239,7 +239,7 @@ impl Producer for SimProducer {
         None
     }
 
-    fn drain(&mut self, reports: &mut Vec<DeliveryReport>) {
+    fn take_reports(&mut self, reports: &mut Vec<DeliveryReport>) {
         reports.append(&mut self.shared.state.borrow_mut().reports);
     }
 
@@ -260,13 +260,13 @@ impl Producer for SimProducer {
     async fn stop(&mut self, within: Duration) {
         if self.world().breaks(Sabotage::QueueTakenBackAlone) {
             self.shared.purge();
-            _ = timeout(within, self.drained()).await;
+            _ = timeout(within, self.all_reported()).await;
         } else {
             publisher::stop(self, within).await;
         }
     }
 
-    async fn drained(&mut self) {
+    async fn all_reported(&mut self) {
         self.shared.wait(|state| state.in_flight == 0).await;
     }
 }

@@ -30,11 +30,11 @@ pub(super) async fn record_sent(
     server: &Server,
     transaction: u64,
     sent_rows: &[&SimEvent],
-    skip_locked: bool,
+    around_locks: bool,
 ) -> Option<HashSet<i64>> {
     server.lock_table(transaction);
     let ids: Vec<i64> = sent_rows.iter().map(|row| row.id).collect();
-    let rows = server.lock_rows(transaction, &ids, skip_locked).await?;
+    let rows = server.lock_rows(transaction, &ids, around_locks).await?;
     for row in &rows {
         server.change(transaction, sent(server, row));
     }
@@ -49,7 +49,7 @@ pub(super) async fn record(
 ) -> Result<Settled, FaultKind> {
     let locked = FaultKind::Contended;
     let sent_ids =
-        record_sent(server, transaction, &settlement.sent, settlement.skip_locked).await.ok_or(locked)?;
+        record_sent(server, transaction, &settlement.sent, settlement.around_locks).await.ok_or(locked)?;
     let mut recorded = sent_ids.len();
     let ids: Vec<i64> = settlement.rejected.iter().map(|verdict| verdict.row.id).collect();
     let rows = server.lock_rows(transaction, &ids, true).await.ok_or(locked)?;
@@ -79,7 +79,7 @@ pub(super) async fn record(
             server.change(transaction, Change::Hold(topic, held.why.reason, Some(held.example.key)));
         }
     }
-    Ok(match settlement.skip_locked {
+    Ok(match settlement.around_locks {
         _ if recorded == settlement.sent.len() + settlement.rejected.len() => Settled::All,
         true => Settled::Only(sent_ids),
         false => Settled::Only(HashSet::new()),
