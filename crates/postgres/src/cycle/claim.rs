@@ -116,24 +116,22 @@ impl Outbox for PostgresOutbox {
         let discard = &self.discard;
         self.database.count_transaction();
         let serial = serial(connection);
-        let locking = Locking {
-            statements: &self.statements,
-            begin: &self.begin,
-            settings: &self.settings,
-            prepares: self.database.prepares(),
-            numbers: lanes.iter().map(|lane| lane.number()).collect(),
+        let prepares = self.database.prepares();
+        let (transaction, opening) = match promptly {
+            None if prepares => {
+                let begun = answer(LOCKING, ClaimTransaction::begin(connection)).await;
+                (discard.unless_usable(begun)?, &self.settings)
+            }
+            _ => (ClaimTransaction::manual(connection, prepares), &self.begin),
         };
-        let locked = match promptly {
-            None if locking.prepares => locking.lock(connection).await,
-            read => locking.lock_and_read(connection, read).await,
-        };
-        let Locked { transaction, rows, reading } = discard.unless_usable(locked)?;
+        let locked = lock(&transaction, &self.statements, opening, lanes, promptly).await;
+        let (rows, reading) = discard.unless_usable(locked)?;
         let owned = owned(lanes, serial, &rows).map_err(|error| fault(LOCKING, error));
         let (lanes, server) = discard.unless_usable(owned)?;
         Ok(PostgresClaim {
             transaction,
             statements: &self.statements,
-            prepares: locking.prepares,
+            prepares,
             lanes,
             server,
             discard,
@@ -321,72 +319,45 @@ fn assert_in_order(lanes: &[Lane], rows: &[OutboxRow]) {
     }
 }
 
-/// Begins the transaction of a claim and locks its lanes.
-struct Locking<'a> {
-    statements: &'a Statements,
-    begin: &'a str,
-    settings: &'a str,
-    prepares: bool,
-    numbers: Vec<i16>,
-}
-
-/// A transaction with locked lanes, and its read if it has begun.
-struct Locked<'a> {
-    transaction: ClaimTransaction<'a>,
-    rows: Vec<Row>,
-    reading: Option<Reading>,
-}
-
-impl Locking<'_> {
-    async fn lock<'b>(&self, connection: &'b mut Object) -> Result<Locked<'b>, PostgresFault> {
-        let transaction = answer(LOCKING, ClaimTransaction::begin(connection)).await?;
-        let set = transaction.client().batch_execute(self.settings);
-        let rows = async {
-            let lock = transaction.ready(&self.statements.queries.lock).await?;
-            lock.query(transaction.client(), &params![self.numbers => INT2_ARRAY]).await
+/// Sends what opens the transaction, locks the lanes and begins to read, in one round trip if the statements are prepared already.
+/// The server runs the statements in the order in which they are first polled, so the read's snapshot is still taken after the
+/// locks.
+async fn lock(
+    transaction: &ClaimTransaction<'_>,
+    statements: &Statements,
+    opening: &str,
+    lanes: &[Lane],
+    read: Option<&ReadRequest>,
+) -> Result<(Vec<Row>, Option<Reading>), PostgresFault> {
+    let client = transaction.client();
+    let opened = client.batch_execute(opening);
+    let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
+    let locked = async {
+        // Prepare both first, or the read could be sent before the lock.
+        let lock = transaction.ready(&statements.queries.lock).await?;
+        let read = match read {
+            Some(read) => {
+                let statement = transaction.ready(read::sql(statements, read)).await?;
+                Some((statement, Values::new(statements, read)))
+            }
+            None => None,
         };
-        let (set, rows) = answer(LOCKING, async { Ok(join!(set, rows)) }).await?;
-        let rows = set.and(rows).map_err(|error| fault(LOCKING, error))?;
-        Ok(Locked { transaction, rows, reading: None })
-    }
-
-    /// Locks and reads in one round trip, if the statements are prepared already. The server runs the statements in the order in
-    /// which they are first polled, so the read's snapshot is still taken after the locks.
-    async fn lock_and_read<'b>(
-        &self,
-        connection: &'b Object,
-        read: Option<&ReadRequest>,
-    ) -> Result<Locked<'b>, PostgresFault> {
-        let transaction = ClaimTransaction::manual(connection, self.prepares);
-        let begun = connection.batch_execute(self.begin);
-        let locked = async {
-            // Prepare both first, or the read could be sent before the lock.
-            let lock = transaction.ready(&self.statements.queries.lock).await?;
-            let read = match read {
-                Some(read) => {
-                    let statement = transaction.ready(read::sql(self.statements, read)).await?;
-                    Some((statement, Values::new(self.statements, read)))
+        let params = params![numbers => INT2_ARRAY];
+        let rows = lock.query(client, &params);
+        let reading = async {
+            match &read {
+                Some((statement, values)) => {
+                    let rows = statement.rows(client, &values.typed()).await?;
+                    Ok(Some(Reading::Whole(rows)))
                 }
-                None => None,
-            };
-            let params = params![self.numbers => INT2_ARRAY];
-            let rows = lock.query(connection, &params);
-            let reading = async {
-                match &read {
-                    Some((statement, values)) => {
-                        let rows = statement.rows(connection, &values.typed()).await?;
-                        Ok(Some(Reading::Whole(rows)))
-                    }
-                    None => Ok(None),
-                }
-            };
-            let (rows, reading) = join!(rows, reading);
-            rows.and_then(|rows| reading.map(|reading| (rows, reading)))
+                None => Ok(None),
+            }
         };
-        let (begun, locked) = answer(LOCKING, async { Ok(join!(begun, locked)) }).await?;
-        let (rows, reading) = begun.and(locked).map_err(|error| fault(LOCKING, error))?;
-        Ok(Locked { transaction, rows, reading })
-    }
+        let (rows, reading) = join!(rows, reading);
+        rows.and_then(|rows| reading.map(|reading| (rows, reading)))
+    };
+    let (opened, locked) = answer(LOCKING, async { Ok(join!(opened, locked)) }).await?;
+    opened.and(locked).map_err(|error| fault(LOCKING, error))
 }
 
 /// The locked lanes, in the requested order, and the server.
