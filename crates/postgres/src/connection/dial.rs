@@ -8,6 +8,7 @@
 use crate::connection::errors::{Refused, ServerError};
 use crate::options::{AuthMethod, Authentication, Connection as Settings, Tls, TlsMode};
 use postgres_openssl::{MakeTlsConnector, TlsConnector, TlsStream};
+use postgres_protocol::message::backend::{Header, Message};
 use rustix::net::sockopt;
 use std::future::Future;
 use std::io;
@@ -22,6 +23,7 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode, SslNegotiation, TargetSessionAttrs};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
+use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::{Client, Config, Error, SimpleQueryMessage, tls};
 
 /// The default of `connect_timeout`.
@@ -356,56 +358,48 @@ impl tls::TlsStream for Guard {
     }
 }
 
-/// Reads the messages of a server that authenticates the relay: a type, a length, and a body. The body of the type `R` begins
-/// with a number that says what the server requests.
+/// Reads the messages of a server that authenticates the relay.
 #[derive(Default)]
 struct Requests {
     allowed: Authentication,
-    /// The beginning of the message, up to the number.
-    head: Vec<u8>,
-    skip: usize,
+    /// The beginning of a message.
+    unread: BytesMut,
     is_answered: bool,
 }
 
 impl Requests {
-    /// Returns whether the server has accepted the relay.
-    fn read(&mut self, mut bytes: &[u8]) -> Result<bool, Refused> {
-        while let Some((&first, rest)) = bytes.split_at_checked(self.skip).and_then(|(_, b)| b.split_first())
+    /// Returns whether the server has accepted the relay. What cannot be parsed also makes the client library fail.
+    fn read(&mut self, bytes: &[u8]) -> Result<bool, Refused> {
+        self.unread.extend_from_slice(bytes);
+        // The parser would reserve memory for a message that has not arrived.
+        while let Ok(Some(header)) = Header::parse(&self.unread)
+            && self.unread.len() > header.len() as usize
+            && let Ok(Some(message)) = Message::parse(&mut self.unread)
         {
-            self.skip = 0;
-            bytes = rest;
-            self.head.push(first);
-            let (length, counted) = match *self.head {
-                [b'R', a, b, c, d, e, f, g, h] => {
-                    if self.is_accepted(u32::from_be_bytes([e, f, g, h]))? {
-                        return Ok(true);
-                    }
-                    ([a, b, c, d], 8)
-                }
-                [kind, a, b, c, d] if kind != b'R' => ([a, b, c, d], 4),
-                _ => continue,
-            };
-            self.head.clear();
-            self.skip = (u32::from_be_bytes(length) as usize).saturating_sub(counted);
+            if self.is_accepted(&message)? {
+                return Ok(true);
+            }
         }
-        self.skip = self.skip.saturating_sub(bytes.len());
         Ok(false)
     }
 
-    /// Judges what the server requests. 0 means that it accepts the relay.
-    fn is_accepted(&mut self, request: u32) -> Result<bool, Refused> {
-        let (method, what) = match request {
-            0 if self.is_answered => return Ok(true),
-            0 => (AuthMethod::None, "accepts the relay without authentication"),
-            3 => (AuthMethod::Password, "requests the password in clear text"),
-            5 => (AuthMethod::Md5, "requests an MD5 hash of the password"),
-            10 => (AuthMethod::ScramSha256, "requests SCRAM"),
+    fn is_accepted(&mut self, message: &Message) -> Result<bool, Refused> {
+        let (method, what) = match message {
+            Message::AuthenticationOk if self.is_answered => return Ok(true),
+            Message::AuthenticationOk => (AuthMethod::None, "accepts the relay without authentication"),
+            Message::AuthenticationCleartextPassword => {
+                (AuthMethod::Password, "requests the password in clear text")
+            }
+            Message::AuthenticationMd5Password(_) => {
+                (AuthMethod::Md5, "requests an MD5 hash of the password")
+            }
+            Message::AuthenticationSasl(_) => (AuthMethod::ScramSha256, "requests SCRAM"),
             // The rest of SCRAM, and what the client library does not support.
             _ => return Ok(false),
         };
         self.is_answered = true;
         if self.allowed.methods.contains(&method) {
-            return Ok(request == 0);
+            return Ok(method == AuthMethod::None);
         }
         let allowed: Vec<_> = self.allowed.methods.iter().map(|method| method.name()).collect();
         let (method, allowed) = (method.name(), allowed.join(", "));
