@@ -289,31 +289,24 @@ fn read(source: &SecretSource) -> Result<Secret, ConnectionError> {
 
 /// A program that prints a password, and its arguments. They may contain a secret, so `Debug` hides them.
 #[derive(Clone, PartialEq, Eq)]
-pub struct PasswordCommand {
-    program: String,
-    arguments: Vec<String>,
-}
+pub struct PasswordCommand(Vec<String>);
 
 impl PasswordCommand {
     /// The program, which is looked up in `PATH` unless it contains a slash.
     pub fn program(&self) -> &str {
-        &self.program
+        &self.0[0]
     }
 
     /// Its arguments. No shell interprets them.
     pub fn arguments(&self) -> &[String] {
-        &self.arguments
+        &self.0[1..]
     }
 
-    /// From the program and its arguments. `None` if there is no program, or if a word contains a NUL character, which the
-    /// operating system cannot pass on.
+    /// `None` if the words do not begin with a program, or if one contains a NUL character, which the operating system cannot pass on.
     pub fn new(words: Vec<String>) -> Option<PasswordCommand> {
-        if words.iter().any(|word| word.contains('\0')) {
-            return None;
-        }
-        let mut words = words.into_iter();
-        let program = words.next().filter(|program| !program.trim().is_empty())?;
-        Some(PasswordCommand { program, arguments: words.collect() })
+        let has_program = words.first().is_some_and(|program| !program.trim().is_empty());
+        let can_be_passed = !words.iter().any(|word| word.contains('\0'));
+        (has_program && can_be_passed).then_some(PasswordCommand(words))
     }
 }
 
