@@ -125,8 +125,7 @@ impl Walk<'_> {
     fn document(&mut self, document: &DeTable<'_>) {
         for (section, value) in document {
             let catalogue = self.lines.catalogue;
-            let known = catalogue.sections.iter().find(|group| group.name == section.get_ref());
-            let problem = match (known, value.get_ref()) {
+            let problem = match (catalogue.section(section.get_ref()), value.get_ref()) {
                 (Some(group), DeValue::Table(table)) => {
                     self.section(group.name, table);
                     continue;
@@ -145,10 +144,10 @@ impl Walk<'_> {
         let catalogue = self.lines.catalogue;
         for (key, value) in table {
             let place = self.lines.place(key.span().start);
-            if let (Some(inner), DeValue::Table(table)) =
-                (subsection(catalogue, section, key.get_ref()), value.get_ref())
-            {
-                self.section(inner, table);
+            // `[kafka.oauth]` is the table `oauth` of `[kafka]`.
+            let inner = catalogue.section(&format!("{section}.{}", key.get_ref()));
+            if let (Some(group), DeValue::Table(table)) = (inner, value.get_ref()) {
+                self.section(group.name, table);
                 continue;
             }
             match (catalogue.find(section, key.get_ref()), value.get_ref()) {
@@ -201,13 +200,6 @@ fn unknown_section(catalogue: &Catalogue, name: &str, value: &DeValue<'_>) -> Pr
         None => format!("the sections are {}", names.collect::<Vec<_>>().join(", ")),
     };
     Problem::new(format!("unknown section [{name}]"), help)
-}
-
-/// The subsection with this key: `[kafka.oauth]` is the table `oauth` of `[kafka]`.
-fn subsection(catalogue: &Catalogue, section: &str, key: &str) -> Option<&'static str> {
-    let is_inner =
-        |name: &str| name.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')) == Some(key);
-    catalogue.sections.iter().map(|group| group.name).find(|name| is_inner(name))
 }
 
 fn unknown_key(catalogue: &Catalogue, section: &str, key: &str) -> Problem {

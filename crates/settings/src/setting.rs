@@ -138,6 +138,10 @@ impl Catalogue {
         self.sections.iter().flat_map(|group| group.settings)
     }
 
+    pub(crate) fn section(&self, name: &str) -> Option<&'static Group> {
+        self.sections.iter().find(|group| group.name == name)
+    }
+
     pub fn find(&self, section: &str, key: &str) -> Option<&'static Setting> {
         self.settings().find(|setting| setting.section == section && setting.key == key)
     }
