@@ -22,7 +22,6 @@ macro_rules! codes {
             means: $means,
         };)*
 
-        /// The codes of these checks.
         pub static CODES: &[&$crate::doctor::Code] = &[$(&$constant),*];
     };
 }
@@ -44,7 +43,6 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The word that is printed.
     pub fn word(self) -> &'static str {
         match self {
             Severity::Note => "note",

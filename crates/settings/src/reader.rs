@@ -19,7 +19,6 @@ use std::time::Duration;
 /// A url is a secret only if it contains a password.
 const URL: &str = "url";
 
-/// Reads one configuration.
 pub struct Reader {
     pub entries: Entries,
     pub findings: Findings,

@@ -8,7 +8,6 @@ use crate::reader::Reader;
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Text,
-    /// The name of a file.
     File,
     /// `true` or `false`.
     Flag,
@@ -46,7 +45,6 @@ pub struct Table {
 }
 
 impl Kind {
-    /// Whether the setting is a table of its own, whose keys the user chooses.
     pub const fn is_table(self) -> bool {
         matches!(self, Kind::Table(_))
     }
@@ -80,7 +78,6 @@ pub struct Setting {
     pub section: &'static str,
     pub key: &'static str,
     pub kind: Kind,
-    /// The value if it is not set.
     pub fallback: Fallback,
     /// Whether the value must never be printed. A secret has a twin whose key ends in `_file`.
     pub secret: bool,
@@ -89,7 +86,6 @@ pub struct Setting {
     pub help: &'static str,
 }
 
-/// The prefix of the environment variables that override settings.
 pub const VARIABLE_PREFIX: &str = "OUTBOX_RELAY__";
 
 impl Setting {
@@ -133,7 +129,7 @@ impl Group {
 }
 
 impl Catalogue {
-    /// All settings, in the order of the file.
+    /// In the order of the file.
     pub fn settings(&self) -> impl Iterator<Item = &'static Setting> + Clone + use<> {
         self.sections.iter().flat_map(|group| group.settings)
     }
@@ -152,7 +148,6 @@ impl Catalogue {
         (setting.secret || twin.secret).then_some(twin)
     }
 
-    /// The tables whose keys the user chooses.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (&'static Setting, &'static Table)> + use<> {
         self.settings().filter_map(|setting| match setting.kind {
             Kind::Table(table) => Some((setting, table)),
@@ -179,7 +174,6 @@ pub trait Section: Sized {
     fn compared(&self, new: &Self) -> Vec<Compared>;
 }
 
-/// A setting in a configuration, compared with another configuration.
 #[derive(Debug)]
 pub struct Compared {
     pub setting: &'static Setting,
