@@ -122,32 +122,21 @@ impl ShortTransaction {
         params: Params<'_>,
     ) -> Result<Vec<Row>, PostgresFault> {
         let connection = self.connect().await?;
-        self.query_on(connection, doing, sql, params).await.1
+        let rows = self.query_on(&connection, Place::Only, doing, sql, params).await;
+        if rows.as_ref().is_err_and(|fault| !fault.kind.keeps_connection()) {
+            drop(Object::take(connection));
+        }
+        rows
     }
 
     pub(crate) async fn connect(&self) -> Result<Object, PostgresFault> {
         self.database.get().await
     }
 
-    /// Runs a statement on this connection. Returns the connection if it can still be used: after other errors, an answer may
-    /// still be outstanding. A statement timeout is the server's own, so the server has answered everything.
+    /// Runs a statement. If it fails, the connection cannot be used any more, because an answer may still be outstanding, unless the
+    /// fault keeps the connection and the statement has a transaction of its own: after its own timeout, the server has answered
+    /// everything.
     pub(crate) async fn query_on(
-        &self,
-        connection: Object,
-        doing: &'static str,
-        sql: &str,
-        params: Params<'_>,
-    ) -> (Option<Object>, Result<Vec<Row>, PostgresFault>) {
-        let rows = self.query_as(&connection, Place::Only, doing, sql, params).await;
-        if rows.as_ref().is_err_and(|fault| !fault.kind.keeps_connection()) {
-            drop(Object::take(connection));
-            return (None, rows);
-        }
-        (Some(connection), rows)
-    }
-
-    /// Runs a statement. If one of a transaction that several share fails, the connection cannot be used any more.
-    pub(crate) async fn query_as(
         &self,
         connection: &Object,
         place: Place,

@@ -55,9 +55,11 @@ impl PostgresScoutQueries {
     ) -> Result<(u64, Vec<Row>), PostgresFault> {
         self.rest().await?;
         let serial = self.connect().await?;
-        let Some(connection) = self.connection.take() else { unreachable!("it has just connected") };
-        let (connection, rows) = self.transaction.query_on(connection, doing, sql, params).await;
-        self.connection = connection;
+        let Some(connection) = &self.connection else { unreachable!("it has just connected") };
+        let rows = self.transaction.query_on(connection, Place::Only, doing, sql, params).await;
+        if rows.as_ref().is_err_and(|fault| !fault.kind.keeps_connection()) {
+            self.close();
+        }
         Ok((serial, rows?))
     }
 
@@ -87,7 +89,7 @@ impl PostgresScoutQueries {
         if place == Place::First {
             (self.open_since, self.seen) = (Some(Instant::now()), None);
         }
-        let rows = self.looking.query_as(connection, place, doing, sql, params).await;
+        let rows = self.looking.query_on(connection, place, doing, sql, params).await;
         match (&rows, place) {
             (Err(_), _) => self.close(),
             (Ok(_), Place::Last) => self.open_since = None,
