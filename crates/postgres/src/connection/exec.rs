@@ -181,7 +181,7 @@ async fn ready<'a>(connection: &Object, prepares: bool, sql: &'a str) -> Result<
 }
 
 /// Rolls back a transaction whose BEGIN and COMMIT the relay sends itself, unless it has ended.
-struct OpenTransaction<'a> {
+pub(crate) struct OpenTransaction<'a> {
     client: &'a Client,
     ended: bool,
 }
@@ -216,16 +216,11 @@ impl Drop for OpenTransaction<'_> {
 }
 
 /// The transaction of a claim. Dropping it rolls back.
-pub(crate) struct ClaimTransaction<'a> {
-    open: Open<'a>,
-    prepares: bool,
-}
-
-enum Open<'a> {
-    /// A transaction of the client library, which only such a transaction can read from a portal.
+pub(crate) enum ClaimTransaction<'a> {
+    /// A transaction of the client library: only such a transaction can read from a portal.
     Library(Transaction<'a>),
     /// A transaction whose BEGIN was sent together with its first statements.
-    Manual(&'a Object, OpenTransaction<'a>),
+    Manual { connection: &'a Object, open: OpenTransaction<'a>, prepares: bool },
 }
 
 /// Commits, or fails if the transaction is aborted. The server would answer a COMMIT with success, although it rolls back. The
@@ -237,27 +232,27 @@ impl<'a> ClaimTransaction<'a> {
     pub(crate) async fn begin(connection: &'a mut Object) -> Result<ClaimTransaction<'a>, Error> {
         let begin = connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
         let transaction = begin.read_only(false).start().await?;
-        Ok(ClaimTransaction { open: Open::Library(transaction), prepares: true })
+        Ok(ClaimTransaction::Library(transaction))
     }
 
     /// A transaction whose BEGIN the caller sends. Create it before, so that every failure rolls back.
     pub(crate) fn manual(connection: &'a Object, prepares: bool) -> ClaimTransaction<'a> {
-        ClaimTransaction { open: Open::Manual(connection, OpenTransaction::new(connection)), prepares }
+        ClaimTransaction::Manual { connection, open: OpenTransaction::new(connection), prepares }
     }
 
     pub(crate) fn client(&self) -> &Client {
-        match &self.open {
-            Open::Library(transaction) => transaction.client(),
-            Open::Manual(connection, _) => connection,
+        match self {
+            ClaimTransaction::Library(transaction) => transaction.client(),
+            ClaimTransaction::Manual { connection, .. } => connection,
         }
     }
 
     pub(crate) async fn ready<'b>(&self, sql: &'b str) -> Result<Ready<'b>, Error> {
-        match &self.open {
-            Open::Library(transaction) => {
+        match self {
+            ClaimTransaction::Library(transaction) => {
                 transaction.prepare_cached(&prepared_text(sql)).await.map(Ready::Prepared)
             }
-            Open::Manual(connection, _) => ready(connection, self.prepares, sql).await,
+            ClaimTransaction::Manual { connection, prepares, .. } => ready(connection, *prepares, sql).await,
         }
     }
 
@@ -285,8 +280,8 @@ impl<'a> ClaimTransaction<'a> {
 
     /// Opens a portal, which keeps the snapshot, unless the transaction cannot read it.
     pub(crate) async fn bind(&self, ready: &Ready<'_>, params: Params<'_>) -> Result<Option<Portal>, Error> {
-        match (&self.open, ready) {
-            (Open::Library(transaction), Ready::Prepared(statement)) => {
+        match (self, ready) {
+            (ClaimTransaction::Library(transaction), Ready::Prepared(statement)) => {
                 transaction.bind(statement, &values(params)).await.map(Some)
             }
             _ => Ok(None),
@@ -294,36 +289,36 @@ impl<'a> ClaimTransaction<'a> {
     }
 
     pub(crate) async fn next_rows(&self, portal: &Portal, rows_max: usize) -> Result<RowStream, Error> {
-        let Open::Library(transaction) = &self.open else { unreachable!("it has no portals") };
+        let ClaimTransaction::Library(transaction) = self else { unreachable!("it has no portals") };
         transaction.query_portal_raw(portal, rows_max as i32).await
     }
 
     /// Whether the caller can send [`COMMIT`] together with a statement.
     pub(crate) fn commits_with_statement(&self) -> bool {
-        matches!(self.open, Open::Manual(..))
+        matches!(self, ClaimTransaction::Manual { .. })
     }
 
     /// Notes that the server has answered a [`COMMIT`] that was sent together with a statement.
     pub(crate) fn has_ended(self) {
-        if let Open::Manual(_, open) = self.open {
+        if let ClaimTransaction::Manual { open, .. } = self {
             open.has_ended();
         }
     }
 
     pub(crate) async fn commit(self) -> Result<(), Error> {
-        match self.open {
-            Open::Library(transaction) => {
+        match self {
+            ClaimTransaction::Library(transaction) => {
                 transaction.batch_execute("SELECT").await?; // as in `COMMIT`
                 transaction.commit().await
             }
-            Open::Manual(_, open) => open.end(COMMIT).await,
+            ClaimTransaction::Manual { open, .. } => open.end(COMMIT).await,
         }
     }
 
     pub(crate) async fn roll_back(self) -> Result<(), Error> {
-        match self.open {
-            Open::Library(transaction) => transaction.rollback().await,
-            Open::Manual(_, open) => open.end("ROLLBACK").await,
+        match self {
+            ClaimTransaction::Library(transaction) => transaction.rollback().await,
+            ClaimTransaction::Manual { open, .. } => open.end("ROLLBACK").await,
         }
     }
 }
