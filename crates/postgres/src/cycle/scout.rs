@@ -124,8 +124,15 @@ impl ScoutQueries for PostgresScoutQueries {
             excepted.floor => INT8
         ];
         let (connection, rows) = self.query(DOING, &statements.queries.scan, &params).await?;
-        require_version(DOING, &statements, &rows)?;
-        scan(connection, &rows).map_err(|error| fault(DOING, error))
+        // There is a row for each lane, unless the row with the version of the holds is missing.
+        let Some(first) = rows.first() else {
+            let message = format!(
+                "{} has no row, so no event is found. Fix: run `outbox-relay check-config --connect`, which names all missing rows",
+                statements.table.render("{hold_version}")
+            );
+            return Err(PostgresFault { kind: FaultKind::Refused, doing: DOING, message });
+        };
+        scan(connection, first, &rows).map_err(|error| fault(DOING, error))
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {
@@ -189,25 +196,11 @@ impl ScoutQueries for PostgresScoutQueries {
     }
 }
 
-/// A scan returns a row for each lane, unless the row with the version of the holds is missing.
-fn require_version(doing: &'static str, statements: &Statements, rows: &[Row]) -> Result<(), PostgresFault> {
-    if !rows.is_empty() {
-        return Ok(());
-    }
-    let table = statements.table.render("{hold_version}");
-    let message = format!(
-        "{table} has no row, so no event is found. Fix: run `outbox-relay check-config --connect`, which names all missing rows"
-    );
-    Err(PostgresFault { kind: FaultKind::Refused, doing, message })
-}
-
-fn scan(connection: u64, rows: &[Row]) -> Result<Scan, tokio_postgres::Error> {
-    let mut server = ServerId { connection, started_us: 0, backend: 0 };
-    let mut epoch = Epoch::NONE;
+fn scan(connection: u64, first: &Row, rows: &[Row]) -> Result<Scan, tokio_postgres::Error> {
+    let server = ServerId { connection, started_us: first.try_get(2)?, backend: first.try_get(3)? };
+    let epoch = first.try_get::<_, i64>(4)?.into();
     let mut first_unsent = Vec::new();
     for row in rows {
-        server = ServerId { connection, started_us: row.try_get(2)?, backend: row.try_get(3)? };
-        epoch = row.try_get::<_, i64>(4)?.into();
         let lane: i16 = row.try_get(0)?;
         if let (Some(lane), Some(id)) = (Lane::new(lane.into()), row.try_get(1)?) {
             first_unsent.push((lane, id));
