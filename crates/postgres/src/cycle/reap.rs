@@ -16,6 +16,7 @@ use relay::failure::{FaultKind, PostgresFault};
 use relay::health::availability::Availability;
 use relay::health::stats::Stats;
 use relay::reaper::{Pace, Reap, Reaped};
+use settings::text;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -497,7 +498,7 @@ impl RelayReaper {
             return;
         }
         self.reported = requests;
-        let oldest = oldest.map(|at| humantime::format_rfc3339_seconds(at).to_string());
+        let oldest = oldest.map(text::time);
         if requests == 0 {
             tracing::info!(
                 code = "requests_unfinished",
