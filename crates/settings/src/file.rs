@@ -228,12 +228,8 @@ fn raw(value: &DeValue<'_>) -> Raw {
         },
         DeValue::Boolean(flag) => Raw::Boolean(*flag),
         DeValue::Array(values) => {
-            let word = |value: &DeValue<'_>| match value {
-                DeValue::String(text) => Some(text.to_string()),
-                _ => None,
-            };
-            let words: Option<Vec<_>> = values.iter().map(|value| word(value.get_ref())).collect();
-            words.map_or(Raw::Other("a list"), Raw::List)
+            let words = values.iter().map(|value| value.get_ref().as_str().map(str::to_owned));
+            words.collect::<Option<Vec<_>>>().map_or(Raw::Other("a list"), Raw::List)
         }
         DeValue::Float(_) => Raw::Other("a fraction"),
         DeValue::Datetime(_) => Raw::Other("a date"),
