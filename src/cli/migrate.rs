@@ -16,7 +16,7 @@ use postgres::schema::migrate::{self, MigrationState, Series, State, debezium};
 use postgres::table::Module;
 use postgres::table::TableName;
 use relay::failure::PostgresFault;
-use settings::text::in_line;
+use settings::text::{in_line, time};
 use tokio_postgres::Client;
 
 #[derive(Debug, Args)]
@@ -224,7 +224,7 @@ fn line(number: i32, name: &str, module: Option<Module>, state: &str) -> Result<
 
 fn describe(state: &State) -> String {
     match state {
-        State::Applied { at } => format!("applied {}", humantime::format_rfc3339_seconds(*at)),
+        State::Applied { at } => format!("applied {}", time(*at)),
         State::Pending => "pending".to_owned(),
         State::ChecksumDiffers { recorded } => format!("applied with different SQL (sha256 {recorded})"),
         State::Unknown { min_relay: Some(version) } => {

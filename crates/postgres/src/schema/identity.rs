@@ -11,7 +11,7 @@ use crate::connection::pool::Database;
 use crate::sql::{Script, sql};
 use crate::table::TableName;
 use relay::failure::{FaultKind, PostgresFault};
-use settings::text::in_line;
+use settings::text::{in_line, time};
 use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -196,7 +196,7 @@ pub async fn record_template(
 impl fmt::Display for Recorded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Recorded { topic_template, at, role, application, address } = self;
-        let at = humantime::format_rfc3339_seconds(*at);
+        let at = time(*at);
         let address = address.map(|address| format!(", address {address}")).unwrap_or_default();
         write!(f, "{topic_template}, recorded at {at} by role {role} (application {application:?}{address})")
     }
