@@ -50,6 +50,9 @@ const TOPICS_KEPT: usize = 4_096;
 
 /// How many topics are looked up at once. One by one, a thousand of them would take seconds.
 const LOOKUPS_MAX: usize = 16;
+/// How many topics are looked up before the rows before the next unknown one are sent. Otherwise the lookups of ten thousand of them
+/// could take longer than the claim lasts, and no claim would send a row.
+const LOOKUPS_BEFORE_ROWS: usize = 512;
 
 pub struct Session<P> {
     pub(crate) producer: P,
@@ -360,7 +363,7 @@ impl<P: Producer> Session<P> {
         &self.topics[destination.topic as usize].name
     }
 
-    /// Finds the unknown routes of this row and all later rows.
+    /// Finds unknown routes of this row and later rows: all of them, or those of [`LOOKUPS_BEFORE_ROWS`] topics.
     async fn find_routes<E: Event>(
         &mut self,
         topics: &TopicRules,
@@ -392,6 +395,10 @@ impl<P: Producer> Session<P> {
                 }
                 exists
             });
+        }
+        let later = unknown.split_off(unknown.len().min(LOOKUPS_BEFORE_ROWS));
+        if !later.is_empty() {
+            self.routes.retain(|_, route| later.binary_search(&route.topic).is_err());
         }
         let mut found = Vec::new();
         {

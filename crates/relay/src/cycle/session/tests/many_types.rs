@@ -110,3 +110,21 @@ async fn thousands_of_missing_topics_are_compared_with_one_list() {
     assert_eq!(held.len() as i64, TYPES - 1);
     assert!(held.iter().all(|held| held.why.reason == "unknown-topic" && held.topic != "events.type-0"));
 }
+
+/// Otherwise claims of rows of so many topics would end before the first row is sent, again and again.
+#[tokio::test(start_paused = true)]
+async fn slow_lookups_of_thousands_of_topics_let_rows_through() {
+    let lookup_takes = Duration::from_millis(100);
+    let mut session = Session::new(FakeProducer { lookup_takes, ..FakeProducer::default() }, Rc::default());
+    let mut batch = Batch::new(OnRejected::default());
+    batch.rows_mut().extend((0..10_000).map(|id| OfType(id, format!("type-{id}"))));
+    batch.appended(ReadEnd::Complete);
+    session.begin(&Streaks::default());
+    let rules = "events.{aggregate_type}".parse().unwrap();
+    let sending = tokio::time::timeout(Duration::from_secs(45), session.send(&rules, &mut batch, 0));
+    assert!(sending.await.is_err(), "the lookups take a minute");
+    session.producer.answers.set(true);
+    session.absorb(&mut batch);
+    session.absorb(&mut batch);
+    assert!(batch.sent().count() > 5_000, "{} rows were sent", batch.sent().count());
+}
