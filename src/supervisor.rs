@@ -317,6 +317,7 @@ impl<'a> Start<'a> {
         self.database.reconfigure(&config.postgres);
         self.relay.kafka.publisher.reconfigure(&config.kafka, &config.limits());
         self.relay.settings.set_limits(limits(config, until));
+        self.relay.lanes.board.doubt(); // the scout waits for the old `poll_interval`
         set_pace.send_replace(config.pace());
     }
 

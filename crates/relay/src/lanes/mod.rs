@@ -170,7 +170,7 @@ impl Board {
     }
 
     /// Records that rows may wait in lanes that are not on the board, so that the scout has to scan.
-    pub(crate) fn doubt(&self) {
+    pub fn doubt(&self) {
         self.doubt.set(true);
         self.doubted.notify_one();
     }

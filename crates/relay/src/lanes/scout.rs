@@ -366,18 +366,21 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         if self.relay.lanes.board.doubt.take() {
             self.lookout.doubts();
         }
+        // Flows and claims of a backlog find rows without a look.
+        let found_at = self.lookout.found_at;
+        self.lookout.found_at =
+            self.relay.lanes.board.arrived_at.get().map_or(found_at, |at| at.max(found_at));
     }
 
     async fn wait(&mut self) -> Result<(), PostgresFault> {
         let all_taken = self.relay.lanes.board.all_taken();
-        let limits = self.relay.settings.limits();
         let progress = self.relay.lanes.board.progress.take();
         self.note_board();
-        let look = self.lookout.next(&limits).filter(|_| !self.drains);
+        let look = self.lookout.next(&self.relay.settings.limits()).filter(|_| !self.drains);
         self.interval = if progress || all_taken || look.is_some() {
             POLL_FIRST
         } else {
-            (self.interval * 2).min(limits.poll_interval.max(POLL_LAST))
+            (self.interval * 2).min(POLL_LAST)
         };
         let look_every = look.map(|(_, every)| every.max((self.looked_for * LOOK_SHARE).min(SCAN_EVERY)));
         let pause = look_every.unwrap_or(self.interval);

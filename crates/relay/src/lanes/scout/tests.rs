@@ -144,6 +144,46 @@ async fn looks_are_rare_while_they_are_slow_and_only_then() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn with_a_long_poll_interval_it_is_slow_only_while_nothing_arrives() {
+    let (relay, server) = (Rc::new(relay(limits(Duration::from_secs(1)))), Server::default());
+    let during = async |count: &Cell<u32>, time| {
+        let before = count.get();
+        sleep(time).await;
+        count.get() - before
+    };
+    let watching = async {
+        sleep(ARRIVING_FOR + Duration::from_secs(2)).await;
+        let looks = during(&server.looks, Duration::from_secs(2)).await;
+        assert!(looks <= 3, "nothing arrives: {looks} looks");
+        relay.lanes.board.lost.set(true);
+        // It scans for one second after its next look.
+        let scans = during(&server.scans, Duration::from_secs(3)).await;
+        assert!(scans >= 20, "another relay publishes what arrives: {scans} scans");
+        // A flow has found rows, without a look.
+        relay.lanes.board.arrived_at.set(Some(Instant::now()));
+        relay.lanes.board.doubt();
+        sleep(POLL_LAST).await;
+        let looks = during(&server.looks, Duration::from_secs(1)).await;
+        assert!(looks >= 50, "rows arrive: {looks} looks");
+        sleep(ARRIVING_FOR).await;
+        relay.settings.set_limits(limits(Duration::from_secs(60)));
+        sleep(Duration::from_secs(30)).await;
+        relay.settings.set_limits(limits(OFTEN));
+        relay.lanes.board.doubt(); // as the supervisor does
+        let looks = during(&server.looks, Duration::from_secs(1)).await;
+        assert!(looks >= 50, "reloaded: {looks} looks");
+    };
+    let idle_worker = relay.lanes.board.take();
+    let watching = async {
+        tokio::select! {
+            _ = idle_worker => unreachable!("there is no work"),
+            () = watching => {}
+        }
+    };
+    scout_during(&relay, &server, watching).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_scout_without_work_looks_and_rarely_scans() {
     for (poll_interval, looks, scans) in [(20, 480..=520, 15..=25), (100, 75..=85, 15..=25)] {
         let limits = Limits { poll_interval: Duration::from_millis(poll_interval), ..fixture::limits() };
