@@ -281,6 +281,9 @@ impl Streaks {
     pub(crate) fn refused(&self, topic: &str, row: Uuid, too_large: Option<usize>) -> usize {
         if let Some(size) = too_large {
             let mut sizes = self.refused_sizes.borrow_mut();
+            if sizes.len() == STREAKS_MAX && !sizes.contains_key(topic) {
+                sizes.clear();
+            }
             let smallest = sizes.entry(topic.to_owned()).or_insert(size);
             *smallest = size.min(*smallest);
         }
@@ -449,12 +452,14 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_invalid_names_takes_bounded_memory() {
+    fn any_number_of_topics_takes_bounded_memory() {
         let streaks = Streaks::default();
         for number in 0..10 * STREAKS_MAX {
             streaks.refused_unsent(&format!("a b {number}"), row(1));
+            streaks.refused(&format!("a.{number}"), row(2), Some(500));
         }
         assert!(streaks.topics.borrow().len() <= STREAKS_MAX);
+        assert!(streaks.refused_sizes.borrow().len() <= STREAKS_MAX);
     }
 
     #[test]

@@ -318,8 +318,9 @@ fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
             relay.kafka.gate.close(failure.clone());
         }
     }
-    // Suspects that could not be judged are claimed again, even if other rows were sent.
-    cycle.unjudged.is_some() || (cycle.failure.is_some() && acknowledged == 0)
+    // Suspects that could not be judged are claimed again, even if other rows were sent. So are rows of which none was recorded.
+    let none_recorded = cycle.locked_out && cycle.sent == 0;
+    cycle.unjudged.is_some() || none_recorded || (cycle.failure.is_some() && acknowledged == 0)
 }
 
 /// Counts a failed session, or a failure to open one. Closes the gate if the cluster failed. An unknown failure also closes

@@ -317,6 +317,15 @@ async fn rows_of_earlier_cycles_do_not_show_that_kafka_works() {
     assert!(!relay.kafka.gate.is_open());
 }
 
+/// For example, an old block has the id of the rejected row, so the new one is not recorded.
+#[tokio::test(start_paused = true)]
+async fn a_worker_waits_after_a_cycle_that_could_record_none_of_its_rows() {
+    let relay = relay();
+    assert!(after_cycle(&relay, &Cycle { rows: 1, locked_out: true, ..Cycle::default() }, 0));
+    assert!(!after_cycle(&relay, &Cycle { rows: 2, sent: 1, locked_out: true, ..Cycle::default() }, 0));
+    assert!(!after_cycle(&relay, &Cycle { rows: 1, ..Cycle::default() }, 0));
+}
+
 /// The hold of the row was deleted during its probe.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_a_probe_has_in_flight_delays_only_its_lane() {
