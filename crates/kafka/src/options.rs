@@ -278,19 +278,22 @@ pub fn check_property(name: &str, value: &str) -> Result<(), Problem> {
     if let Some((_, reason)) = protected().find(|(names, _)| names.contains(&name)) {
         return Err(Problem::new(format!("Kafka property `{name}` cannot be set: {reason}"), "remove it"));
     }
+    let mut is_explained = is_known(name);
     let reason = match ClientConfig::new().set(name, value).create_native_config() {
         Ok(_) if is_known(name) => return Ok(()),
         Ok(_) => "does not apply to producers".to_owned(),
         Err(KafkaError::ClientConfig(RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN, ..)) => {
             "is not a librdkafka property".to_owned()
         }
+        // For a property of the Java client, the reason names the one of librdkafka.
         Err(KafkaError::ClientConfig(_, reason, ..)) if !is_secret(name) => {
+            is_explained = true;
             format!("is rejected by librdkafka: {}", reason.trim_end())
         }
         Err(_) => "has a value that librdkafka rejects".to_owned(),
     };
     let help = match nearest(name, names()) {
-        _ if is_known(name) => "for the values, see CONFIGURATION.md of librdkafka".to_owned(),
+        _ if is_explained => "for the values, see CONFIGURATION.md of librdkafka".to_owned(),
         Some(near) => format!("did you mean `{near}`?"),
         None => "for the names, see CONFIGURATION.md of librdkafka".to_owned(),
     };

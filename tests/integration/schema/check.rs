@@ -146,6 +146,14 @@ async fn damaged_rows_of_the_schema_are_found() {
         let damage = format!("ALTER TABLE app.outbox_{counted} DISABLE TRIGGER hold_changed");
         found(&damage, &HOLD_COUNT, "disabled").await;
     }
+    // The functions still name the tables of the old schema.
+    run(&client, "ALTER SCHEMA app RENAME TO moved").await;
+    let Err(CheckError::Faults(found)) = check(&client, &"moved.outbox".parse().unwrap(), false, None).await
+    else {
+        panic!("no faults")
+    };
+    let faults: Vec<_> = found.iter().map(|fault| (fault.code, fault.problem.contains("renamed"))).collect();
+    assert_eq!(faults, [(&HOLD_COUNT, true); 3], "{found:#?}");
     database.drop(&[]).await;
 }
 

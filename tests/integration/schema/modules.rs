@@ -230,6 +230,8 @@ async fn running_relay_reaps_the_modules_and_reports_unfinished() {
         apply(&mut outbox.client, &table("app.outbox"), module).await;
     }
     run(&outbox.client, FILL).await;
+    let endless = "UPDATE app.idempotency_key SET created_at = '-infinity' WHERE key = 'unfinished 1'";
+    run(&outbox.client, endless).await;
     let (role, _) = outbox.database.connect_as_new_role().await;
     run(&outbox.client, &relay_grants(&table("app.outbox"), &role)).await;
     let url = outbox.database.url().replace("postgres@", &format!("{role}@"));
@@ -240,6 +242,8 @@ async fn running_relay_reaps_the_modules_and_reports_unfinished() {
     // Without the privileges, the outbox is reaped nevertheless, and the missing privilege is logged once.
     relay.wait_for_log("reaper of the modules failing").await;
     relay.wait_for_log("permission denied for function inbox_reap").await;
+    let metrics = relay.get("/metrics").await.unwrap().1;
+    assert!(!metrics.contains("\noutbox_relay_reaper_faults_total 0\n"), "{metrics}");
     assert_eq!(outbox.count(LEFT).await, 782);
     let grant =
         "GRANT EXECUTE ON FUNCTION app.once_reap, app.idempotency_reap, app.idempotency_unfinished TO";

@@ -524,7 +524,10 @@ impl RelayReaper {
             Ok(()) => self.outage.worked(party),
             // The scout reports it.
             Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
-            Err(fault) => self.outage.failed(party, &fault, ADVICE),
+            Err(fault) => {
+                self.stats.reaper_faults.inc();
+                self.outage.failed(party, &fault, ADVICE);
+            }
         }
     }
 }

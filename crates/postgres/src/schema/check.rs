@@ -130,10 +130,10 @@ async fn check_in(
     }
 }
 
-/// Triggers that are enabled as `O` or `A` fire in ordinary sessions.
+/// Triggers that are enabled as `O` or `A` fire in ordinary sessions. The function has the name of the table in which it counts.
 const TRIGGER: &str = "
 SELECT 1 FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
-WHERE t.tgrelid = $1 AND t.tgenabled IN ('O', 'A') AND p.proname = $2";
+WHERE t.tgrelid = $1 AND t.tgenabled IN ('O', 'A') AND p.proname = $2 AND position($3 in p.prosrc) > 0";
 
 /// The faults of the relay's own tables, as far as it may read them.
 async fn companion_faults(
@@ -146,13 +146,15 @@ async fn companion_faults(
     let readable = |relation: &str| relations.oid(relation).is_some() && !missing.prevents_reading(relation);
     for counted in ["{hold}", "{blocked_key}", "{pause}"] {
         let Some(relation) = relations.oid(counted) else { continue };
-        let params = params![relation => OID, table.name_of("{hold_changed}") => TEXT];
+        let (function, counter) = (table.name_of("{hold_changed}"), table.render("{hold_version}"));
+        let params = params![relation => OID, function => TEXT, counter => TEXT];
         if client.query_typed(TRIGGER, &params).await?.is_empty() {
             let place = table.render(counted);
-            let problem = "the trigger hold_changed is missing or disabled, so the end of a hold or block could reorder events";
+            let problem = "the trigger hold_changed is missing or disabled, or the schema was renamed, so the end of a hold or block \
+                           could reorder events";
             let remedy = format!(
-                "ALTER TABLE {place} ENABLE TRIGGER hold_changed; or recreate it as shown by `outbox-relay migrate --print \
-                 --config FILE`"
+                "ALTER TABLE {place} ENABLE TRIGGER hold_changed; or recreate it, and after a renaming every function, as shown \
+                 by `outbox-relay migrate --print --config FILE`"
             );
             faults.push(HOLD_COUNT.found(place, problem, remedy));
         }
