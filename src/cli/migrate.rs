@@ -277,7 +277,9 @@ impl From<AdoptError> for Failed {
                 Failed::unavailable(error)
             }
             AdoptError::Step { .. } | AdoptError::Locked { .. } => Failed::failure(error),
-            _ => Failed::configuration(error),
+            AdoptError::Refused { .. } | AdoptError::Check(_) | AdoptError::Server(_) => {
+                Failed::configuration(error)
+            }
         }
     }
 }

@@ -50,8 +50,8 @@ const TOPICS_KEPT: usize = 4_096;
 
 /// How many topics are looked up at once. One by one, a thousand of them would take seconds.
 const LOOKUPS_MAX: usize = 16;
-/// How many topics are looked up before the rows before the next unknown one are sent. Otherwise the lookups of ten thousand of them
-/// could take longer than the claim lasts, and no claim would send a row.
+/// The maximum number of topics to look up before the next row is sent. Otherwise the lookups of ten thousand of them could take
+/// longer than the claim lasts, and no claim would send a row.
 const LOOKUPS_BEFORE_ROWS: usize = 512;
 
 pub struct Session<P> {
@@ -176,7 +176,7 @@ impl<P: Producer> Session<P> {
     pub async fn send<E: Event>(&mut self, topics: &TopicRules, batch: &mut Batch<E>, from: usize) {
         self.destinations.resize(batch.len(), None);
         self.now = Instant::now();
-        let mut buffer = Vec::new();
+        let (mut buffer, mut has_listed) = (Vec::new(), false);
         for index in from..batch.len() {
             if self.producer.has_failed() {
                 self.absorb(batch);
@@ -194,7 +194,7 @@ impl<P: Producer> Session<P> {
                 match self.routes.get(topic::dependency(topics, &batch.rows()[index], &mut buffer)) {
                     Some(route) => break route.clone(),
                     None => {
-                        if let Err(failure) = self.find_routes(topics, batch, index).await {
+                        if let Err(failure) = self.find_routes(topics, batch, index, &mut has_listed).await {
                             return self.close(failure);
                         }
                     }
@@ -363,12 +363,14 @@ impl<P: Producer> Session<P> {
         &self.topics[destination.topic as usize].name
     }
 
-    /// Finds unknown routes of this row and later rows: all of them, or those of [`LOOKUPS_BEFORE_ROWS`] topics.
+    /// Finds unknown routes of this row and later rows: all of them, or those of [`LOOKUPS_BEFORE_ROWS`] topics. Only the first call
+    /// for a batch lists all topics.
     async fn find_routes<E: Event>(
         &mut self,
         topics: &TopicRules,
         batch: &Batch<E>,
         from: usize,
+        has_listed: &mut bool,
     ) -> Result<(), KafkaFailure> {
         let (mut unknown, mut buffer) = (Vec::new(), Vec::new());
         for row in &batch.rows()[from..] {
@@ -382,9 +384,10 @@ impl<P: Producer> Session<P> {
                 self.routes.insert(dependency.to_vec(), route);
             }
         }
-        unknown.sort_unstable();
-        unknown.dedup(); // several types may share a topic
+        let mut seen = HashSet::new();
+        unknown.retain(|topic| seen.insert(*topic)); // several types may share a topic
         if unknown.len() >= LISTED_FROM
+            && !std::mem::replace(has_listed, true)
             && let Some(listed) = self.producer.list_topics().await
         {
             unknown.retain(|topic| {
@@ -396,10 +399,8 @@ impl<P: Producer> Session<P> {
                 exists
             });
         }
-        let later = unknown.split_off(unknown.len().min(LOOKUPS_BEFORE_ROWS));
-        if !later.is_empty() {
-            self.routes.retain(|_, route| later.binary_search(&route.topic).is_err());
-        }
+        let later: HashSet<usize> = unknown.drain(unknown.len().min(LOOKUPS_BEFORE_ROWS)..).collect();
+        self.routes.retain(|_, route| !later.contains(&route.topic));
         let mut found = Vec::new();
         {
             let (producer, topics) = (&self.producer, &self.topics);

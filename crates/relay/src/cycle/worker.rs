@@ -45,7 +45,7 @@ pub async fn work<O: Outbox, P: Publisher>(
 struct Worker<'a, P: Publisher> {
     relay: &'a Relay<P>,
     number: usize,
-    /// The renewal count of the settings when the session was opened.
+    /// How many times the limits had been reloaded when the session was opened.
     reloads: u64,
     backoff: Backoff,
 }
@@ -223,8 +223,12 @@ impl<P: Publisher> Worker<'_, P> {
         count(&relay.stats, cycle, took);
         give_back(relay, lanes, cycle);
         if cycle.locked_out {
-            // Other sessions have locked acknowledged rows of these lanes. Continue with the other lanes.
-            for lane in relay.memory.acknowledged.borrow().lanes().filter(|lane| lanes.contains(lane)) {
+            // Other sessions have locked rows of these lanes: acknowledged ones, or if there is none, rejected ones. Continue with the
+            // other lanes.
+            let acknowledged = relay.memory.acknowledged.borrow();
+            let read = cycle.coverage.iter().filter(|read| cycle.sent == 0 && read.last_read.is_some());
+            let rejected = read.map(|coverage| coverage.lane);
+            for lane in acknowledged.lanes().filter(|lane| lanes.contains(lane)).chain(rejected) {
                 relay.lanes.board.set_aside(lane, Instant::now() + LOCKED_ASIDE);
             }
         } else {
@@ -318,9 +322,8 @@ fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
             relay.kafka.gate.close(failure.clone());
         }
     }
-    // Suspects that could not be judged are claimed again, even if other rows were sent. So are rows of which none was recorded.
-    let none_recorded = cycle.locked_out && cycle.sent == 0;
-    cycle.unjudged.is_some() || none_recorded || (cycle.failure.is_some() && acknowledged == 0)
+    // Suspects that could not be judged are claimed again, even if other rows were sent.
+    cycle.unjudged.is_some() || (cycle.failure.is_some() && acknowledged == 0)
 }
 
 /// Counts a failed session, or a failure to open one. Closes the gate if the cluster failed. An unknown failure also closes

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// The scout's number in outages. Workers are numbered from 1.
 pub const SCOUT: usize = 0;
 const POLL_FIRST: Duration = Duration::from_millis(1);
-/// The longest interval of scans, unless `poll_interval` is longer.
+/// The longest time between two scans while the scout does not look for new rows.
 const POLL_LAST: Duration = Duration::from_millis(50);
 const FENCE_EVERY: Duration = Duration::from_millis(100);
 /// The same while the scout only looks for new rows, which need no marks.
