@@ -153,7 +153,7 @@ async fn companion_faults(
             let problem = "the trigger hold_changed is missing or disabled, or the schema was renamed, so the end of a hold or block \
                            could reorder events";
             let remedy = format!(
-                "ALTER TABLE {place} ENABLE TRIGGER hold_changed; or recreate it, and after a renaming every function, as shown \
+                "ALTER TABLE {place} ENABLE TRIGGER hold_changed; or recreate it, and after a rename every function, as shown \
                  by `outbox-relay migrate --print --config FILE`"
             );
             faults.push(HOLD_COUNT.found(place, problem, remedy));

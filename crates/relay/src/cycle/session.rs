@@ -400,7 +400,9 @@ impl<P: Producer> Session<P> {
             });
         }
         let later: HashSet<usize> = unknown.drain(unknown.len().min(LOOKUPS_BEFORE_ROWS)..).collect();
-        self.routes.retain(|_, route| !later.contains(&route.topic));
+        if !later.is_empty() {
+            self.routes.retain(|_, route| !later.contains(&route.topic));
+        }
         let mut found = Vec::new();
         {
             let (producer, topics) = (&self.producer, &self.topics);

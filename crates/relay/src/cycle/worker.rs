@@ -223,8 +223,8 @@ impl<P: Publisher> Worker<'_, P> {
         count(&relay.stats, cycle, took);
         give_back(relay, lanes, cycle);
         if cycle.locked_out {
-            // Other sessions have locked rows of these lanes: acknowledged ones, or if there is none, rejected ones. Continue with the
-            // other lanes.
+            // Rows of these lanes were not recorded, usually because other sessions have locked them: acknowledged rows, or rejected
+            // ones if no row was acknowledged. Continue with the other lanes.
             let acknowledged = relay.memory.acknowledged.borrow();
             let read = cycle.coverage.iter().filter(|read| cycle.sent == 0 && read.last_read.is_some());
             let rejected = read.map(|coverage| coverage.lane);
