@@ -76,6 +76,11 @@ impl Memory {
         }
     }
 
+    /// Whether acknowledged rows wait to be recorded, perhaps because they are locked. Does not count those that no claim reads.
+    pub(crate) fn waits_for_locks(&self) -> bool {
+        self.acknowledged.borrow().lanes().next().is_some()
+    }
+
     /// The maximum number of rows of a claim, given the limit that applies once rows have been recorded as sent.
     pub(crate) fn rows_max(&self, limit: usize) -> usize {
         if self.has_recorded.get() { limit } else { limit.min(UNPROVEN_ROWS_MAX) }
@@ -85,7 +90,7 @@ impl Memory {
     /// recorded, or one row.
     pub(crate) fn shares_if_refused(&self, lanes: &[Lane]) -> Option<Vec<usize>> {
         let acknowledged = self.acknowledged.borrow();
-        let share = |lane: &Lane| acknowledged.count(*lane).max(1);
+        let share = |lane: &Lane| acknowledged.readable(*lane).max(1);
         self.settling_is_refused.get().then(|| lanes.iter().map(share).collect())
     }
 
@@ -231,8 +236,9 @@ impl Acknowledged {
         self.lanes.iter().flatten().map(|(id, entry)| (*id, entry.event_id)).unzip()
     }
 
-    pub(crate) fn count(&self, lane: Lane) -> usize {
-        self.lanes[lane.index()].len()
+    /// How many rows of the lane a claim can read.
+    pub(crate) fn readable(&self, lane: Lane) -> usize {
+        self.lanes[lane.index()].values().filter(|entry| !entry.hidden).count()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -241,7 +247,7 @@ impl Acknowledged {
 
     /// The lanes that have rows that are not hidden. They need a claim even if they have no new rows.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = Lane> {
-        Lane::all().filter(|lane| self.lanes[lane.index()].values().any(|entry| !entry.hidden))
+        Lane::all().filter(|lane| self.readable(*lane) > 0)
     }
 }
 
@@ -380,6 +386,7 @@ mod tests {
         assert!(!acknowledged.contains(&Row(1)), "it was read, so it is settled now");
         assert!(acknowledged.contains(&Row(2)));
         assert_eq!(acknowledged.lanes().count(), 0);
+        assert_eq!(acknowledged.readable(Row(2).lane()), 0, "a claim would read another row for it");
     }
 
     /// Otherwise workers would claim its lane for as long as another session has locked the row.

@@ -11,13 +11,13 @@ use postgres::connection::pool::Database;
 use postgres::cycle::claim::PostgresOutbox;
 use postgres::cycle::row::OutboxRow;
 use postgres::cycle::statements::Statements;
-use relay::failure::FaultKind;
+use relay::failure::{FaultKind, Rejection};
 use relay::health::stats::Stats;
 use relay::lanes::Lane;
 use relay::lanes::marks::Excepted;
 use relay::outbox::{
-    Claim, Epoch, Event, Outbox as _, Payload, ReadEnd, ReadRequest, RowSelection, Search, SearchResult,
-    Settled, Settlement, Wanted,
+    Claim, Epoch, Event, Outbox as _, Payload, ReadEnd, ReadRequest, RejectedRow, RowSelection, Search,
+    SearchResult, Settled, Settlement, Wanted,
 };
 
 use crate::rows::unreadable::damage;
@@ -107,6 +107,30 @@ async fn claim_read_with_its_lock_can_be_read_again_and_settled() {
         let unsent: i64 = outbox.client.query_one(UNSENT, &[]).await.unwrap().get(0);
         assert_eq!(unsent, left, "the settlement is committed");
     }
+    outbox.drop().await;
+}
+
+/// Otherwise a relay would remember all rows of the batch, and leave their lanes alone for a while.
+#[tokio::test]
+async fn settlement_tells_which_rows_are_recorded_although_a_rejected_one_is_locked() {
+    let outbox = Outbox::without_topics("claims_locked").await;
+    run(&outbox.client, ROWS).await;
+    let other = outbox.database.connect().await;
+    run(&other, "BEGIN; SELECT FROM app.outbox WHERE id = 500 FOR UPDATE").await;
+    let (mut worker, lanes) = (worker(&outbox, true), Lane::all().collect::<Vec<_>>());
+    let mut claim = worker.claim(&lanes, Some(&everything(&lanes))).await.unwrap();
+    let mut rows = Vec::new();
+    claim.next_slice(10_000, 1 << 30, &mut rows).await.unwrap();
+    let why = Rejection { reason: "record-too-large", error: "too large".to_owned() };
+    let (locked, sent): (Vec<&OutboxRow>, Vec<&OutboxRow>) = rows.iter().partition(|row| row.id() == 500);
+    let rejected = vec![RejectedRow { row: locked[0], topic: "order", why: &why }];
+    let recorded = sent.iter().map(|row| row.id()).collect();
+    let settlement =
+        Settlement { sent, rejected, blocked: Vec::new(), held: Vec::new(), around_locks: false };
+    assert_eq!(claim.settle(&settlement).await.unwrap(), Settled::Only(recorded));
+    let unsent: i64 = outbox.client.query_one(UNSENT, &[]).await.unwrap().get(0);
+    assert_eq!(unsent, 1);
+    drop(other);
     outbox.drop().await;
 }
 

@@ -28,15 +28,16 @@ pub(crate) async fn settle(
     if only_sent && transaction.commits_with_statement() {
         return record_and_commit(transaction, statements, sent).await;
     }
-    let (mut all, mut recorded) = (true, None);
+    let (mut all_sent, mut recorded) = (true, None);
     if !sent.is_empty() {
         let rows = SentRows::new(statements, sent, *around_locks);
         let count = match around_locks {
             true => recorded.insert(record_around_locks(&transaction, &rows).await?).len(),
             false => rows.record(&transaction).await? as usize,
         };
-        all &= count == sent.len();
+        all_sent = count == sent.len();
     }
+    let mut all = all_sent;
     if !rejected.is_empty() {
         all &= record_rejected(&transaction, &statements.queries.dead_letter, rejected).await?;
     }
@@ -50,6 +51,7 @@ pub(crate) async fn settle(
     answer(DOING, transaction.commit()).await?;
     Ok(match (all, recorded) {
         (true, _) => Settled::All,
+        (false, None) if all_sent => Settled::Only(sent.iter().map(|row| row.id()).collect()),
         (false, ids) => Settled::Only(ids.unwrap_or_default()),
     })
 }

@@ -47,6 +47,8 @@ pub(crate) struct Cycle {
     pub unjudged: Option<KafkaFailure>,
     /// A row could not be settled because another session has locked it.
     pub locked_out: bool,
+    /// If so, the lanes of the rejected rows: it is unknown which of them were recorded.
+    pub rejected: Vec<Lane>,
     flow: Flow,
 }
 
@@ -118,7 +120,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     match settled {
         Ok(settled) => {
             let failure = session.failure.clone();
-            let confirmed = confirm(relay, &planned.marks, &owned, &batch, &settled);
+            let confirmed = confirm(relay, &planned.marks, &owned, &batch, (&settled, &flow));
             Ok(Cycle { publishing, failure, unjudged, flow, ..confirmed })
         }
         Err(fault) => {
@@ -183,7 +185,7 @@ fn confirm<E: Event, P>(
     snapshot: &MarksSnapshot,
     owned: &[Lane],
     batch: &Batch<E>,
-    settled: &Settled,
+    (settled, flow): (&Settled, &Flow),
 ) -> Cycle {
     if batch.sent().next().is_some() {
         relay.memory.note_settlement(None);
@@ -199,13 +201,17 @@ fn confirm<E: Event, P>(
         relay.lanes.marks.borrow_mut().raise(snapshot, batch.epoch, &coverage);
     }
     // If it is unknown which rows were not recorded, this keeps all. Rows that are not read again are removed later.
-    acknowledged.keep(batch.sent().filter(|row| !settled.has_recorded(*row)), hold_version);
+    let rows = if flow.missed { 0..batch.len() } else { flow.recorded..batch.len() };
+    acknowledged.keep(batch.sent_in(rows).filter(|row| !settled.has_recorded(*row)), hold_version);
+    let locked_out = *settled != Settled::All;
+    let rejected = batch.dead_letters().chain(batch.blocked(false)).map(|rejected| rejected.row.lane());
     Cycle {
         coverage,
         rows: batch.len(),
         sent: batch.sent().count(),
         recovered: batch.recovered,
-        locked_out: *settled != Settled::All,
+        locked_out,
+        rejected: rejected.filter(|_| locked_out).collect(),
         ..Cycle::default()
     }
 }

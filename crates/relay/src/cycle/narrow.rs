@@ -184,6 +184,13 @@ impl Narrowing {
         }
     }
 
+    /// Records that a scan found no unsent rows in these lanes, so the unreadable ones are gone.
+    pub(crate) fn found_empty(&self, lanes: impl Iterator<Item = Lane>) {
+        for lane in lanes.filter(|lane| !self.is_sound(*lane)) {
+            self.set(lane, Step::Sound);
+        }
+    }
+
     fn is_sound(&self, lane: Lane) -> bool {
         self.step(lane) == Step::Sound
     }
@@ -289,6 +296,18 @@ mod tests {
         assert_eq!(narrowing.first_of(&board, lanes(0..8)), lanes(0..2));
         assert_eq!(narrowing.first_of(&board, lanes(2..8)), lanes(2..3));
         assert_eq!(narrowing.first_of(&board, lanes(4..8)), lanes(4..8), "others are claimed together");
+    }
+
+    /// For example, an operator deletes the unreadable row, or another relay has published the others.
+    #[test]
+    fn lanes_that_a_scan_finds_empty_are_claimed_together_again() {
+        let (narrowing, board) = (Narrowing::new(), Board::default());
+        narrowing.read_failed(&lanes(2..4), BATCH, &fault(FaultKind::Data));
+        narrowing.read_failed(&lanes(3..4), 1, &fault(FaultKind::Data));
+        assert!(!narrowing.allows_all());
+        narrowing.found_empty(lanes(2..4).into_iter());
+        assert!(narrowing.allows_all());
+        assert_eq!(narrowing.first_of(&board, lanes(0..8)), lanes(0..8));
     }
 
     #[test]

@@ -47,6 +47,8 @@ const HELD_NAME_MAX: usize = 299;
 
 /// The maximum number of topics, and of routes, that a session remembers between two batches.
 const TOPICS_KEPT: usize = 4_096;
+/// The maximum size of the types whose routes it remembers.
+const ROUTE_BYTES_KEPT: usize = 1 << 20;
 
 /// How many topics are looked up at once. One by one, a thousand of them would take seconds.
 const LOOKUPS_MAX: usize = 16;
@@ -486,8 +488,9 @@ impl<P: Producer> Session<P> {
             let kept = moved_to[*topic].filter(|to| matches!(topics[*to].state, TopicState::Open(_)));
             invalid.is_none() && kept.map(|to| *topic = to).is_some()
         });
-        // Many types may share a topic. Their routes are found again without asking Kafka.
-        if self.routes.len() > TOPICS_KEPT {
+        // Many types may share a topic, and a type may be long. Their routes are found again without asking Kafka.
+        let bytes: usize = self.routes.keys().map(Vec::len).sum();
+        if self.routes.len() > TOPICS_KEPT || bytes > ROUTE_BYTES_KEPT {
             self.routes.clear();
         }
     }

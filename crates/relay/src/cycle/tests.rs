@@ -1,13 +1,14 @@
 //! The gate and its keeper, with a cluster whose probes always succeed.
 
-use crate::fixture::{self, FakeCluster};
+use super::*;
+use crate::batch::Fate;
+use crate::fixture::{self, FakeCluster, Row};
 use crate::holds::prober::keep_gate;
 use crate::reason::TOO_FEW_REPLICAS;
-use crate::{Limits, Marks, Relay, Stats};
+use crate::{Limits, Marks, OnRejected, ReadEnd, Stats};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// A relay with small limits.
@@ -77,4 +78,24 @@ async fn an_outage_ends_after_a_while_if_no_rows_can_prove_it() {
         assert!(relay.kafka.gate.kafka.lasts().is_none());
     })
     .await;
+}
+
+/// Rows that were recorded, also during a flow, leave the memory, although a row that Kafka refused could not be recorded.
+#[test]
+fn only_rows_that_were_not_recorded_are_remembered() {
+    for (missed, unrecorded) in [(false, [false; 3]), (true, [true; 3])] {
+        let relay = relay();
+        let rows = [Row(1), Row(2), Row(3)];
+        let mut batch = Batch::new(OnRejected::default());
+        batch.rows_mut().extend([Row(1), Row(2), Row(3), Row(4)]);
+        batch.appended(ReadEnd::Complete);
+        (0..3).for_each(|index| batch.set(index, Fate::Acknowledged));
+        let snapshot = relay.lanes.marks.borrow().snapshot(&[rows[0].lane()]);
+        let flow = Flow { recorded: 2, missed, ..Flow::default() };
+        let settled = Settled::Only(if missed { HashSet::new() } else { HashSet::from([3]) });
+        let cycle = confirm(&relay, &snapshot, &[rows[0].lane()], &batch, (&settled, &flow));
+        assert!(cycle.locked_out);
+        let acknowledged = relay.memory.acknowledged.borrow();
+        assert_eq!(rows.map(|row| acknowledged.contains(&row)), unrecorded);
+    }
 }

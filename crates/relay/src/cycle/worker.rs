@@ -108,6 +108,9 @@ impl<P: Publisher> Worker<'_, P> {
                 sleep(IDLE_AFTER).await;
             }
             health.postgres_worked(self.number);
+            while self.relay.memory.waits_for_locks() {
+                sleep(IDLE_AFTER).await;
+            }
             health.locks.worked(self.number);
             std::future::pending().await
         };
@@ -219,16 +222,17 @@ impl<P: Publisher> Worker<'_, P> {
         if cycle.rows > 0 {
             relay.lanes.board.arrived_at.set(Some(Instant::now()));
         }
-        relay.health.marked_rows(number, !cycle.locked_out);
+        // That other rows are recorded does not show that the lock is gone.
+        if cycle.locked_out || !relay.memory.waits_for_locks() {
+            relay.health.marked_rows(number, !cycle.locked_out);
+        }
         count(&relay.stats, cycle, took);
         give_back(relay, lanes, cycle);
         if cycle.locked_out {
-            // Rows of these lanes were not recorded, usually because other sessions have locked them: acknowledged rows, or rejected
-            // ones if no row was acknowledged. Continue with the other lanes.
+            // Rows of these lanes were not recorded, usually because other sessions have locked them. Continue with the others.
             let acknowledged = relay.memory.acknowledged.borrow();
-            let read = cycle.coverage.iter().filter(|read| cycle.sent == 0 && read.last_read.is_some());
-            let rejected = read.map(|coverage| coverage.lane);
-            for lane in acknowledged.lanes().filter(|lane| lanes.contains(lane)).chain(rejected) {
+            let unrecorded = acknowledged.lanes().filter(|lane| lanes.contains(lane));
+            for lane in unrecorded.chain(cycle.rejected.iter().copied()) {
                 relay.lanes.board.set_aside(lane, Instant::now() + LOCKED_ASIDE);
             }
         } else {

@@ -76,7 +76,7 @@ impl Health {
         if all {
             self.locks.worked(task);
         } else {
-            self.locks_failed(task, &"sent rows cannot be marked as sent");
+            self.locks_failed(task, &"sent or rejected rows cannot be recorded");
         }
     }
 
@@ -111,6 +111,8 @@ impl Health {
         consequence: &str,
     ) {
         self.stats.rejected.at([why.reason]).inc();
+        // An invalid name may be as long as a row. The row has the whole of it.
+        let topic = topic.char_indices().nth(NAME_CHARS_MAX).map_or(*topic, |(end, _)| &topic[..end]);
         let unreadable = why.reason == reason::UNREADABLE_ROW.word;
         let (code, what) = if unreadable {
             ("event_unreadable", "event unreadable")
@@ -140,6 +142,8 @@ impl Health {
     }
 }
 
+/// The longest topic name that is logged and counted.
+const NAME_CHARS_MAX: usize = 300;
 /// A run is over after this time without a rejected row.
 const RUN_OVER_AFTER: Duration = Duration::from_secs(60);
 /// The maximum number of topics with their own runs. The other topics share one run per reason.

@@ -264,9 +264,10 @@ impl Board {
         free
     }
 
-    /// Cancels a reservation while a worker still has the lane.
+    /// Cancels a reservation of a lane that a worker has, or has given back meanwhile: the board did not take it then.
     pub(crate) fn cancel_reservation(&self, lane: Lane) {
         self.state.borrow_mut().lanes[lane.index()].reserved = false;
+        self.doubt();
     }
 
     pub(crate) fn end_reservation(&self, lane: Lane) {

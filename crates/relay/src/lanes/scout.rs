@@ -4,8 +4,8 @@
 //! ([`Lookout`]), and scans twice a second. Otherwise the interval of the scans doubles.
 //!
 //! A look is one probe of the primary key, and names the lanes of the new rows. It proves nothing: a lane in which it finds
-//! nothing may have rows that were reset to unsent, or that were committed with a lower id than rows of another relay. Scans,
-//! at least every [`SCAN_EVERY`], find those.
+//! nothing may have rows that were reset to unsent, or that were committed with a lower id than rows of another relay. Scans
+//! find those: every [`SCAN_EVERY`], or every `poll_interval` if that is longer and no rows arrive.
 
 use crate::lanes::Width;
 use crate::lanes::marks::{LOWEST, Swept, Writer};
@@ -41,8 +41,10 @@ const SWEEP_SHARE: u32 = 50;
 const SWEEP_AFTER_AT_MOST: Duration = Duration::from_secs(300);
 const SWEEPS_ADVICE: &str = "Events are still published, but rows that were reset to unsent may wait. If this is a timeout, \
      check with `outbox-relay status` whether vacuum keeps up";
-/// A few lanes at a time, so that a sweep delays nothing else. All lanes take about 16 s.
+/// A few lanes at a time, because the scout does nothing else meanwhile. All lanes take about 16 s.
 const SWEEP_LANES: usize = 8;
+/// After a sweep that takes longer, the next one covers fewer lanes.
+const SWEEP_SLOW: Duration = Duration::from_millis(250);
 
 pub trait ScoutQueries {
     /// The first unsent row above the mark of each of these lanes, if there is one.
@@ -281,6 +283,8 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         self.relay.stats.scans_empty.inc_by(scan.first_unsent.is_empty().into());
         self.relay.lanes.marks.borrow_mut().note_server(scan.server);
         self.relay.lanes.marks.borrow_mut().scanned(&snapshot, scan.epoch, &lanes, &scan.first_unsent);
+        let has_work = |lane: &Lane| scan.first_unsent.iter().any(|(with_work, _)| with_work == lane);
+        self.relay.lanes.narrowing.found_empty(lanes.iter().copied().filter(|lane| !has_work(lane)));
         self.relay.lanes.board.add(scan.first_unsent.iter().map(|(lane, _)| *lane));
         // A claim finds out whether the settlement of these rows was recorded. Until then, an operator's replay of them
         // would be mistaken for rows that are already acknowledged.
@@ -317,7 +321,11 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         }
         self.swept = (self.swept + lanes.len()) % LANES;
         let scan = scan?;
-        self.sweeping.worked(lanes.len(), begun.elapsed());
+        if begun.elapsed() > SWEEP_SLOW {
+            self.sweeping.timed_out(lanes.len());
+        } else {
+            self.sweeping.worked(lanes.len(), begun.elapsed());
+        }
         let mut marks = self.relay.lanes.marks.borrow_mut();
         marks.note_server(scan.server);
         // Rows whose hold has just ended may also be below the marks. The next claim discards the marks anyway.
@@ -571,11 +579,12 @@ impl Lookout {
         let Limits { poll_interval, look_every, .. } = *limits;
         let now = Instant::now();
         let yields = self.not_before.is_some_and(|at| at > now);
-        if yields || self.epoch.is_none() || self.scanned_at + SCAN_EVERY.max(poll_interval) <= now {
+        let arriving = self.found_at.elapsed() < ARRIVING_FOR;
+        let scan_every = if arriving { SCAN_EVERY } else { SCAN_EVERY.max(poll_interval) };
+        if yields || self.epoch.is_none() || self.scanned_at + scan_every <= now {
             return None;
         }
         let look = self.known.clone()?;
-        let arriving = self.found_at.elapsed() < ARRIVING_FOR;
         let every = if arriving { poll_interval.min(look_every) } else { poll_interval };
         Some((look, every))
     }

@@ -328,12 +328,48 @@ async fn a_lane_of_which_no_row_could_be_recorded_waits_and_the_others_do_not() 
     assert_eq!(relay.lanes.board.take().await, Some(lanes.clone()));
     let read = Coverage { last_read: Some(7), first_open: Some(7), ..Coverage::unread(lanes[0]) };
     let coverage = vec![read, Coverage { cut: false, ..Coverage::unread(lanes[1]) }];
-    let cycle = Cycle { coverage, rows: 1, locked_out: true, ..Cycle::default() };
+    let cycle = Cycle { coverage, rows: 1, locked_out: true, rejected: vec![lanes[0]], ..Cycle::default() };
     assert!(!worker.settled(&lanes, &cycle, Duration::ZERO), "other lanes may have work");
     let scanned = relay.lanes.board.lanes_to_scan();
     assert_eq!(lanes.iter().filter(|lane| scanned.contains(lane)).count(), 1, "{scanned:?}");
     advance(LOCKED_ASIDE).await;
     assert_eq!(relay.lanes.board.lanes_to_scan().len(), LANES);
+}
+
+/// Other lanes have traffic, and another worker is idle.
+#[tokio::test(start_paused = true)]
+async fn rows_that_stay_locked_are_reported_although_other_rows_are_recorded() {
+    let relay = relay();
+    let world = Rc::new(World::default());
+    relay.kafka.publisher.opens.set(Some(Ok(())));
+    let lanes = relay.lanes.board.take().await.unwrap();
+    let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
+    let mut worker = Worker { relay: &relay, number: 2, reloads: 0, backoff };
+    relay.memory.acknowledged.borrow_mut().keep([Row(1)].iter(), 1);
+    relay.health.locks_failed(1, &"locked"); // by the worker that is idle now
+    let settling = async {
+        for locked_out in [true, false].into_iter().cycle() {
+            worker.settled(&lanes, &Cycle { locked_out, ..Cycle::default() }, Duration::ZERO);
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        () = settling => unreachable!("it does not end"),
+        () = work_for(IDLE_AFTER * 3, &relay, &world) => {}
+    }
+    assert!(relay.health.locks.lasts().is_some_and(|lasts| lasts > IDLE_AFTER * 2), "it began again");
+    relay.memory.acknowledged.borrow_mut().settled([Row(1)].iter());
+    let settling = async {
+        loop {
+            worker.settled(&lanes, &Cycle::default(), Duration::ZERO);
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        () = settling => unreachable!("it does not end"),
+        () = work_for(IDLE_AFTER * 3, &relay, &world) => {}
+    }
+    assert_eq!(relay.health.locks.lasts(), None);
 }
 
 /// The hold of the row was deleted during its probe.

@@ -20,6 +20,9 @@ struct Server {
     looks: Rc<Cell<u32>>,
     /// How long a look takes.
     look_takes: Rc<Cell<Duration>>,
+    /// How long a sweep takes for each of its lanes, and how many lanes the last one had.
+    sweep_takes: Rc<Cell<Duration>>,
+    swept: Rc<Cell<usize>>,
     /// A row that the next look finds.
     inserted: Rc<RefCell<Option<(i64, Lane)>>>,
 }
@@ -36,7 +39,11 @@ impl Server {
 }
 
 impl ScoutQueries for Server {
-    async fn scan(&mut self, _: &[Lane], marks: &MarksSnapshot) -> Result<Scan, PostgresFault> {
+    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, PostgresFault> {
+        if lanes.len() <= SWEEP_LANES && marks.lows.iter().all(|low| *low == LOWEST) {
+            self.swept.set(lanes.len());
+            sleep(self.sweep_takes.get() * lanes.len() as u32).await;
+        }
         self.scans.set(self.scans.get() + 1);
         self.answer(Scan { server: SERVER, epoch: marks.epoch, first_unsent: Vec::new() })
     }
@@ -119,6 +126,23 @@ async fn an_outage_of_the_scout_ends_when_its_fence_works_again() {
         server.unavailable.set(false);
         sleep(SWEEP_EVERY / 4).await;
         assert_eq!(relay.health.postgres.lasts(), None, "before the next sweep");
+    };
+    scout_during(&relay, &server, watching).await;
+}
+
+/// The scout does nothing else during a sweep. While vacuum is held back, a sweep walks the entries of all sent rows.
+#[tokio::test(start_paused = true)]
+async fn slow_sweeps_cover_fewer_lanes() {
+    let (relay, server) = (busy().await, Server::default());
+    let watching = async {
+        sleep(SWEEP_EVERY * 2).await;
+        assert_eq!(server.swept.get(), SWEEP_LANES);
+        server.sweep_takes.set(SWEEP_SLOW / 2);
+        sleep(Duration::from_secs(300)).await;
+        assert!(server.swept.get() <= 4, "{} lanes", server.swept.get());
+        server.sweep_takes.set(Duration::ZERO);
+        sleep(Duration::from_secs(300)).await;
+        assert_eq!(server.swept.get(), SWEEP_LANES);
     };
     scout_during(&relay, &server, watching).await;
 }
@@ -362,6 +386,17 @@ async fn it_looks_rarely_when_nothing_has_arrived_for_long() {
     assert_eq!(every(&mut lookout, EVERY), EVERY);
     let hour = Duration::from_secs(3_600);
     assert_eq!(every(&mut lookout, hour), hour, "scans are as rare");
+}
+
+/// A look does not find rows that are committed late, except in the gaps that it knows.
+#[tokio::test(start_paused = true)]
+async fn it_scans_twice_a_second_while_rows_arrive_whatever_the_poll_interval() {
+    let (mut lookout, hour) = (Lookout::new(), Duration::from_secs(3_600));
+    lookout.scans(&mut marks(&[5]));
+    lookout.found_nothing(Epoch::from(0));
+    assert!(lookout.next(&limits(hour)).is_some());
+    advance(SCAN_EVERY).await;
+    assert_eq!(lookout.next(&limits(hour)), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -82,6 +82,26 @@ async fn a_session_with_10_000_types_of_one_topic_remembers_a_bounded_number() {
     assert!(session.routes.len() <= TOPICS_KEPT, "{} routes", session.routes.len());
 }
 
+/// For example, a writer that swaps arguments inserts the payload as the type.
+#[tokio::test]
+async fn a_session_does_not_remember_many_long_types() {
+    let mut session = Session::new(FakeProducer::default(), Rc::default());
+    let (template, streaks) = ("events".parse::<TopicRules>().unwrap(), Streaks::default());
+    for id in 0..20 {
+        let mut batch = Batch::new(OnRejected::default());
+        batch.rows_mut().push(OfType(id, "x".repeat(100_000 + id as usize)));
+        batch.appended(ReadEnd::Complete);
+        session.begin(&streaks);
+        session.send(&template, &mut batch, 0).await;
+        session.producer.answers.set(true);
+        session.finish(&mut batch).await;
+        session.producer.answers.set(false);
+    }
+    session.begin(&streaks);
+    let bytes: usize = session.routes.keys().map(Vec::len).sum();
+    assert!(bytes <= ROUTE_BYTES_KEPT, "{bytes} bytes");
+}
+
 #[tokio::test]
 async fn a_missing_topic_is_forgotten_after_its_batch() {
     let mut session = primed().await;

@@ -81,8 +81,8 @@ pub(super) async fn record(
     }
     Ok(match settlement.around_locks {
         _ if recorded == settlement.sent.len() + settlement.rejected.len() => Settled::All,
-        true => Settled::Only(sent_ids),
-        false => Settled::Only(HashSet::new()),
+        around_locks if around_locks || sent_ids.len() == settlement.sent.len() => Settled::Only(sent_ids),
+        _ => Settled::Only(HashSet::new()),
     })
 }
 
