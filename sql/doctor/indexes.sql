@@ -1,11 +1,15 @@
--- Lists the indexes of the outbox except for the pending one, and how much they are used.
+-- Lists the indexes of the outbox, and how much they are used. Omits those of unsent rows by ID, because the pending index may have
+-- any name.
 -- $1: the quoted name of the outbox
--- $2: the name of the pending index
+-- $2: the column that shows whether a row is sent
+-- $3: the column of the IDs
 SELECT quote_ident(s.schemaname) || '.' || quote_ident(s.indexrelname), i.indisvalid AND i.indisready,
        coalesce(s.idx_scan, 0), i.indisunique OR i.indisreplident,
        coalesce(t.n_tup_ins, 0) + coalesce(t.n_tup_upd, 0), pg_relation_size(i.indexrelid)
 FROM pg_stat_user_indexes AS s
 JOIN pg_index AS i ON i.indexrelid = s.indexrelid
 JOIN pg_stat_user_tables AS t ON t.relid = s.relid
-WHERE s.relid = $1::text::regclass AND s.indexrelname <> $2::text
+WHERE s.relid = $1::text::regclass
+  AND NOT coalesce(pg_get_expr(i.indpred, i.indrelid, false) = format('(%I IS NULL)', $2::text)
+                   AND pg_get_indexdef(i.indexrelid, 2, false) = quote_ident($3::text), false)
 ORDER BY 1;

@@ -56,9 +56,11 @@ pub fn fault(doing: &'static str, error: tokio_postgres::Error) -> PostgresFault
 
 /// [`fault`], with the place of the error after its text.
 pub(crate) fn fault_at(place: &str, doing: &'static str, error: tokio_postgres::Error) -> PostgresFault {
+    // The server has no SQLSTATE of its own for a plan that a change of the table has made unusable.
+    let is_stale = error.as_db_error().and_then(|error| error.routine()) == Some("RevalidateCachedQuery");
     let error = ServerError::from(error);
     let text = error.to_string();
-    if error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED) {
+    if is_stale {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         TABLE_CHANGED.store(since.as_secs(), Ordering::Relaxed);
     }

@@ -16,9 +16,9 @@ use crate::schema::outbox::{
 use crate::schema::relations::Relations;
 use crate::schema::series::{MigrationState, Series, State, Texts, print_pending, read_status};
 use crate::schema::{migrate, outbox, relations};
-use crate::sql::{body, sql};
+use crate::sql::{bare, body, sql};
 use crate::table::{TableName, quote_identifier};
-use settings::doctor::Finding;
+use settings::doctor::{Code, Finding};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Transaction};
 
@@ -126,7 +126,7 @@ async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Existi
     faults.extend(outbox.hazard_faults().await?);
     // The sequence of a column of another type says nothing more.
     if !faults.iter().any(|fault| fault.place == place(table, Column::Id)) {
-        faults.extend(outbox.sequence_faults().await?);
+        faults.extend(outbox.sequence_faults(true).await?);
     }
     faults.extend(other_faults(table, &existing.columns));
     if let Pending::Different(Index { name, definition, .. }) = &existing.pending {
@@ -135,6 +135,20 @@ async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Existi
         );
         let remedy = format!("ALTER INDEX {} RENAME TO ...;", table.sibling(name));
         faults.push(PENDING_INDEX.found(table, problem, remedy));
+    }
+    if !existing.id_index.is_valid && !existing.id_index.is_unfinished {
+        let (name, create) = (outbox::id_index_name(table), outbox::create_id_index(table));
+        faults.extend(name_fault(outbox, (&COLUMN, place(table, Column::Id)), &name, &create).await?);
+    }
+    if matches!(existing.pending, Pending::Missing) {
+        let (name, create) = (table.pending_index_name(), table.render(outbox::CREATE_PENDING));
+        faults.extend(name_fault(outbox, (&PENDING_INDEX, table.to_string()), &name, &create).await?);
+    }
+    // A step would identify the rows by the ID.
+    if existing.unidentified.is_some() && existing.columns.get(Column::Id).is_some_and(|id| !id.not_null) {
+        let problem = "it is nullable, so it cannot identify the rows for the publication";
+        let remedy = format!("{} SET NOT NULL;", alter(table, Column::Id));
+        faults.push(COLUMN.found(place(table, Column::Id), problem, remedy));
     }
     faults.extend(owner_fault(outbox).await?);
     if faults.is_empty() { Ok(existing) } else { Err(refused(faults)) }
@@ -325,6 +339,21 @@ fn other_faults(table: &TableName, columns: &FoundColumns) -> Vec<Finding> {
         COLUMN.found(place, problem, remedy)
     };
     others.map(fault).collect()
+}
+
+/// The index is missing, and another relation has its name. The steps before it would already have changed the table.
+async fn name_fault(
+    outbox: Outbox<'_>,
+    (code, place): (&'static Code, String),
+    name: &str,
+    create: &str,
+) -> Result<Option<Finding>, tokio_postgres::Error> {
+    let params = params![outbox.table.schema() => TEXT, name => TEXT];
+    let is_used = outbox.client.query_typed_one(bare(sql!("migrate/exists")), &params).await?.get(0);
+    let problem = format!("the index is missing, and its name {name} is in use");
+    let create = create.replace(&quote_identifier(name), "another_name");
+    let remedy = format!("rename the relation that has it, or create the index under another name: {create}");
+    Ok(if is_used { Some(code.found(place, problem, remedy)) } else { None })
 }
 
 async fn owner_fault(outbox: Outbox<'_>) -> Result<Option<Finding>, tokio_postgres::Error> {

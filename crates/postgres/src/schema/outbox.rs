@@ -343,14 +343,18 @@ impl Outbox<'_> {
         let mut faults = self.hazard_faults().await?;
         faults.extend(self.unidentified().await?);
         faults.extend(self.pending_fault().await?);
+        let mut has_index = false;
         if columns.get(Column::Id).is_some() {
-            faults.extend(self.id_index_fault().await?);
+            let fault = self.id_index_fault().await?;
+            has_index = fault.is_none();
+            faults.extend(fault);
         }
-        faults.extend(self.sequence_faults().await?);
+        faults.extend(self.sequence_faults(has_index).await?);
         Ok(faults)
     }
 
-    pub(super) async fn sequence_faults(&self) -> Result<Vec<Finding>, Error> {
+    /// Compares the sequence with the highest ID only if `finds_highest`, because without an index that reads the whole table.
+    pub(super) async fn sequence_faults(&self, finds_highest: bool) -> Result<Vec<Finding>, Error> {
         let Outbox { client, table, oid } = *self;
         let params = params![oid => OID, table.columns().name(Column::Id) => TEXT];
         let rows = client.query_typed(bare(sql!("check/sequence")), &params).await?;
@@ -383,7 +387,7 @@ impl Outbox<'_> {
         let mut faults = Vec::new();
         for row in &rows {
             faults.extend(definition_faults(row, table));
-            if row.get(5) {
+            if finds_highest && row.get(5) {
                 faults.extend(behind(client, table, row).await?);
             }
         }

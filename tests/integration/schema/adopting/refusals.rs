@@ -161,6 +161,28 @@ fn cases() -> Vec<Case> {
             expected: &["it is a partitioned table"],
         },
         Case {
+            sql: format!("CREATE TABLE app.events ({GOOD}); CREATE TABLE app.events_pending ()"),
+            names: &[],
+            expected: &["its name events_pending is in use", "CREATE INDEX CONCURRENTLY another_name ON"],
+        },
+        Case {
+            sql: format!(
+                "CREATE TABLE app.events ({}, seq bigint GENERATED ALWAYS AS IDENTITY)",
+                GOOD.replace(id, "id uuid NOT NULL UNIQUE")
+            ),
+            names: &[("id", "seq"), ("event_id", "id")],
+            expected: &["its name events_id_key is in use", "CREATE UNIQUE INDEX CONCURRENTLY another_name ON"],
+        },
+        Case {
+            sql: format!(
+                "CREATE SEQUENCE app.ids; CREATE TABLE app.events ({}); ALTER SEQUENCE app.ids OWNED BY app.events.id;
+                 CREATE PUBLICATION refused FOR TABLE app.events",
+                GOOD.replace(id, "id bigint DEFAULT nextval('app.ids')")
+            ),
+            names: &[],
+            expected: &["column id: it is nullable, so it cannot identify the rows", "SET NOT NULL"],
+        },
+        Case {
             sql: "CREATE VIEW app.events AS SELECT 1 AS id".to_owned(),
             names: &[],
             expected: &["it is a view"],

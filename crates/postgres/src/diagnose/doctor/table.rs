@@ -77,7 +77,8 @@ pub(super) async fn schema(context: &Context<'_>) -> Result<Schema, PostgresFaul
 /// pending one under another name, which is already a finding.
 pub(super) async fn indexes(context: &Context<'_>, schema: &Schema) -> Checked {
     let pending_is_broken = schema.has(&PENDING_INDEX);
-    let params = params![context.table.quoted() => TEXT, context.table.pending_index_name() => TEXT];
+    let [sent_at, id] = [Column::SentAt, Column::Id].map(|column| context.table.columns().name(column));
+    let params = params![context.table.quoted() => TEXT, sent_at => TEXT, id => TEXT];
     let rows = context.rows("reading the indexes", sql!("doctor/indexes"), &params).await?;
     let mut findings = Vec::new();
     for row in &rows {
