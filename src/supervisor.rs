@@ -38,6 +38,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// How long the schema check may take. It only reads the catalogue and small tables.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a stopping relay waits to learn which acknowledged rows are recorded. Service managers wait little longer.
+const UNRECORDED_WITHIN: Duration = Duration::from_secs(5);
+
 /// How long a starting relay waits for Kafka, if nothing else is missing.
 const KAFKA_WITHIN: Duration = Duration::from_secs(1);
 /// How soon it probes Kafka again.
@@ -327,12 +330,14 @@ impl<'a> Start<'a> {
         if ids.is_empty() {
             return 0;
         }
-        match self.holds().unsent(&ids, &event_ids).await {
-            Ok(unsent) => unsent.len(),
-            Err(fault) => {
+        let mut holds = self.holds();
+        match timeout(UNRECORDED_WITHIN, holds.unsent(&ids, &event_ids)).await {
+            Ok(Ok(unsent)) => unsent.len(),
+            Ok(Err(fault)) => {
                 tracing::debug!("{fault}");
                 ids.len()
             }
+            Err(_) => ids.len(),
         }
     }
 

@@ -46,14 +46,24 @@ impl Failed {
 
     /// Prints the error on stderr and returns the exit code.
     pub fn report(self) -> ExitCode {
-        let (code, text) = match self {
-            Failed::Failure(error) => (1, format!("{error:#}")),
-            Failed::Usage(text) => (2, text),
-            Failed::Unavailable(error) => (69, format!("{error:#}")),
-            Failed::Configuration(error) => (78, format!("{error:#}")),
-        };
-        output::note_with_priority(3, &format!("error: {text}"));
-        ExitCode::from(code)
+        output::note_with_priority(3, &format!("error: {self}"));
+        ExitCode::from(match self {
+            Failed::Failure(_) => 1,
+            Failed::Usage(_) => 2,
+            Failed::Unavailable(_) => 69,
+            Failed::Configuration(_) => 78,
+        })
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failed::Usage(text) => f.write_str(text),
+            Failed::Failure(error) | Failed::Unavailable(error) | Failed::Configuration(error) => {
+                write!(f, "{error:#}")
+            }
+        }
     }
 }
 

@@ -402,7 +402,7 @@ async fn read_again(path: Option<PathBuf>, old: Config) -> Result<Config, String
         let config =
             config::load(path.as_deref(), config::environment()).map_err(|findings| findings.to_string())?;
         let checked = config.cluster().and_then(|cluster| cluster.check_settings());
-        checked.map_err(|failure| format!("[kafka.properties] is invalid: {}", failure.error))?;
+        checked.map_err(|failure| Failed::from(failure).to_string())?;
         match old.reloaded(&config).conflict().filter(|_| old.conflict().is_none()) {
             Some(conflict) => Err(format!(
                 "some changed settings apply only after a restart. Until then, {conflict}. Restart the relay to apply all of them"

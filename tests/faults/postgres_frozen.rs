@@ -184,3 +184,24 @@ async fn slow_network_costs_only_time() {
     world::verdict(&outbox, &mut [relay], "30 ms more per message").await.assert_exact();
     outbox.drop().await;
 }
+
+/// After the last attempt to record rows, it must end soon, because the service manager would kill it before it logs them.
+#[tokio::test]
+async fn relay_that_is_stopped_while_postgres_is_silent_still_logs_the_unrecorded_rows() {
+    let outbox = Outbox::create("silent_stop", 1).await;
+    let (proxy, relay) = behind(&outbox).await;
+    let settling = proxy.on(At::Commit, Act::Hold);
+    rows::insert(&outbox, "order", 1, 0..100, Filling::Random(100)).await;
+    let relay = relay.set("relay", "shutdown_timeout", "2min").set("postgres", "connect_timeout", "30s");
+    let mut relay = relay.spawn(&["run"]);
+    settling.await.unwrap();
+    proxy.set_network(Network::BlackHole);
+    let stopped = Instant::now();
+    let ended = relay.stop().await;
+    // The attempt itself fails after 35 s. A further query would take as long again.
+    assert!(stopped.elapsed() < Duration::from_secs(55), "it took {:?}", stopped.elapsed());
+    assert_eq!(ended.code(), Some(1), "{}", relay.log());
+    assert!(relay.log().contains("100 events that could not be recorded as sent"), "{}", relay.log());
+    drop(proxy);
+    outbox.drop().await;
+}

@@ -124,6 +124,10 @@ async fn check_config_and_doctor_log_in_with_a_token_and_report_what_they_cannot
     let mut relay = secured.by_token().start().await;
     secured.outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success());
+    // Reads with a consumer, which requests its token in another way.
+    let relay = secured.by_token();
+    let ended = tokio::task::spawn_blocking(move || relay.command(&["verify"])).await.unwrap();
+    println!("{}", ended.succeeds());
     run(&secured.outbox.client, &insert("order")).await;
     let topic = format!("topic {}", secured.outbox.topic("order"));
     let ended = checked(secured.by_token()).await;

@@ -18,7 +18,7 @@ use relay::failure::{FailureKind, KafkaFailure};
 use relay::health::stats::Stats;
 use relay::outbox::Event;
 use relay::publisher::{DeliveryReport, Judged, Producer, Publisher};
-use relay::reason::{BROKERS_DOWN, CONFIGURATION, NO_ANSWER, RECORD_TOO_LARGE, TOKEN};
+use relay::reason::{BROKERS_DOWN, CLIENT_FAILED, CONFIGURATION, NO_ANSWER, RECORD_TOO_LARGE, TOKEN};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -398,6 +398,10 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
 
 fn unusable(error: &KafkaError) -> KafkaFailure {
     match error {
+        // A limit of the host, which may be reached only for a moment.
+        KafkaError::ClientCreation(reason) if reason.contains("thread") => {
+            CLIENT_FAILED.failure(reason.as_str())
+        }
         KafkaError::ClientCreation(reason) => CONFIGURATION.failure(reason.as_str()),
         other => CONFIGURATION.failure(format!("creating a producer failed: {other}")),
     }

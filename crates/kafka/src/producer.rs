@@ -306,9 +306,7 @@ pub(crate) fn start(
         }
     });
     let thread = thread.map_err(|error| {
-        KafkaError::ClientCreation(format!(
-            "cannot start the polling thread of the Kafka producer: {error}. Check the thread limit of the host"
-        ))
+        KafkaError::ClientCreation(format!("cannot start the polling thread of the Kafka producer: {error}"))
     })?;
     Ok((client, PollingThread(Some(thread))))
 }

@@ -49,6 +49,8 @@ struct State {
     is_renewing: bool,
     /// The last renewal has failed.
     has_failed: bool,
+    /// The end of the last failed request, and why it failed.
+    failed: Option<(Instant, Problem)>,
 }
 
 #[derive(Clone)]
@@ -80,12 +82,16 @@ impl Tokens {
             let newest = if is_old { self.after_renewal() } else { None };
             return Ok(self.for_librdkafka(&newest.unwrap_or(cached)));
         }
+        let asked = Instant::now();
         let _one_at_a_time = lock(&self.requesting);
-        let cached = match self.valid() {
-            Some(cached) => cached,
-            None => self.request()?,
-        };
-        Ok(self.for_librdkafka(&cached))
+        if let Some(cached) = self.valid() {
+            return Ok(self.for_librdkafka(&cached));
+        }
+        // The request that this one waited for, which may have taken long, has failed.
+        if let Some((_, problem)) = lock(&self.state).failed.clone().filter(|(failed, _)| *failed > asked) {
+            return Err(problem);
+        }
+        Ok(self.for_librdkafka(&self.request()?))
     }
 
     /// The brokers have rejected the token: another one is requested before the next login, unless this one is new.
@@ -104,9 +110,21 @@ impl Tokens {
         lock(&self.state).cached.clone().filter(|cached| Instant::now() + LEAST_LEFT < cached.ends)
     }
 
+    /// On another thread: the caller's thread may run a runtime, and a request starts one, which cannot be nested.
     fn request(&self) -> Result<Cached, Problem> {
         let requested = Instant::now();
-        let issued = (self.source.request)()?;
+        let issued = thread::scope(|scope| {
+            let thread = thread::Builder::new().name("token request".to_owned());
+            match thread.spawn_scoped(scope, || (self.source.request)()) {
+                Ok(request) => {
+                    request.join().unwrap_or_else(|_| Err("the request for a token panicked".to_owned()))
+                }
+                Err(error) => Err(format!("no thread could be started to request a token: {error}")),
+            }
+        });
+        let issued = issued.inspect_err(|problem| {
+            lock(&self.state).failed = Some((Instant::now(), problem.clone()));
+        })?;
         let cached = Cached {
             token: issued.token,
             requested,
@@ -339,6 +357,24 @@ mod tests {
             let problem = problem(status, body);
             assert!(!problem.contains("HUNTER2") && problem.starts_with("it"), "{problem}");
         }
+    }
+
+    #[test]
+    fn clients_that_wait_for_the_same_request_share_its_failure() {
+        let request = || {
+            thread::sleep(Duration::from_millis(300)); // the time that an endpoint without a response takes
+            Err("no response".to_owned())
+        };
+        let source = TokenSource { request: Box::new(request), principal: String::new(), remedy: "" };
+        let (state, requesting, renewed) = (Mutex::default(), Mutex::default(), Condvar::new());
+        let tokens = Arc::new(Tokens { source, state, requesting, renewed });
+        let began = Instant::now();
+        thread::scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(|| assert!(tokens.get().is_err()));
+            }
+        });
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     }
 
     #[test]

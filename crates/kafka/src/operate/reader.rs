@@ -127,7 +127,6 @@ impl TopicReader {
         while parts.iter().any(|part| !part.is_done()) {
             match self.consumer.poll(WAIT) {
                 Some(Ok(message)) => {
-                    last_record = Instant::now();
                     let Some(part) = parts.get_mut(message.partition() as usize) else { continue };
                     if part.take(message.offset(), micros(&message)) {
                         records += 1;
@@ -139,6 +138,7 @@ impl TopicReader {
                         read.add_partition(topic, message.partition());
                         let _ = self.consumer.pause(&read);
                     }
+                    last_record = Instant::now(); // after `each`, which may take longer than the limit
                 }
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
                     if let Some(part) = parts.get_mut(partition as usize).filter(|part| !part.is_done()) {
