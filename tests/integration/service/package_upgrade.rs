@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use crate::support::command::Ended;
+use crate::support::command::{Ended, relay_binary};
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
@@ -48,8 +48,17 @@ async fn package_restarts_only_relays_that_the_new_version_would_not_stop() {
     let relay = outbox.relay().unset("postgres", "url");
     let relay = relay.set_environment("OUTBOX_RELAY__POSTGRES__URL", outbox.relay_url());
     let config = relay.clone();
-    let mut relay = relay.start().await;
     let restart = format!("try-restart {UNIT}\n");
+    // `--config FILE` may precede `run`.
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    fs::write(&program, format!("#!/bin/sh\nexec {} \"$2\" \"$3\" \"$1\"\n", relay_binary().display()))
+        .unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut other_order = relay.clone().with_program(program).start().await;
+    assert_eq!(upgrade(&other_order).1, restart);
+    assert!(other_order.stop().await.success());
+    let mut relay = relay.start().await;
     assert_eq!(upgrade(&relay).1, restart);
 
     run(&outbox.client, "DELETE FROM app.outbox_migration WHERE number = 7").await;
