@@ -38,7 +38,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// How long the schema check may take. It only reads the catalogue and small tables.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a stopping relay waits to learn which acknowledged rows are recorded. Service managers wait little longer.
+/// How long a stopping relay waits to learn which acknowledged rows are recorded. systemd kills it 10 s after `shutdown_timeout`.
 const UNRECORDED_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long a starting relay waits for Kafka, if nothing else is missing.

@@ -84,6 +84,8 @@
 //!
 //! A scope has at most 512 bytes, a key 255 characters of printable ASCII, a kept request and a stored body 1 MiB each,
 //! stored headers 16 KiB, and the name of a phase 255 bytes. Larger values cause typed errors, before a statement is sent.
+//! The results of all phases of a request have at most 1 MiB together, and contain no U+0000. The server checks this when a phase is
+//! recorded, after its effect. Store a reference to larger results.
 //!
 //! # Privileges
 //!

@@ -12,7 +12,8 @@
 //! | without a scope, because the user is not authenticated | 401 |
 //! | with a body over [`IdempotencyLayer::body_limit`], or over the limit of an outer layer | 413 |
 //! | repeated while the first attempt is in progress | 409 with `Retry-After` |
-//! | with the key of a request with another path, query or body | 422 |
+//! | with the key of a request with another method, path, query or body | 422 |
+//! | with a new key, if the scope has its maximum number of keys | 429 with `Retry-After` |
 //! | repeated after the first attempt is finished | the stored response, with the header `idempotent-replayed: true` |
 //! | repeated after a response that cannot be stored | 410; the handler does not run again |
 //! | while PostgreSQL is unavailable | 503 with `Retry-After`; the handler does not run |
@@ -148,7 +149,7 @@ pub enum Outcome<'a> {
     /// The handler runs for the first time.
     Started,
     /// The handler runs again, because an earlier attempt has not finished the request. Its lock has expired, or it was
-    /// released after a committed phase. Contains the number of attempts, including this one.
+    /// released after a committed phase or with a kept body. Contains the number of attempts, including this one.
     TakenOver(u32),
     /// The request is finished. The client receives the stored response.
     Replayed,
@@ -156,7 +157,8 @@ pub enum Outcome<'a> {
     InProgress(Duration),
     /// The key belongs to another request. The client receives 422.
     Mismatched,
-    /// The key could not be locked, because PostgreSQL is unavailable or rejected the call. The client receives 503.
+    /// The key could not be locked, because PostgreSQL is unavailable or rejected the call. The client receives 503, or 429
+    /// if the scope has too many keys.
     Unavailable(&'a (dyn StdError + 'static)),
     /// The response could not be stored after the handler has returned. A repeated request gets 410. If PostgreSQL was
     /// unavailable, the key stays locked until the lock expires, and a later request runs the handler again.

@@ -5,7 +5,7 @@
 SELECT count(*), count(*) FILTER (WHERE paused), count(*) FILTER (WHERE held AND NOT paused),
        count(*) FILTER (WHERE blocked AND NOT held AND NOT paused), count(*) FILTER (WHERE is_free),
        max(greatest(extract(epoch FROM clock_timestamp()) - extract(epoch FROM created_at), 0))
-           FILTER (WHERE is_free)::float8,
+           FILTER (WHERE is_free AND isfinite(created_at))::float8,
        min(id) FILTER (WHERE is_free)
 FROM (
     SELECT p.*, NOT (p.held OR p.blocked OR p.paused) AS is_free

@@ -29,7 +29,7 @@ impl Reap {
     pub(crate) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
         let config = file.load_for_database()?;
         let privileges = [REAP_PRIVILEGES, &reap_privileges()].concat();
-        let lines = on_outbox(&config, &privileges, async |outbox| {
+        on_outbox(&config, &privileges, async |outbox| {
             let table = outbox.table();
             let mut reaper = PostgresReaper::new(outbox.database, table.clone(), config.pace());
             let rows = reap(&mut reaper, self.dry_run).await?;
@@ -39,9 +39,10 @@ impl Reap {
                 self.verb(),
                 span(config.reaper.retention)
             );
-            Ok([vec![sent], self.of_modules(&config, &reaper).await?].concat())
-        })?;
-        output::text(lines.join("\n") + "\n")
+            output::text(sent + "\n")?; // also if a module cannot be cleaned
+            let lines = self.of_modules(&config, &reaper).await?;
+            if lines.is_empty() { Ok(()) } else { output::text(lines.join("\n") + "\n") }
+        })
     }
 
     /// One line for each installed module.

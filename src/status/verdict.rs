@@ -125,6 +125,9 @@ fn wave(report: &Report) -> Option<String> {
 
 fn healthy(report: &Report, config: &str) -> Verdict {
     let mut why = match report.backlog.first.age {
+        None if report.backlog.first.free > 0 => {
+            "events are waiting, but none has a finite created_at".to_owned()
+        }
         None => "no events are waiting".to_owned(),
         Some(age) => format!("the oldest waiting event is {} old", span(age)),
     };

@@ -125,8 +125,9 @@ async fn check_config_and_doctor_log_in_with_a_token_and_report_what_they_cannot
     secured.outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success());
     // Reads with a consumer, which requests its token in another way.
-    let relay = secured.by_token();
-    let ended = tokio::task::spawn_blocking(move || relay.command(&["verify"])).await.unwrap();
+    let outbox = &secured.outbox;
+    let operator = secured.by_token().set("postgres", "url", outbox.database.url_of(&outbox.roles.on_call()));
+    let ended = tokio::task::spawn_blocking(move || operator.command(&["verify"])).await.unwrap();
     println!("{}", ended.succeeds());
     run(&secured.outbox.client, &insert("order")).await;
     let topic = format!("topic {}", secured.outbox.topic("order"));

@@ -103,6 +103,14 @@ impl<P> Relay<P> {
         }
     }
 
+    /// Records for this task whether all of its rows could be recorded. While acknowledged rows wait, that other rows are recorded does
+    /// not show that a lock is gone.
+    pub(crate) fn note_marked(&self, task: usize, all: bool) {
+        if !all || !self.memory.waits_for_locks() {
+            self.health.marked_rows(task, all);
+        }
+    }
+
     /// Logs at the end what was only counted so far.
     pub fn ends(&self) {
         self.health.rejections.report_all();

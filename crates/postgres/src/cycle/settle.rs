@@ -51,6 +51,7 @@ pub(crate) async fn settle(
     answer(DOING, transaction.commit()).await?;
     Ok(match (all, recorded) {
         (true, _) => Settled::All,
+        // Only rejected rows are missing.
         (false, None) if all_sent => Settled::Only(sent.iter().map(|row| row.id()).collect()),
         (false, ids) => Settled::Only(ids.unwrap_or_default()),
     })

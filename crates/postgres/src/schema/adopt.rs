@@ -140,8 +140,14 @@ async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Existi
         let (name, create) = (outbox::id_index_name(table), outbox::create_id_index(table));
         faults.extend(name_fault(outbox, (&COLUMN, place(table, Column::Id)), &name, &create).await?);
     }
-    if matches!(existing.pending, Pending::Missing) {
-        let (name, create) = (table.pending_index_name(), table.render(outbox::CREATE_PENDING));
+    let name = table.pending_index_name();
+    let is_created = match &existing.pending {
+        Pending::Invalid(unfinished) => *unfinished != name, // it is dropped before
+        Pending::Missing => true,
+        Pending::Valid | Pending::Different(_) => false,
+    };
+    if is_created {
+        let create = table.render(outbox::CREATE_PENDING);
         faults.extend(name_fault(outbox, (&PENDING_INDEX, table.to_string()), &name, &create).await?);
     }
     // A step would identify the rows by the ID.

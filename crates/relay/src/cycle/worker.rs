@@ -222,10 +222,7 @@ impl<P: Publisher> Worker<'_, P> {
         if cycle.rows > 0 {
             relay.lanes.board.arrived_at.set(Some(Instant::now()));
         }
-        // That other rows are recorded does not show that the lock is gone.
-        if cycle.locked_out || !relay.memory.waits_for_locks() {
-            relay.health.marked_rows(number, !cycle.locked_out);
-        }
+        relay.note_marked(number, !cycle.locked_out);
         count(&relay.stats, cycle, took);
         give_back(relay, lanes, cycle);
         if cycle.locked_out {

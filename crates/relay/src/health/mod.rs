@@ -111,7 +111,7 @@ impl Health {
         consequence: &str,
     ) {
         self.stats.rejected.at([why.reason]).inc();
-        // An invalid name may be as long as a row. The row has the whole of it.
+        // An invalid name may be as long as a row. The row contains the full name.
         let topic = topic.char_indices().nth(NAME_CHARS_MAX).map_or(*topic, |(end, _)| &topic[..end]);
         let unreadable = why.reason == reason::UNREADABLE_ROW.word;
         let (code, what) = if unreadable {

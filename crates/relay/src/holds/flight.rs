@@ -333,7 +333,7 @@ async fn settle<Q, C: Claim>(
     drop(acknowledged);
     if settled.is_ok() {
         relay.stats.published.inc_by(count as u64);
-        relay.health.marked_rows(PROBER, count == sent.len());
+        relay.note_marked(PROBER, count == sent.len());
     }
     settled
 }

@@ -487,6 +487,11 @@ mod tests {
         );
         board.give_back(&[lane], &[Coverage::unread(lane)]);
         assert_eq!(board.take().await, Some(vec![lane]), "it is no longer reserved");
+        assert!(board.reserve(&[lane]).is_empty());
+        board.give_back(&[lane], &[Coverage::unread(lane)]);
+        board.doubt.set(false);
+        board.cancel_reservation(lane);
+        assert!(board.doubt.get(), "the lane has rows, but is not on the board");
     }
 
     const FAST: Duration = Duration::from_millis(1);

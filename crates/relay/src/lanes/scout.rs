@@ -5,7 +5,7 @@
 //!
 //! A look is one probe of the primary key, and names the lanes of the new rows. It proves nothing: a lane in which it finds
 //! nothing may have rows that were reset to unsent, or that were committed with a lower id than rows of another relay. Scans
-//! find those: every [`SCAN_EVERY`], or every `poll_interval` if that is longer and no rows arrive.
+//! find those above the low-water marks, and sweeps all of them.
 
 use crate::lanes::Width;
 use crate::lanes::marks::{LOWEST, Swept, Writer};
@@ -37,13 +37,14 @@ const BEAT_EVERY: Duration = Duration::from_secs(10);
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
 /// A sweep walks every index entry that vacuum has not removed, so it gets about 2% of the time.
 const SWEEP_SHARE: u32 = 50;
-/// The longest wait for the next sweep. A sweep may have seemed slow because the relay was frozen.
+/// The longest wait for the next sweep; shorter if it covers fewer lanes. A sweep may have seemed slow because the relay was frozen.
 const SWEEP_AFTER_AT_MOST: Duration = Duration::from_secs(300);
 const SWEEPS_ADVICE: &str = "Events are still published, but rows that were reset to unsent may wait. If this is a timeout, \
      check with `outbox-relay status` whether vacuum keeps up";
 /// A few lanes at a time, because the scout does nothing else meanwhile. All lanes take about 16 s.
 const SWEEP_LANES: usize = 8;
-/// After a sweep that takes longer, the next one covers fewer lanes.
+/// After a sweep that takes longer, the next one covers fewer lanes, but two: if both have rows below their marks, the ids have gone
+/// back, and all marks are discarded.
 const SWEEP_SLOW: Duration = Duration::from_millis(250);
 
 pub trait ScoutQueries {
@@ -178,10 +179,28 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                 let (kind, doing) = (FaultKind::Unavailable, "publishing the backlog");
                 return Err(PostgresFault { kind, doing, message }.into());
             }
-            if self.round().await? == Work::NoneAnywhere {
-                self.relay.lanes.board.stop();
+            let begun = Instant::now();
+            let done = match self.round().await {
+                Ok(work) => {
+                    if work == Work::NoneAnywhere {
+                        self.relay.lanes.board.stop();
+                    }
+                    self.wait().await.map(|()| work)
+                }
+                Err(fault) => Err(fault),
+            };
+            match done {
+                Ok(Work::Unknown) => {} // PostgreSQL was not asked
+                Ok(_) => {
+                    self.relay.health.postgres_worked(SCOUT);
+                    self.backoff.reset();
+                }
+                Err(fault) if fault.kind == FaultKind::Refused => return Err(fault.into()),
+                Err(fault) => {
+                    self.relay.health.postgres_failed(SCOUT, begun, &fault);
+                    sleep(self.backoff.next_wait()).await;
+                }
             }
-            self.wait().await?;
         }
         Ok(())
     }
@@ -314,14 +333,15 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let mut from_lowest = sent.clone();
         from_lowest.lows.fill(LOWEST);
         let scan = self.queries.scan(&lanes, &from_lowest).await;
-        self.sweep_at = after(&scan, begun, SWEEP_EVERY);
+        let most = SWEEP_AFTER_AT_MOST * lanes.len() as u32 / SWEEP_LANES as u32;
+        self.sweep_at = after(&scan, begun, SWEEP_EVERY).min(Instant::now() + most);
         let timed_out = matches!(&scan, Err(fault) if fault.kind == FaultKind::TimedOut);
         if timed_out && self.sweeping.timed_out(lanes.len()) {
             return Ok(()); // the same lanes again, in smaller parts
         }
         self.swept = (self.swept + lanes.len()) % LANES;
         let scan = scan?;
-        if begun.elapsed() > SWEEP_SLOW {
+        if begun.elapsed() > SWEEP_SLOW && lanes.len() > 2 {
             self.sweeping.timed_out(lanes.len());
         } else {
             self.sweeping.worked(lanes.len(), begun.elapsed());
@@ -488,7 +508,7 @@ impl ScanOrder {
     }
 }
 
-/// The longest time without a scan.
+/// The longest time without a scan while rows arrive.
 pub(crate) const SCAN_EVERY: Duration = Duration::from_millis(500);
 /// After this time without a new row, the scout looks every `poll_interval`.
 const ARRIVING_FOR: Duration = Duration::from_secs(10);

@@ -152,6 +152,10 @@ async fn unused_indexes_are_found() {
             "app.left_over is invalid",
         )
         .await;
+    // REINDEX CONCURRENTLY was interrupted.
+    let copy = "CREATE INDEX outbox_pending_ccnew ON app.outbox ((hashtext(aggregate_id) & 63), id) WHERE sent_at IS NULL;
+                UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'app.outbox_pending_ccnew'::regclass";
+    world.found_and_fixed(copy, "index-invalid", "app.outbox_pending_ccnew is invalid").await;
     // The pending index may have another name, and no relay has used it yet.
     let unused = "ALTER INDEX app.outbox_pending RENAME TO todo;
                   CREATE INDEX unused ON app.outbox (created_at);
