@@ -4,7 +4,7 @@ use super::*;
 use crate::batch::Fate;
 use crate::fixture::{self, FakeCluster, Row};
 use crate::holds::prober::keep_gate;
-use crate::reason::TOO_FEW_REPLICAS;
+use crate::reason::{INVALID_RECORD, TOO_FEW_REPLICAS};
 use crate::{Limits, Marks, OnRejected, ReadEnd, Stats};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -90,11 +90,12 @@ fn only_rows_that_were_not_recorded_are_remembered() {
         batch.rows_mut().extend([Row(1), Row(2), Row(3), Row(4)]);
         batch.appended(ReadEnd::Complete);
         (0..3).for_each(|index| batch.set(index, Fate::Acknowledged));
+        batch.rejected(3, "events.order", INVALID_RECORD.rejection("invalid"));
         let snapshot = relay.lanes.marks.borrow().snapshot(&[rows[0].lane()]);
         let flow = Flow { recorded: 2, missed, ..Flow::default() };
         let settled = Settled::Only(if missed { HashSet::new() } else { HashSet::from([3]) });
         let cycle = confirm(&relay, &snapshot, &[rows[0].lane()], &batch, (&settled, &flow));
-        assert!(cycle.locked_out);
+        assert_eq!((cycle.locked_out, cycle.rejected), (true, vec![rows[0].lane()]));
         let acknowledged = relay.memory.acknowledged.borrow();
         assert_eq!(rows.map(|row| acknowledged.contains(&row)), unrecorded);
     }

@@ -341,10 +341,10 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         }
         self.swept = (self.swept + lanes.len()) % LANES;
         let scan = scan?;
-        if begun.elapsed() > SWEEP_SLOW && lanes.len() > 2 {
-            self.sweeping.timed_out(lanes.len());
-        } else {
-            self.sweeping.worked(lanes.len(), begun.elapsed());
+        match begun.elapsed() > SWEEP_SLOW {
+            true if lanes.len() > 2 => _ = self.sweeping.timed_out(lanes.len()),
+            true => {}
+            false => self.sweeping.worked(lanes.len(), begun.elapsed()),
         }
         let mut marks = self.relay.lanes.marks.borrow_mut();
         marks.note_server(scan.server);

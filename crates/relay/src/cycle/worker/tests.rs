@@ -336,40 +336,37 @@ async fn a_lane_of_which_no_row_could_be_recorded_waits_and_the_others_do_not() 
     assert_eq!(relay.lanes.board.lanes_to_scan().len(), LANES);
 }
 
-/// Other lanes have traffic, and another worker is idle.
+/// Other lanes have traffic. The lock has stopped the worker that is busy with them, or another one that is idle now.
 #[tokio::test(start_paused = true)]
 async fn rows_that_stay_locked_are_reported_although_other_rows_are_recorded() {
-    let relay = relay();
-    let world = Rc::new(World::default());
-    relay.kafka.publisher.opens.set(Some(Ok(())));
-    let lanes = relay.lanes.board.take().await.unwrap();
-    let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
-    let mut worker = Worker { relay: &relay, number: 2, reloads: 0, backoff };
-    relay.memory.acknowledged.borrow_mut().keep([Row(1)].iter(), 1);
-    relay.health.locks_failed(1, &"locked"); // by the worker that is idle now
-    let settling = async {
-        for locked_out in [true, false].into_iter().cycle() {
-            worker.settled(&lanes, &Cycle { locked_out, ..Cycle::default() }, Duration::ZERO);
-            sleep(Duration::from_millis(100)).await;
+    for idle_one in [false, true] {
+        let (relay, world) = (relay(), Rc::new(World::default()));
+        relay.kafka.publisher.opens.set(Some(Ok(())));
+        let lanes = relay.lanes.board.take().await.unwrap();
+        let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
+        let mut worker = Worker { relay: &relay, number: 2, reloads: 0, backoff };
+        relay.memory.acknowledged.borrow_mut().keep([Row(1)].iter(), 1);
+        if idle_one {
+            relay.health.locks_failed(1, &"locked");
         }
-    };
-    tokio::select! {
-        () = settling => unreachable!("it does not end"),
-        () = work_for(IDLE_AFTER * 3, &relay, &world) => {}
-    }
-    assert!(relay.health.locks.lasts().is_some_and(|lasts| lasts > IDLE_AFTER * 2), "it began again");
-    relay.memory.acknowledged.borrow_mut().settled([Row(1)].iter());
-    let settling = async {
-        loop {
-            worker.settled(&lanes, &Cycle::default(), Duration::ZERO);
-            sleep(Duration::from_millis(100)).await;
+        let mut settling = async |locks: bool| {
+            for locked_out in [locks, false].into_iter().cycle() {
+                worker.settled(&lanes, &Cycle { locked_out, ..Cycle::default() }, Duration::ZERO);
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::select! {
+            () = settling(!idle_one) => unreachable!("it does not end"),
+            () = work_for(IDLE_AFTER * 3, &relay, &world) => {}
         }
-    };
-    tokio::select! {
-        () = settling => unreachable!("it does not end"),
-        () = work_for(IDLE_AFTER * 3, &relay, &world) => {}
+        assert!(relay.health.locks.lasts().is_some_and(|lasts| lasts > IDLE_AFTER * 2), "idle: {idle_one}");
+        relay.memory.acknowledged.borrow_mut().settled([Row(1)].iter());
+        tokio::select! {
+            () = settling(false) => unreachable!("it does not end"),
+            () = work_for(IDLE_AFTER * 3, &relay, &world) => {}
+        }
+        assert_eq!(relay.health.locks.lasts(), None);
     }
-    assert_eq!(relay.health.locks.lasts(), None);
 }
 
 /// The hold of the row was deleted during its probe.
