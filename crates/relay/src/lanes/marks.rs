@@ -173,14 +173,9 @@ impl Marks {
         ids.iter().copied().filter(|id| !self.seen.has(*id)).collect()
     }
 
-    /// Whether it is known which ids above the fence were read. Otherwise no flow can begin.
-    pub(crate) fn knows_gaps(&mut self) -> bool {
-        self.seen.pass(self.fence.passed)
-    }
-
     /// The search of a flow whose first read is about to be sent. `None` if it is unknown which earlier ids were read.
     pub(crate) fn search(&mut self) -> Option<SeenIds> {
-        self.knows_gaps().then(|| self.seen.clone())
+        self.seen.pass(self.fence.passed).then(|| self.seen.clone())
     }
 
     /// Passes a list of the writers to the fence. `high` is H, as noted before they were listed.

@@ -18,8 +18,6 @@ use tokio::time::{advance, timeout};
 #[derive(Default)]
 struct World {
     claims: Cell<u32>,
-    /// How many lanes the last claim had.
-    lanes: Cell<usize>,
     /// Whether `keep_alive` fails.
     loses_claims: Cell<bool>,
     /// How long a read takes.
@@ -42,7 +40,6 @@ impl Outbox for OneRow {
 
     async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<OneClaim, PostgresFault> {
         self.0.claims.set(self.0.claims.get() + 1);
-        self.0.lanes.set(lanes.len());
         sleep(Duration::from_millis(1)).await;
         self.0.kept.borrow_mut().push(Instant::now());
         Ok(OneClaim { world: Rc::clone(&self.0), lanes: lanes.to_vec() })
@@ -391,23 +388,6 @@ async fn a_row_that_a_probe_has_in_flight_delays_only_its_lane() {
     sleep(PROBED_ASIDE).await;
     relay.lanes.board.add([probed]);
     assert_eq!(relay.lanes.board.take().await.unwrap(), [probed]);
-}
-
-/// After a backlog, and after many gaps in the ids, a claim of all lanes would only read more.
-#[tokio::test(start_paused = true)]
-async fn all_free_lanes_are_taken_only_if_a_flow_can_begin() {
-    let lanes_of_a_claim = async |passes_to: i64| {
-        let (relay, world) = (relay(), Rc::new(World::default()));
-        relay.settings.set_limits(Limits { flow_window: Duration::from_secs(1), ..relay.settings.limits() });
-        relay.kafka.publisher.opens.set(Some(Ok(())));
-        world.read_takes.set(Duration::from_secs(600));
-        relay.lanes.marks.borrow_mut().note_ids(0, [10]);
-        relay.lanes.marks.borrow_mut().list_writers(passes_to, Vec::new());
-        work_for(Duration::from_secs(1), &relay, &world).await;
-        world.lanes.get()
-    };
-    assert_eq!(lanes_of_a_claim(9).await, 1);
-    assert_eq!(lanes_of_a_claim(10).await, LANES);
 }
 
 fn fault(kind: FaultKind) -> PostgresFault {
