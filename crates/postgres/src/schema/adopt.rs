@@ -18,7 +18,7 @@ use crate::schema::series::{MigrationState, Series, State, Texts, print_pending,
 use crate::schema::{migrate, outbox, relations};
 use crate::sql::{bare, body, sql};
 use crate::table::{TableName, quote_identifier};
-use settings::doctor::{Code, Finding};
+use settings::doctor::Finding;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Transaction};
 
@@ -136,20 +136,7 @@ async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Existi
         let remedy = format!("ALTER INDEX {} RENAME TO ...;", table.sibling(name));
         faults.push(PENDING_INDEX.found(table, problem, remedy));
     }
-    if !existing.id_index.is_valid && !existing.id_index.is_unfinished {
-        let (name, create) = (outbox::id_index_name(table), outbox::create_id_index(table));
-        faults.extend(name_fault(outbox, (&COLUMN, place(table, Column::Id)), &name, &create).await?);
-    }
-    let name = table.pending_index_name();
-    let is_created = match &existing.pending {
-        Pending::Invalid(unfinished) => *unfinished != name, // it is dropped before
-        Pending::Missing => true,
-        Pending::Valid | Pending::Different(_) => false,
-    };
-    if is_created {
-        let create = table.render(outbox::CREATE_PENDING);
-        faults.extend(name_fault(outbox, (&PENDING_INDEX, table.to_string()), &name, &create).await?);
-    }
+    faults.extend(name_faults(outbox, &existing).await?);
     // A step would identify the rows by the ID.
     if existing.unidentified.is_some() && existing.columns.get(Column::Id).is_some_and(|id| !id.not_null) {
         let problem = "it is nullable, so it cannot identify the rows for the publication";
@@ -347,19 +334,31 @@ fn other_faults(table: &TableName, columns: &FoundColumns) -> Vec<Finding> {
     others.map(fault).collect()
 }
 
-/// The index is missing, and another relation has its name. The steps before it would already have changed the table.
-async fn name_fault(
-    outbox: Outbox<'_>,
-    (code, place): (&'static Code, String),
-    name: &str,
-    create: &str,
-) -> Result<Option<Finding>, tokio_postgres::Error> {
-    let params = params![outbox.table.schema() => TEXT, name => TEXT];
-    let is_used = outbox.client.query_typed_one(bare(sql!("migrate/exists")), &params).await?.get(0);
-    let problem = format!("the index is missing, and its name {name} is in use");
-    let create = create.replace(&quote_identifier(name), "another_name");
-    let remedy = format!("rename the relation that has it, or create the index under another name: {create}");
-    Ok(if is_used { Some(code.found(place, problem, remedy)) } else { None })
+/// Indexes that are missing although their names are in use. The steps before them would already have changed the table.
+async fn name_faults(outbox: Outbox<'_>, found: &Existing) -> Result<Vec<Finding>, tokio_postgres::Error> {
+    let Outbox { client, table, .. } = outbox;
+    let (id, pending) = (outbox::id_index_name(table), table.pending_index_name());
+    let lacks_id = !found.id_index.is_valid && !found.id_index.is_unfinished;
+    let lacks_pending = match &found.pending {
+        Pending::Missing => true,
+        Pending::Invalid(unfinished) => *unfinished != pending, // it is dropped before
+        Pending::Valid | Pending::Different(_) => false,
+    };
+    let mut faults = Vec::new();
+    for (is_missing, code, place, name, create) in [
+        (lacks_id, &COLUMN, place(table, Column::Id), id, outbox::create_id_index(table)),
+        (lacks_pending, &PENDING_INDEX, table.to_string(), pending, table.render(outbox::CREATE_PENDING)),
+    ] {
+        let params = params![table.schema() => TEXT, name => TEXT];
+        if is_missing && client.query_typed_one(bare(sql!("migrate/exists")), &params).await?.get(0) {
+            let problem = format!("the index is missing, and its name {name} is in use");
+            let create = create.replace(&quote_identifier(&name), "another_name");
+            let remedy =
+                format!("rename the relation that has it, or create the index under another name: {create}");
+            faults.push(code.found(place, problem, remedy));
+        }
+    }
+    Ok(faults)
 }
 
 async fn owner_fault(outbox: Outbox<'_>) -> Result<Option<Finding>, tokio_postgres::Error> {

@@ -390,7 +390,7 @@ fn a_flow_that_continues_when_a_hold_has_ended() {
 #[test]
 fn a_flow_that_publishes_the_rows_of_other_lanes() {
     let plan = |seed| Plan { relays: 3, lanes: 3, keys: 5, ..flows(seed) };
-    must_be_caught(Sabotage::FlowReadsAllLanes, plan, 2_000, ORDER);
+    must_be_caught(Sabotage::FlowReadsAllLanes, plan, 5_000, ORDER);
 }
 
 #[test]
