@@ -185,7 +185,7 @@ async fn slow_network_costs_only_time() {
     outbox.drop().await;
 }
 
-/// After the last attempt to record rows, it must end soon, because the service manager would kill it before it logs them.
+/// After the last attempt to record rows, the relay must end soon, or the service manager kills it before it logs their number.
 #[tokio::test]
 async fn relay_that_is_stopped_while_postgres_is_silent_still_logs_the_unrecorded_rows() {
     let outbox = Outbox::create("silent_stop", 1).await;

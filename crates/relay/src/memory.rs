@@ -247,7 +247,7 @@ impl Acknowledged {
 
     /// The lanes that have rows that are not hidden. They need a claim even if they have no new rows.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = Lane> {
-        Lane::all().filter(|lane| self.readable(*lane) > 0)
+        Lane::all().filter(|lane| self.lanes[lane.index()].values().any(|entry| !entry.hidden))
     }
 }
 

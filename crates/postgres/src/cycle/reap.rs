@@ -439,7 +439,8 @@ impl PostgresReaper {
         let sql = Script::new(module.reap, &self.table).render();
         let rows = self.transaction.query("deleting old rows of a module", &sql, &params).await?;
         let deleted: i32 = rows.first().map_or(0, |row| row.get(0));
-        Ok(Reaped { rows: u64::from(deleted.unsigned_abs()), more: deleted >= batch_rows }) // of several partitions, it may be more
+        // A batch of a partitioned table may delete more than it asked for.
+        Ok(Reaped { rows: u64::from(deleted.unsigned_abs()), more: deleted >= batch_rows })
     }
 
     /// Another role could have created them before the module is installed.

@@ -120,7 +120,8 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     match settled {
         Ok(settled) => {
             let failure = session.failure.clone();
-            let confirmed = confirm(relay, &planned.marks, &owned, &batch, (&settled, &flow));
+            let settled = with_flow(settled, &batch, &flow);
+            let confirmed = confirm(relay, &planned.marks, &owned, &batch, &settled);
             Ok(Cycle { publishing, failure, unjudged, flow, ..confirmed })
         }
         Err(fault) => {
@@ -176,7 +177,19 @@ async fn settle<C: Claim, P>(
     for held in &settlement.held {
         relay.memory.holds.recorded(held, &relay.stats);
     }
-    Ok(if flow.missed { Settled::Only(HashSet::new()) } else { settled })
+    Ok(settled)
+}
+
+/// Adds what the flow has recorded before the settlement.
+fn with_flow<E: Event>(settled: Settled, batch: &Batch<E>, flow: &Flow) -> Settled {
+    match settled {
+        _ if flow.missed => Settled::Only(HashSet::new()),
+        Settled::Only(mut ids) => {
+            ids.extend(batch.sent_in(0..flow.recorded).map(Event::id));
+            Settled::Only(ids)
+        }
+        Settled::All => Settled::All,
+    }
 }
 
 /// Raises the marks and removes settled rows from the acknowledged set. The COMMIT must be confirmed.
@@ -185,7 +198,7 @@ fn confirm<E: Event, P>(
     snapshot: &MarksSnapshot,
     owned: &[Lane],
     batch: &Batch<E>,
-    (settled, flow): (&Settled, &Flow),
+    settled: &Settled,
 ) -> Cycle {
     if batch.sent().next().is_some() {
         relay.memory.note_settlement(None);
@@ -201,8 +214,7 @@ fn confirm<E: Event, P>(
         relay.lanes.marks.borrow_mut().raise(snapshot, batch.epoch, &coverage);
     }
     // If it is unknown which rows were not recorded, this keeps all. Rows that are not read again are removed later.
-    let rows = if flow.missed { 0..batch.len() } else { flow.recorded..batch.len() };
-    acknowledged.keep(batch.sent_in(rows).filter(|row| !settled.has_recorded(*row)), hold_version);
+    acknowledged.keep(batch.sent().filter(|row| !settled.has_recorded(*row)), hold_version);
     let locked_out = *settled != Settled::All;
     let rejected = batch.dead_letters().chain(batch.blocked(false)).map(|rejected| rejected.row.lane());
     Cycle {

@@ -184,10 +184,12 @@ impl Narrowing {
         }
     }
 
-    /// Records that a scan found no unsent rows in these lanes, so the unreadable ones are gone.
-    pub(crate) fn found_empty(&self, lanes: impl Iterator<Item = Lane>) {
-        for lane in lanes.filter(|lane| !self.is_sound(*lane)) {
-            self.set(lane, Step::Sound);
+    /// Records a scan of these lanes. Where it found no unsent row, the unreadable one is gone.
+    pub(crate) fn scanned(&self, lanes: &[Lane], first_unsent: &[(Lane, i64)]) {
+        for lane in lanes.iter().filter(|lane| !self.is_sound(**lane)) {
+            if first_unsent.iter().all(|(with_work, _)| with_work != lane) {
+                self.set(*lane, Step::Sound);
+            }
         }
     }
 
@@ -305,7 +307,9 @@ mod tests {
         narrowing.read_failed(&lanes(2..4), BATCH, &fault(FaultKind::Data));
         narrowing.read_failed(&lanes(3..4), 1, &fault(FaultKind::Data));
         assert!(!narrowing.allows_all());
-        narrowing.found_empty(lanes(2..4).into_iter());
+        narrowing.scanned(&lanes(2..4), &[(lanes(3..4)[0], 7)]);
+        assert!(!narrowing.allows_all(), "one of them still has rows");
+        narrowing.scanned(&lanes(2..4), &[]);
         assert!(narrowing.allows_all());
         assert_eq!(narrowing.first_of(&board, lanes(0..8)), lanes(0..8));
     }

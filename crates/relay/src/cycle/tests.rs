@@ -93,8 +93,8 @@ fn only_rows_that_were_not_recorded_are_remembered() {
         batch.rejected(3, "events.order", INVALID_RECORD.rejection("invalid"));
         let snapshot = relay.lanes.marks.borrow().snapshot(&[rows[0].lane()]);
         let flow = Flow { recorded: 2, missed, ..Flow::default() };
-        let settled = Settled::Only(if missed { HashSet::new() } else { HashSet::from([3]) });
-        let cycle = confirm(&relay, &snapshot, &[rows[0].lane()], &batch, (&settled, &flow));
+        let settled = with_flow(Settled::Only(HashSet::from([3])), &batch, &flow);
+        let cycle = confirm(&relay, &snapshot, &[rows[0].lane()], &batch, &settled);
         assert_eq!((cycle.locked_out, cycle.rejected), (true, vec![rows[0].lane()]));
         let acknowledged = relay.memory.acknowledged.borrow();
         assert_eq!(rows.map(|row| acknowledged.contains(&row)), unrecorded);

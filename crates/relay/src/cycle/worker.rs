@@ -226,7 +226,7 @@ impl<P: Publisher> Worker<'_, P> {
         count(&relay.stats, cycle, took);
         give_back(relay, lanes, cycle);
         if cycle.locked_out {
-            // Rows of these lanes were not recorded, usually because other sessions have locked them. Continue with the others.
+            // Rows of these lanes were not recorded, usually because other sessions have locked them. Continue with the other lanes.
             let acknowledged = relay.memory.acknowledged.borrow();
             let unrecorded = acknowledged.lanes().filter(|lane| lanes.contains(lane));
             for lane in unrecorded.chain(cycle.rejected.iter().copied()) {

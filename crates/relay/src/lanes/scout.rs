@@ -43,8 +43,8 @@ const SWEEPS_ADVICE: &str = "Events are still published, but rows that were rese
      check with `outbox-relay status` whether vacuum keeps up";
 /// A few lanes at a time, because the scout does nothing else meanwhile. All lanes take about 16 s.
 const SWEEP_LANES: usize = 8;
-/// After a sweep that takes longer, the next one covers fewer lanes, but two: if both have rows below their marks, the ids have gone
-/// back, and all marks are discarded.
+/// After a sweep that takes longer, the next one covers fewer lanes, but at least two: only a sweep that finds rows below the marks of
+/// two lanes shows at once that the ids went back.
 const SWEEP_SLOW: Duration = Duration::from_millis(250);
 
 pub trait ScoutQueries {
@@ -302,8 +302,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         self.relay.stats.scans_empty.inc_by(scan.first_unsent.is_empty().into());
         self.relay.lanes.marks.borrow_mut().note_server(scan.server);
         self.relay.lanes.marks.borrow_mut().scanned(&snapshot, scan.epoch, &lanes, &scan.first_unsent);
-        let has_work = |lane: &Lane| scan.first_unsent.iter().any(|(with_work, _)| with_work == lane);
-        self.relay.lanes.narrowing.found_empty(lanes.iter().copied().filter(|lane| !has_work(lane)));
+        self.relay.lanes.narrowing.scanned(&lanes, &scan.first_unsent);
         self.relay.lanes.board.add(scan.first_unsent.iter().map(|(lane, _)| *lane));
         // A claim finds out whether the settlement of these rows was recorded. Until then, an operator's replay of them
         // would be mistaken for rows that are already acknowledged.

@@ -43,25 +43,30 @@ impl Event for OfType {
 
 /// Publishes one row of each of this many types, in batches of 100, and returns how many were acknowledged.
 async fn publish_types(session: &mut Session<FakeProducer>, template: &str, types: i64) -> usize {
-    let (template, streaks) = (template.parse::<TopicRules>().unwrap(), Streaks::default());
+    let template = template.parse::<TopicRules>().unwrap();
     let mut acknowledged = 0;
     for first in (0..types).step_by(100) {
         let mut batch = Batch::new(OnRejected::default());
         batch.rows_mut().extend((first..first + 100).map(|id| OfType(id, format!("type-{id}"))));
-        batch.appended(ReadEnd::Complete);
-        session.begin(&streaks);
-        session.send(&template, &mut batch, 0).await;
-        session.producer.answers.set(true);
-        session.finish(&mut batch).await;
-        session.producer.answers.set(false);
+        publish_rows(session, &template, &mut batch).await;
         acknowledged += batch.sent().count();
         for (index, row) in batch.rows().iter().enumerate() {
             let topic = session.topic(session.destination(index).unwrap());
             assert_eq!(topic, template.template.topic(&row.1, "Changed"));
         }
     }
-    session.begin(&streaks);
+    session.begin(&Streaks::default());
     acknowledged
+}
+
+/// Publishes these rows, and Kafka acknowledges them.
+async fn publish_rows(session: &mut Session<FakeProducer>, template: &TopicRules, batch: &mut Batch<OfType>) {
+    batch.appended(ReadEnd::Complete);
+    session.begin(&Streaks::default());
+    session.send(template, batch, 0).await;
+    session.producer.answers.set(true);
+    session.finish(batch).await;
+    session.producer.answers.set(false);
 }
 
 #[tokio::test]
@@ -86,18 +91,13 @@ async fn a_session_with_10_000_types_of_one_topic_remembers_a_bounded_number() {
 #[tokio::test]
 async fn a_session_does_not_remember_many_long_types() {
     let mut session = Session::new(FakeProducer::default(), Rc::default());
-    let (template, streaks) = ("events".parse::<TopicRules>().unwrap(), Streaks::default());
+    let template = "events".parse::<TopicRules>().unwrap();
     for id in 0..20 {
         let mut batch = Batch::new(OnRejected::default());
         batch.rows_mut().push(OfType(id, "x".repeat(100_000 + id as usize)));
-        batch.appended(ReadEnd::Complete);
-        session.begin(&streaks);
-        session.send(&template, &mut batch, 0).await;
-        session.producer.answers.set(true);
-        session.finish(&mut batch).await;
-        session.producer.answers.set(false);
+        publish_rows(&mut session, &template, &mut batch).await;
     }
-    session.begin(&streaks);
+    session.begin(&Streaks::default());
     let bytes: usize = session.routes.keys().map(Vec::len).sum();
     assert!(bytes <= ROUTE_BYTES_KEPT, "{bytes} bytes");
 }
