@@ -1,4 +1,4 @@
-//! The gate and its keeper, with a cluster whose probes always succeed.
+//! The gate and its keeper, with a cluster whose probes always succeed, and what a settlement confirms.
 
 use super::*;
 use crate::batch::Fate;

@@ -130,25 +130,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                 _ = timeout(Duration::from_secs(1), self.relay.opened()).await;
                 continue;
             }
-            let begun = Instant::now();
-            let waited = match self.round().await {
-                // PostgreSQL was not asked, so this does not show that it is available.
-                Ok(Work::Unknown) => self.wait().await,
-                Ok(work) => {
-                    if work == Work::NoneAnywhere {
-                        self.relay.health.postgres.needed_only_by(&[SCOUT]);
-                        self.relay.health.locks.needed_only_by(&[SCOUT]);
-                    }
-                    self.relay.health.postgres_worked(SCOUT);
-                    self.backoff.reset();
-                    self.wait().await
-                }
-                Err(fault) => Err(fault),
-            };
-            if let Err(fault) = waited {
-                self.relay.health.postgres_failed(SCOUT, begun, &fault);
-                sleep(self.backoff.next_wait()).await;
-            }
+            _ = self.attempt().await;
         }
     }
 
@@ -179,30 +161,44 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                 let (kind, doing) = (FaultKind::Unavailable, "publishing the backlog");
                 return Err(PostgresFault { kind, doing, message }.into());
             }
-            let begun = Instant::now();
-            let done = match self.round().await {
-                Ok(work) => {
-                    if work == Work::NoneAnywhere {
-                        self.relay.lanes.board.stop();
-                    }
-                    self.wait().await.map(|()| work)
-                }
-                Err(fault) => Err(fault),
-            };
-            match done {
-                Ok(Work::Unknown) => {} // PostgreSQL was not asked
-                Ok(_) => {
-                    self.relay.health.postgres_worked(SCOUT);
-                    self.backoff.reset();
-                }
-                Err(fault) if fault.kind == FaultKind::Refused => return Err(fault.into()),
-                Err(fault) => {
-                    self.relay.health.postgres_failed(SCOUT, begun, &fault);
-                    sleep(self.backoff.next_wait()).await;
-                }
+            if let Err(fault) = self.attempt().await
+                && fault.kind == FaultKind::Refused
+            {
+                return Err(fault.into());
             }
         }
         Ok(())
+    }
+
+    /// Runs a round and waits for the next one, which is later after a fault.
+    async fn attempt(&mut self) -> Result<(), PostgresFault> {
+        let begun = Instant::now();
+        let done = match self.round().await {
+            // PostgreSQL was not asked, so this does not show that it is available.
+            Ok(Work::Unknown) => self.wait().await,
+            Ok(work) => {
+                let Relay { health, lanes, .. } = &*self.relay;
+                match work {
+                    Work::NoneAnywhere if self.drains => lanes.board.stop(),
+                    Work::NoneAnywhere => {
+                        health.postgres.needed_only_by(&[SCOUT]);
+                        health.locks.needed_only_by(&[SCOUT]);
+                    }
+                    _ => {}
+                }
+                health.postgres_worked(SCOUT);
+                self.backoff.reset();
+                self.wait().await
+            }
+            Err(fault) => Err(fault),
+        };
+        if let Err(fault) = &done
+            && !(self.drains && fault.kind == FaultKind::Refused)
+        {
+            self.relay.health.postgres_failed(SCOUT, begun, fault);
+            sleep(self.backoff.next_wait()).await;
+        }
+        done
     }
 
     async fn round(&mut self) -> Result<Work, PostgresFault> {
