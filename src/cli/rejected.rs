@@ -319,7 +319,7 @@ async fn check_requeue(
     first: Batch,
 ) -> Result<(), Failed> {
     // Without the column `topic`, an event that names its topic would be published to the topic of the template.
-    let losing = rejected.losing_their_topic(first.up_to).await?;
+    let losing = rejected.losing_their_topic(first).await?;
     if losing > 0 {
         return Err(Failed::failure(format!(
             "the events of {} name their topic, but {} no longer has the column topic. Nothing was requeued. Add the column \

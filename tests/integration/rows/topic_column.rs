@@ -166,6 +166,14 @@ async fn dead_letter_that_names_its_topic_is_not_requeued_without_the_column() {
         ended.fails(1, &["the events of 2 dead letters name their topic", "Nothing was requeued"]);
     }
     assert_eq!(outbox.unsent().await, 0);
+
+    // An older one without a topic can be requeued.
+    let forget = "UPDATE app.outbox_dead_letter SET row_topic = NULL WHERE id = (SELECT min(id) FROM app.outbox_dead_letter)";
+    run(&outbox.client, forget).await;
+    outbox.operator().command(&["dead-letters", "requeue", "--all", "--limit", "1"]).succeeds();
+    let ended = outbox.operator().command(&["dead-letters", "requeue", "--all", "--limit", "1"]);
+    ended.fails(1, &["the events of 1 dead letter name their topic", "Nothing was requeued"]);
+    assert_eq!(outbox.unsent().await, 1);
     outbox.drop().await;
 }
 

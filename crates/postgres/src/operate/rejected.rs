@@ -309,15 +309,16 @@ impl PostgresRejected {
         Ok(Changed { events: number(&rows, 0), lifted, last: None })
     }
 
-    /// Counts the dead letters with an id up to `up_to` whose topic would be lost by a requeue, because the outbox no longer has
-    /// the column `topic`.
-    pub async fn losing_their_topic(&self, up_to: i64) -> Result<u64, PostgresFault> {
+    /// Counts the dead letters, among the oldest `rows` of the batch, whose topic would be lost by a requeue, because the outbox
+    /// no longer has the column `topic`.
+    pub async fn losing_their_topic(&self, Batch { up_to, rows, .. }: Batch) -> Result<u64, PostgresFault> {
         if self.topics.column {
             return Ok(0);
         }
-        let losing = "SELECT count(*) FROM :dead_letter s WHERE :selected AND s.id <= $9::bigint AND s.row_topic IS NOT NULL";
+        let losing = "SELECT count(row_topic) FROM (SELECT row_topic FROM :dead_letter s WHERE :selected AND s.id <= $9::bigint
+                      ORDER BY s.id LIMIT $10::bigint) AS oldest";
         let sql = self.script(losing).render();
-        let rows = self.reading.query(COUNTING_LETTERS, &sql, &self.selection.params(&[up_to])).await?;
+        let rows = self.reading.query(COUNTING_LETTERS, &sql, &self.selection.params(&[up_to, rows])).await?;
         Ok(number(&rows, 0))
     }
 
