@@ -11,10 +11,10 @@ use tokio::time::advance;
 
 const SERVER: ServerId = ServerId { connection: 1, started_us: 1, backend: 1 };
 
-/// An empty outbox on a server that may be unavailable.
+/// An empty outbox on a server that may be unavailable or refuse statements.
 #[derive(Clone, Default)]
 struct Server {
-    unavailable: Rc<Cell<bool>>,
+    fails: Rc<Cell<Option<FaultKind>>>,
     asked: Rc<Cell<u32>>,
     scans: Rc<Cell<u32>>,
     looks: Rc<Cell<u32>>,
@@ -30,10 +30,9 @@ struct Server {
 impl Server {
     fn answer<T>(&self, answer: T) -> Result<T, PostgresFault> {
         self.asked.set(self.asked.get() + 1);
-        if self.unavailable.get() {
-            Err(PostgresFault { kind: FaultKind::Unavailable, doing: "testing", message: "gone".to_owned() })
-        } else {
-            Ok(answer)
+        match self.fails.get() {
+            Some(kind) => Err(PostgresFault { kind, doing: "testing", message: "gone".to_owned() }),
+            None => Ok(answer),
         }
     }
 }
@@ -100,7 +99,7 @@ async fn an_outage_does_not_end_while_there_is_nothing_to_ask_postgres() {
     let watching = async {
         sleep(Duration::from_secs(1)).await;
         assert_eq!(relay.health.postgres.lasts(), None);
-        server.unavailable.set(true);
+        server.fails.set(Some(FaultKind::Unavailable));
         let begun = Instant::now();
         sleep(Duration::from_secs(60)).await;
         let asked = server.asked.get();
@@ -108,7 +107,7 @@ async fn an_outage_does_not_end_while_there_is_nothing_to_ask_postgres() {
         assert!(server.asked.get() > asked, "the scout still tries");
         let lasts = relay.health.postgres.lasts().unwrap();
         assert!(lasts + Duration::from_secs(1) > begun.elapsed(), "it ended in between: {lasts:?}");
-        server.unavailable.set(false);
+        server.fails.set(None);
         sleep(Duration::from_secs(10)).await;
         assert_eq!(relay.health.postgres.lasts(), None);
     };
@@ -120,10 +119,10 @@ async fn an_outage_of_the_scout_ends_when_its_fence_works_again() {
     let (relay, server) = (busy().await, Server::default());
     let watching = async {
         sleep(SWEEP_EVERY / 2).await;
-        server.unavailable.set(true);
+        server.fails.set(Some(FaultKind::Unavailable));
         sleep(FENCE_EVERY * 2).await;
         assert!(relay.health.postgres.lasts().is_some());
-        server.unavailable.set(false);
+        server.fails.set(None);
         sleep(SWEEP_EVERY / 4).await;
         assert_eq!(relay.health.postgres.lasts(), None, "before the next sweep");
     };
@@ -363,12 +362,12 @@ async fn a_drain_waits_for_postgres_like_for_kafka() {
     for (outage, drains) in [(second, true), (60 * second, false)] {
         let relay = Rc::new(relay(Limits { publish_timeout: 10 * second, ..fixture::limits() }));
         let server = Server::default();
-        server.unavailable.set(true);
+        server.fails.set(Some(FaultKind::Unavailable));
         let (scout, begun) =
             (Scout::new(Rc::clone(&relay), server.clone(), fastrand::Rng::with_seed(1)), Instant::now());
         let ends = async {
             sleep(outage).await;
-            server.unavailable.set(false);
+            server.fails.set(None);
             std::future::pending::<()>().await;
         };
         let drained = tokio::select! {
@@ -378,6 +377,18 @@ async fn a_drain_waits_for_postgres_like_for_kafka() {
         assert_eq!(drained.is_ok(), drains, "after {outage:?}");
         assert!(drains || begun.elapsed() >= 10 * second, "it gave up after {:?}", begun.elapsed());
     }
+}
+
+/// A relay that drains does not try again, so it logs no outage.
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_at_a_refused_statement() {
+    let relay = Rc::new(relay(fixture::limits()));
+    let server = Server::default();
+    server.fails.set(Some(FaultKind::Refused));
+    let scout = Scout::new(Rc::clone(&relay), server, fastrand::Rng::with_seed(1));
+    let Err(Undrained::Postgres(fault)) = scout.drain().await else { panic!("it ended without the fault") };
+    assert_eq!(fault.kind, FaultKind::Refused);
+    assert_eq!(relay.health.postgres.failed_for(), None);
 }
 
 /// Each batch times out, and each probe succeeds.
