@@ -373,7 +373,7 @@ mod tests {
         let tokens = Arc::new(Tokens { source, state, requesting, renewed });
         for requested in [1, 2] {
             assert!(tokens.get().is_err());
-            assert_eq!(requests.load(Ordering::Relaxed), requested, "nobody waited for the last one");
+            assert_eq!(requests.load(Ordering::Relaxed), requested, "no client waited for the last request");
         }
         // The request of another client fails while this one waits.
         let later = Instant::now() + Duration::from_secs(3_600);

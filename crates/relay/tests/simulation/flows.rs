@@ -2,6 +2,7 @@
 
 use super::explore::{each, explore};
 use super::plan::{Disaster, Plan};
+use super::sabotages;
 use std::time::Duration;
 
 /// Steady traffic of a few keys, and batches that leave room for flows.
@@ -32,6 +33,20 @@ fn flows_without_a_fault_deliver_every_event_once() {
     let outcome = explore(|seed| flows(seed, Plan::calm(seed)), 300);
     assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters without a fault");
     assert!(outcome.flowed * 10 > outcome.written, "few rows were read by flows: {outcome:?}");
+}
+
+/// The traffic in which the sabotages of flows are caught. A few schedules catch each of them, but the sound relay is run many times.
+#[test]
+fn flows_among_long_transactions_lose_and_reorder_nothing() {
+    let plan = |seed| match seed % 5 {
+        0 => sabotages::flows(seed),
+        1 => Plan { long_transaction: 600, ..sabotages::slow_flows(seed) },
+        2 => sabotages::flows_and_operators(seed),
+        3 => sabotages::flows_without_gaps(seed),
+        _ => Plan { relays: 3, lanes: 3, keys: 5, ..sabotages::flows(seed) },
+    };
+    let outcome = explore(plan, 7_000);
+    assert!(outcome.flowed * 20 > outcome.written, "few rows were read by flows: {outcome:?}");
 }
 
 /// A flow usually holds all lanes, and the silent partition is recognized only after some seconds.
