@@ -5,7 +5,9 @@
 use crate::outbox::Payload;
 use crate::publisher::Judged;
 use crate::reason::{INVALID_HEADERS, Reason, SILENT_CONNECTION, UNKNOWN_TOPIC};
-use crate::{DeliveryReport, Event, KafkaFailure, Lane, Limits, NotSent, OnRejected, Producer, Publisher};
+use crate::{
+    DeliveryReport, Event, KafkaFailure, LANES, Lane, Limits, NotSent, OnRejected, Producer, Publisher,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -14,7 +16,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 /// A row with this id. Rows from 100 on are of other types, rows from 300 on of one that no topic can have, and rows from 50 to 99
-/// are large.
+/// are large. Rows from 1,000 on are of the first type, and of all lanes in turn. The others are of one lane.
 pub struct Row(pub i64);
 
 /// The size of a large row.
@@ -28,11 +30,11 @@ impl Event for Row {
         Uuid::from_u128(self.0 as u128)
     }
     fn lane(&self) -> Lane {
-        Lane::new(0).unwrap()
+        Lane::new(if self.0 < 1_000 { 0 } else { self.0 % LANES as i64 }).unwrap()
     }
     fn aggregate_type(&self) -> &[u8] {
         match self.0 {
-            ..100 => b"order",
+            ..100 | 1_000.. => b"order",
             100..200 => b"silent",
             200..300 => b"missing",
             _ => b"a b",
@@ -194,6 +196,8 @@ pub struct FakeCluster {
     pub opens: Cell<Option<Result<(), &'static Reason>>>,
     /// Its producers wait for reports forever.
     pub is_silent: bool,
+    /// Its producers acknowledge every row.
+    pub answers: bool,
     /// How long a lookup of its producers takes.
     pub lookup_takes: Cell<Duration>,
     /// Why it refuses judged rows, and how long that takes. Without a reason, it acknowledges none.
@@ -207,6 +211,7 @@ impl Default for FakeCluster {
         FakeCluster {
             opens: Cell::new(Some(Ok(()))),
             is_silent: false,
+            answers: false,
             lookup_takes: Cell::default(),
             judges: (None, Duration::ZERO),
             probes: Cell::new(0),
@@ -220,8 +225,8 @@ impl Publisher for Rc<FakeCluster> {
     async fn open(&self) -> Result<FakeProducer, KafkaFailure> {
         let Some(opened) = self.opens.get() else { return std::future::pending().await };
         opened.map_err(|reason| reason.failure("not opened"))?;
-        let lookup_takes = self.lookup_takes.get();
-        Ok(FakeProducer { waits: self.is_silent, lookup_takes, ..FakeProducer::default() })
+        let (answers, lookup_takes) = (Cell::new(self.answers), self.lookup_takes.get());
+        Ok(FakeProducer { waits: self.is_silent, answers, lookup_takes, ..FakeProducer::default() })
     }
     async fn judge<E: Event>(&self, _: &str, _: u32, _: &[&E], _: impl Fn() -> bool) -> Judged {
         sleep(self.judges.1).await;

@@ -151,7 +151,8 @@ pub struct Limits {
     pub takeover_timeout: Duration,
     /// How long a flow may last. Zero disables flows.
     pub flow_window: Duration,
-    /// A flow begins if work arrives within this time after the work before. Rarer rows cost less with a claim of their own lanes.
+    /// If work arrives within this time after the work before, a claim takes all free lanes, for a flow. Rarer rows cost less with a
+    /// claim of their own lanes.
     pub flow_gap: Duration,
     /// A flow records this many acknowledged rows as sent at once before it settles. A settlement of all rows of its window
     /// would take many times as long as a read, and new rows would wait for it.

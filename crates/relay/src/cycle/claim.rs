@@ -28,6 +28,9 @@ pub(super) struct Claimed<C> {
     pub(super) sends_until: Rc<Cell<Option<Instant>>>,
     /// Rows that another session has locked are left out of the settlement.
     pub(super) around_locks: bool,
+    /// Rows arrive often, and the claim is for every lane that this relay can have. Flows of some lanes would never become one flow,
+    /// because each worker keeps its lanes for as long as rows arrive.
+    pub(super) flows_at_once: bool,
     pub(super) flow: Flow,
 }
 
@@ -71,6 +74,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     lanes: &[Lane],
     around_locks: bool,
 ) -> Result<Option<Claimed<O::Claim<'o>>>, PostgresFault> {
+    let flows_at_once = relay.lanes.board.arrives_often.get() && relay.lanes.board.leaves_none(lanes);
     let claim_first = relay.lanes.board.has_more(lanes)
         || relay.lanes.board.were_locked_by_others(lanes)
         || relay.lanes.narrowing.claims_first(lanes);
@@ -103,6 +107,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         fault: None,
         sends_until: Rc::default(),
         around_locks,
+        flows_at_once,
         flow: Flow::default(),
     }))
 }

@@ -107,8 +107,8 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         self.send(claimed, 0).await;
         if claimed.fault.is_none() {
             fail_point::reach("rows-sent").await;
-            // A claim for rare rows ends without a flow, unless a silent partition would stop the other rows of its lanes.
-            let flows = relay.lanes.board.arrives_often.get() || {
+            // Otherwise, the claim ends without a flow, unless a silent partition would stop the other rows of its lanes.
+            let flows = claimed.flows_at_once || {
                 let prompt = timeout(PROMPT, self.session.finish(&mut self.batch));
                 claimed.keep_during(relay, prompt).await.is_err()
             };

@@ -217,6 +217,12 @@ impl Board {
         lanes.iter().any(|lane| state.lanes[lane.index()].more)
     }
 
+    /// Whether `lanes` are all that this relay can have: the others are set aside, or reserved for the prober.
+    pub(crate) fn leaves_none(&self, lanes: &[Lane]) -> bool {
+        let others = self.state.borrow().lanes_that(|lane| !lane.reserved && !lane.is_aside());
+        others.iter().all(|lane| lanes.contains(lane))
+    }
+
     /// Whether another relay had locked one of these lanes when it was last tried.
     pub(crate) fn were_locked_by_others(&self, lanes: &[Lane]) -> bool {
         let state = self.state.borrow();
@@ -288,7 +294,7 @@ impl Board {
     }
 
     /// Notes that a worker begins with lanes that have work. Work that follows within `gap` is frequent. So is all work of the
-    /// last idle worker: a silent partition stops a claim, but not a flow, and others may wait for such partitions already.
+    /// last idle worker: it takes all free lanes, because the others may wait for silent partitions already.
     pub(crate) fn note_arrival(&self, gap: Duration) {
         let soon = self.arrived_at.get().is_some_and(|at| at.elapsed() < gap);
         self.arrives_often.set(soon || !self.has_free_worker());

@@ -55,7 +55,7 @@ fn a_partition_that_falls_silent_during_a_flow_delays_no_other_topic() {
     falls_silent(with_a_stuck_partition, 100);
 }
 
-/// While rows are rare, a worker has only their lanes, and the last idle one begins a flow. In some schedules, both workers send a row
+/// While rows are rare, a worker has only their lanes, and the last idle one takes all others. In some schedules, both workers send a row
 /// to the silent partition, a few seconds apart. The second one must not wait once the first one has held the topic.
 #[test]
 fn a_partition_that_falls_silent_while_rows_are_rare_delays_no_other_topic() {

@@ -22,11 +22,23 @@ struct World {
     loses_claims: Cell<bool>,
     /// How long a read takes.
     read_takes: Cell<Duration>,
+    /// Whether each read reaches a limit.
+    has_backlog: Cell<bool>,
+    /// The id of the next row, if each read finds a new row of its first lane.
+    arriving: Cell<Option<i64>>,
     /// When the claim was made, and each `keep_alive`.
     kept: RefCell<Vec<Instant>>,
 }
 
-/// An outbox in which one row waits forever.
+impl World {
+    fn row(&self, lane: Lane) -> Row {
+        let Some(next) = self.arriving.get() else { return Row(1) };
+        self.arriving.set(Some(next + LANES as i64));
+        Row(next + lane.index() as i64)
+    }
+}
+
+/// An outbox in which one row waits forever, or rows arrive.
 struct OneRow(Rc<World>);
 
 struct OneClaim {
@@ -40,7 +52,8 @@ impl Outbox for OneRow {
 
     async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<OneClaim, PostgresFault> {
         self.0.claims.set(self.0.claims.get() + 1);
-        sleep(Duration::from_millis(1)).await;
+        // So that workers do not stay in step.
+        sleep(Duration::from_millis(1 + u64::from(self.0.claims.get() * 7 % 5))).await;
         self.0.kept.borrow_mut().push(Instant::now());
         Ok(OneClaim { world: Rc::clone(&self.0), lanes: lanes.to_vec() })
     }
@@ -60,17 +73,21 @@ impl Claim for OneClaim {
     }
     async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, PostgresFault> {
         sleep(self.world.read_takes.get()).await;
-        rows.push(Row(1));
-        Ok(Slice { hold_version: 0, epoch: Epoch::from(0), end: ReadEnd::Complete })
+        rows.push(self.world.row(self.lanes[0]));
+        let end = if self.world.has_backlog.get() { ReadEnd::Cut } else { ReadEnd::Complete };
+        Ok(Slice { hold_version: 0, epoch: Epoch::from(0), end })
     }
     async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, PostgresFault> {
         Ok(Head { hold_version: 0, epoch: Epoch::from(0), row: None, error: None })
     }
-    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<SearchResult, PostgresFault> {
-        unreachable!("flows are off")
+    async fn read_on(&mut self, _: &Search, rows: &mut Vec<Row>) -> Result<SearchResult, PostgresFault> {
+        let row = self.world.row(self.lanes[0]);
+        let ids = vec![row.id()];
+        rows.push(row);
+        Ok(SearchResult { ids, ..SearchResult::default() })
     }
     async fn record_sent(&mut self, _: &[&Row]) -> Result<bool, PostgresFault> {
-        unreachable!("flows are off")
+        Ok(true)
     }
     async fn keep_alive(&mut self) -> Result<(), PostgresFault> {
         self.world.kept.borrow_mut().push(Instant::now());
@@ -388,6 +405,44 @@ async fn a_row_that_a_probe_has_in_flight_delays_only_its_lane() {
     sleep(PROBED_ASIDE).await;
     relay.lanes.board.add([probed]);
     assert_eq!(relay.lanes.board.take().await.unwrap(), [probed]);
+}
+
+/// If each worker began a flow of its lanes after a backlog, all would keep them for as long as rows arrive.
+#[tokio::test(start_paused = true)]
+async fn after_a_backlog_one_worker_has_all_lanes_again() {
+    let flow_window = Duration::from_millis(250);
+    let limits = Limits { flow_window, batch_rows: 10_000, batch_bytes: 1_000_000, ..fixture::limits() };
+    for workers in 2..=5 {
+        let cluster = Rc::new(FakeCluster { answers: true, ..FakeCluster::default() });
+        let marks = Rc::new(RefCell::new(Marks::new()));
+        let template = "events.{aggregate_type}".parse().unwrap();
+        let relay = Rc::new(Relay::new(cluster, template, limits, marks, Arc::new(Stats::new())));
+        relay.kafka.gate.open();
+        let arriving = Cell::new(Some(1_000 * LANES as i64));
+        let world = Rc::new(World { arriving, has_backlog: Cell::new(true), ..World::default() });
+        let scout = async |times: u32| {
+            for _ in 0..times {
+                relay.lanes.board.add(relay.lanes.board.lanes_to_scan());
+                let highest = relay.lanes.marks.borrow().highest_read;
+                relay.lanes.marks.borrow_mut().list_writers(highest, Vec::new());
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let working = LocalSet::new();
+        for number in 1..=workers {
+            let random = fastrand::Rng::with_seed(1);
+            working.spawn_local(work(Rc::clone(&relay), number, OneRow(Rc::clone(&world)), random));
+        }
+        let judging = async {
+            scout(100).await;
+            world.has_backlog.set(false);
+            scout(1_000).await;
+            let before = world.claims.get();
+            scout(1_000).await;
+            assert!(world.claims.get() - before <= 4, "more than one flow at once, of {workers} workers");
+        };
+        working.run_until(judging).await;
+    }
 }
 
 fn fault(kind: FaultKind) -> PostgresFault {
