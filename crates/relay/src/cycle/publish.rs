@@ -107,7 +107,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         self.send(claimed, 0).await;
         if claimed.fault.is_none() {
             fail_point::reach("rows-sent").await;
-            // Otherwise, the claim ends without a flow, unless a silent partition would stop the other rows of its lanes.
+            // A claim that does not flow at once never does, unless a silent partition would stop the other rows of its lanes.
             let flows = claimed.flows_at_once || {
                 let prompt = timeout(PROMPT, self.session.finish(&mut self.batch));
                 claimed.keep_during(relay, prompt).await.is_err()

@@ -81,12 +81,14 @@ impl Claim for OneClaim {
         Ok(Head { hold_version: 0, epoch: Epoch::from(0), row: None, error: None })
     }
     async fn read_on(&mut self, _: &Search, rows: &mut Vec<Row>) -> Result<SearchResult, PostgresFault> {
+        assert!(self.world.arriving.get().is_some(), "flows are off");
         let row = self.world.row(self.lanes[0]);
         let ids = vec![row.id()];
         rows.push(row);
         Ok(SearchResult { ids, ..SearchResult::default() })
     }
     async fn record_sent(&mut self, _: &[&Row]) -> Result<bool, PostgresFault> {
+        assert!(self.world.arriving.get().is_some(), "flows are off");
         Ok(true)
     }
     async fn keep_alive(&mut self) -> Result<(), PostgresFault> {
