@@ -57,7 +57,8 @@
 //!   takes over the request with its own token. If the first attempt was only slow, its `finish` fails with
 //!   [`Error::LockLost`], and its transaction can only be rolled back.
 //! - **If the answer to COMMIT is lost**, the client repeats the request. If the COMMIT took effect, it receives the stored
-//!   response. Otherwise, the repeated request does the work.
+//!   response. Otherwise, the repeated request does the work. Until that is decided, and after a rollback until the lock
+//!   expires, [`begin`] returns [`Begun::InProgress`].
 //!
 //! # Calls to external systems
 //!
@@ -78,7 +79,8 @@
 //! # Isolation
 //!
 //! This describes READ COMMITTED. In REPEATABLE READ and SERIALIZABLE, a call fails with `40001` if it depends on a change
-//! that was committed after its snapshot. Begin the transaction again.
+//! that was committed after its snapshot. Begin the transaction again. [`begin`] answers as of its snapshot, so call it in a
+//! transaction of its own.
 //!
 //! # Limits
 //!

@@ -11,13 +11,14 @@ use tokio_postgres::{Client, NoTls};
 
 const URL: &str = "OUTBOX_RELAY_TEST_POSTGRES_URL";
 
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("../../../sql/inbox/0001_inbox.sql"),
     include_str!("../../../sql/idempotency/0001_idempotency.sql"),
     include_str!("../../../sql/once/0001_once.sql"),
     include_str!("../../../sql/inbox/0002_owner.sql"),
     include_str!("../../../sql/idempotency/0002_owner.sql"),
     include_str!("../../../sql/idempotency/0003_discard.sql"),
+    include_str!("../../../sql/idempotency/0004_read_first.sql"),
     include_str!("../../../sql/once/0002_owner.sql"),
 ];
 

@@ -79,6 +79,10 @@ async fn the_tables_reject_the_same_values_as_the_crate() {
         (db.sql("SELECT {s}.idempotency_abandoned('0 s', NULL, 1, 20)"), "22023"),
         (db.sql("SELECT {s}.idempotency_finish('s', 'k', gen_random_uuid(), 200, '[1, 2]')"), "22023"),
         (db.sql("SELECT {s}.idempotency_finish('s', 'k', gen_random_uuid(), 200, '{\"a\": 1}')"), "22023"),
+        (
+            db.sql("SELECT {s}.idempotency_finish('s', 'k', gen_random_uuid(), 200, '{\"a\": [\"b\"]}')"),
+            "22023",
+        ),
         (db.sql("SELECT {s}.inbox_reap('-1 day', 10)"), "22023"),
         (db.sql("SELECT {s}.inbox_reap(NULL, 10)"), "22023"),
         (db.sql("SELECT {s}.inbox_reap('1 day', NULL)"), "22023"),

@@ -30,7 +30,7 @@ async fn apply(client: &mut Client, table: &TableName, module: Module) -> usize 
 fn migrations_of(module: Module) -> usize {
     match module {
         Module::Inbox | Module::Once => 2,
-        Module::Idempotency => 3,
+        Module::Idempotency => 4,
     }
 }
 

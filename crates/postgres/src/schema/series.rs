@@ -40,10 +40,11 @@ pub const MIGRATIONS: [Migration; 7] = [
 /// The migrations of the optional modules.
 const INBOX: [Migration; 2] =
     [migration(1, "inbox", sql!("inbox/0001_inbox")), migration(2, "owner", sql!("inbox/0002_owner"))];
-const IDEMPOTENCY: [Migration; 3] = [
+const IDEMPOTENCY: [Migration; 4] = [
     migration(1, "idempotency", sql!("idempotency/0001_idempotency")),
     migration(2, "owner", sql!("idempotency/0002_owner")),
     migration(3, "discard", sql!("idempotency/0003_discard")),
+    migration(4, "read_first", sql!("idempotency/0004_read_first")),
 ];
 const ONCE: [Migration; 2] =
     [migration(1, "once", sql!("once/0001_once")), migration(2, "owner", sql!("once/0002_owner"))];

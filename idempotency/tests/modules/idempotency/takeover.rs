@@ -50,6 +50,28 @@ async fn a_late_finish_after_a_takeover_rolls_back_the_business_change() {
     db.clean_up().await;
 }
 
+/// Otherwise, retries of one request that takes long to commit could use up a pool.
+#[tokio::test]
+async fn while_the_lock_is_held_no_begin_waits_for_an_open_transaction() {
+    let mut db = Database::new().await;
+    let first = started(&db.idempotency, &db.client, "k").await;
+    let other = connect().await;
+    other.batch_execute("SET lock_timeout = '1ms'").await.unwrap();
+    for finishes in [false, true] {
+        let tx = db.client.transaction().await.unwrap();
+        if finishes {
+            first.finish(&tx, &Response::new(201)).await.unwrap();
+        } else {
+            first.reach(&tx, "charged", &serde_json::Value::Null).await.unwrap();
+        }
+        let begun = db.idempotency.begin(&other, &request("k")).await.unwrap();
+        assert!(matches!(begun, Begun::InProgress { .. }), "{begun:?}");
+        tx.commit().await.unwrap();
+    }
+    assert_eq!(replayed(&db, "k").await.status(), 201);
+    db.clean_up().await;
+}
+
 /// The lock has expired, but the first request has stored its response and not committed yet.
 #[tokio::test]
 async fn a_takeover_waits_for_an_uncommitted_finish() {
@@ -57,6 +79,7 @@ async fn a_takeover_waits_for_an_uncommitted_finish() {
         let mut db = Database::new().await;
         let short_lived = db.idempotency.clone().lock_for(SHORT_LOCK).unwrap();
         let first = started(&short_lived, &db.client, "k").await;
+        db.until_expired().await;
         let tx = db.client.transaction().await.unwrap();
         first.finish(&tx, &Response::new(201).body("first")).await.unwrap();
 
