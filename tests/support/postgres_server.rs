@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
@@ -275,17 +276,17 @@ fn variable(name: &str) -> String {
 }
 
 /// The system user that runs PostgreSQL, which refuses to run as root. `None` if the tests do not run as root.
-fn server_user() -> Option<(u32, u32)> {
+static SERVER_USER: LazyLock<Option<(u32, u32)>> = LazyLock::new(|| {
     let user = variable("OUTBOX_RELAY_TEST_PG_USER");
     let id = |flag: &str| {
         let said = Command::new("id").args([flag, &user]).output().unwrap();
         String::from_utf8_lossy(&said.stdout).trim().parse().unwrap()
     };
     (!user.is_empty()).then(|| (id("-u"), id("-g")))
-}
+});
 
 pub fn give_to_server_user(path: &Path) -> io::Result<()> {
-    let Some((user, group)) = server_user() else { return Ok(()) };
+    let Some((user, group)) = *SERVER_USER else { return Ok(()) };
     std::os::unix::fs::lchown(path, Some(user), Some(group))
 }
 
@@ -294,7 +295,7 @@ pub fn give_to_server_user(path: &Path) -> io::Result<()> {
 pub fn as_server_user(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "QUIT"]);
-    if let Some((user, group)) = server_user() {
+    if let Some((user, group)) = *SERVER_USER {
         command.args(["--reuid", &user.to_string(), "--regid", &group.to_string(), "--clear-groups"]);
     }
     command.arg(Path::new(&variable("OUTBOX_RELAY_TEST_PG_BIN")).join(program));
