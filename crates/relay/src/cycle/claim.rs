@@ -28,8 +28,8 @@ pub(super) struct Claimed<C> {
     pub(super) sends_until: Rc<Cell<Option<Instant>>>,
     /// Rows that another session has locked are left out of the settlement.
     pub(super) around_locks: bool,
-    /// Rows arrive often, and the claim is for every lane that this relay can have. Flows of some lanes would never become one flow,
-    /// because each worker keeps its lanes for as long as rows arrive.
+    /// Rows arrive often, and the claim is for every lane that this relay can have. If flows of some lanes began at once, each worker
+    /// would keep its lanes for as long as rows arrive, and none would ever have all of them.
     pub(super) flows_at_once: bool,
     pub(super) flow: Flow,
 }

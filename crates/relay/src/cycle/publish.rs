@@ -107,14 +107,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         self.send(claimed, 0).await;
         if claimed.fault.is_none() {
             fail_point::reach("rows-sent").await;
-            // A claim that does not flow at once never does, unless a silent partition would stop the other rows of its lanes.
-            let flows = claimed.flows_at_once || {
-                let prompt = timeout(PROMPT, self.session.finish(&mut self.batch));
-                claimed.keep_during(relay, prompt).await.is_err()
-            };
-            if flows {
-                self.flow(claimed).await;
-            }
+            self.flow(claimed).await;
             let (deadline, awaited) = (claimed.deadline, claimed.flow.awaited);
             fail_point::reach("waiting-for-reports").await;
             claimed.keep_during(relay, self.wait_for_reports(awaited, deadline)).await;
@@ -221,6 +214,13 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
         // The first read may have left too many gaps to search for.
         if !search.pass(claimed.planned.marks.fenced) {
             return;
+        }
+        if !claimed.flows_at_once {
+            // Only if reports are late: a silent partition must not stop the other rows of its lanes.
+            let prompt = timeout(PROMPT, self.session.finish(&mut self.batch));
+            if claimed.keep_during(relay, prompt).await.is_ok() {
+                return;
+            }
         }
         let begun = Instant::now();
         let reloads = relay.settings.reloads();

@@ -294,7 +294,7 @@ impl Board {
     }
 
     /// Notes that a worker begins with lanes that have work. Work that follows within `gap` is frequent. So is all work of the
-    /// last idle worker: it takes all free lanes, because the others may wait for silent partitions already.
+    /// last idle worker: the others may wait for silent partitions, and lanes that it did not take would wait for it.
     pub(crate) fn note_arrival(&self, gap: Duration) {
         let soon = self.arrived_at.get().is_some_and(|at| at.elapsed() < gap);
         self.arrives_often.set(soon || !self.has_free_worker());
