@@ -52,7 +52,6 @@
 \set large_event_type ''
 
 -- The payload.
-\set as_text ::text
 \set payload_bytes 'convert_to(payload::text, ''UTF8'')'
 \set deletes false
 
@@ -94,6 +93,6 @@
 \set sent_only true
 \set counts false
 \set changes_headers false
-\set payload_length 'octet_length(o.payload::text)'
+\set payload_length 'CASE WHEN pg_column_compression(o.payload) IS NULL THEN pg_column_size(o.payload) ELSE octet_length(o.payload::text) END'
 \set payload_of_bytes 'convert_from(payload, ''UTF8'')::json'
 \set record_bytes_max 1000000

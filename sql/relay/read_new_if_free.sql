@@ -36,27 +36,27 @@ FROM (
     FROM :versions_if_open OFFSET 0
 ) v
 LEFT JOIN LATERAL (
-    SELECT i.id, i.event_id, i.aggregate_type, i.aggregate_id, i.event_type, i.payload, i.headers, i.created_at
+    SELECT o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at
 \if :deletes
-           , i.ctid
+           , o.ctid
 \endif
 \if :has_topic
-           , CASE WHEN i.sent_at IS NULL AND (hashtext(i.aggregate_id) & 63) = ANY($7::smallint[])
-                  THEN left(i.topic, 300) END AS outbox_relay_topic
+           , CASE WHEN o.sent_at IS NULL AND (hashtext(o.aggregate_id) & 63) = ANY($7::smallint[])
+                  THEN left(o.topic, 300) END AS outbox_relay_topic
 \endif
            ,
-           CASE WHEN i.sent_at IS NULL AND (hashtext(i.aggregate_id) & 63) = ANY($7::smallint[])
-                THEN (hashtext(i.aggregate_id) & 63)::smallint END AS lane,
-           CASE WHEN i.sent_at IS NULL AND (hashtext(i.aggregate_id) & 63) = ANY($7::smallint[])
-                THEN coalesce(octet_length(i.payload:as_text), 0)::bigint + octet_length(i.aggregate_id)
-                        + octet_length(i.event_type) + octet_length(i.aggregate_type) <= $5::integer
-                    AND (i.headers IS NULL
-                        OR pg_column_size(i.headers) <= 2000 AND pg_column_compression(i.headers) IS NULL)
+           CASE WHEN o.sent_at IS NULL AND (hashtext(o.aggregate_id) & 63) = ANY($7::smallint[])
+                THEN (hashtext(o.aggregate_id) & 63)::smallint END AS lane,
+           CASE WHEN o.sent_at IS NULL AND (hashtext(o.aggregate_id) & 63) = ANY($7::smallint[])
+                THEN coalesce(:payload_length, 0)::bigint + octet_length(o.aggregate_id)
+                        + octet_length(o.event_type) + octet_length(o.aggregate_type) <= $5::integer
+                    AND (o.headers IS NULL
+                        OR pg_column_size(o.headers) <= 2000 AND pg_column_compression(o.headers) IS NULL)
            END AS is_small
-    FROM :rows_with_topic i
-    WHERE i.id > $9::bigint
-        AND (i.id > $1::bigint OR i.id = ANY($2::bigint[]))
+    FROM :rows_with_topic o
+    WHERE o.id > $9::bigint
+        AND (o.id > $1::bigint OR o.id = ANY($2::bigint[]))
         AND v.version = $3::bigint AND v.epoch = $4::bigint
-    ORDER BY i.id
+    ORDER BY o.id
     LIMIT $6::bigint
 ) r ON true;

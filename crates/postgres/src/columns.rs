@@ -163,17 +163,17 @@ impl PayloadType {
         PayloadType::named(column.name()).filter(|_| column.schema() == "pg_catalog")
     }
 
-    /// The cast of a payload to a type whose length the server knows. Except for jsonb, it does not read the value: the cast of
-    /// json to text is binary-compatible.
-    pub(crate) fn as_text(self) -> &'static str {
-        match self {
-            PayloadType::Bytea => "",
-            PayloadType::Json | PayloadType::Jsonb | PayloadType::Text => "::text",
-        }
-    }
-
+    /// SQL for the length of a payload in bytes. The server knows it without reading a large value, except for jsonb, and for json
+    /// that is compressed: a cast of either to text reads it. The length of json includes its header of up to 4 bytes.
     pub(crate) fn length_sql(self, column: &str) -> String {
-        format!("octet_length({column}{})", self.as_text())
+        match self {
+            PayloadType::Bytea | PayloadType::Text => format!("octet_length({column})"),
+            PayloadType::Jsonb => format!("octet_length({column}::text)"),
+            PayloadType::Json => format!(
+                "CASE WHEN pg_column_compression({column}) IS NULL THEN pg_column_size({column}) \
+                 ELSE octet_length({column}::text) END"
+            ),
+        }
     }
 
     /// SQL for a payload as bytes.

@@ -4,7 +4,7 @@
 use crate::support::consumer;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
-use crate::support::wait::STALLED;
+use crate::support::wait::{STALLED, wait_until};
 
 const MIB: u64 = 1 << 20;
 
@@ -96,5 +96,41 @@ async fn huge_rows_are_dead_lettered_without_being_fetched_and_delay_no_other_ro
         let wanted = [vec![&b"Before"[..]; times], vec![&b"After"[..]; times]].concat();
         assert_eq!(types, wanted, "the events of key {key}");
     }
+    outbox.drop().await;
+}
+
+/// The blocks of large values that were read or written, as far as the sessions have reported them.
+const LARGE_BLOCKS: &str = "SELECT (toast_blks_read + toast_blks_hit)::bigint FROM pg_statio_all_tables
+                            WHERE relid = 'app.outbox'::regclass";
+
+/// json has no binary cast to text, so a cast would read the whole payload for each read of the row.
+#[tokio::test]
+async fn a_payload_that_is_too_large_is_not_read_to_find_that_out() {
+    let outbox = Outbox::create("huge_payload", 1).await;
+    // Vacuum reads the blocks, too.
+    let quiet = "ALTER TABLE app.outbox SET (autovacuum_enabled = off, toast.autovacuum_enabled = off)";
+    run(&outbox.client, quiet).await;
+    let writer = outbox.database.connect().await;
+    let payload = format!(
+        "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', '1', 'E', to_json({RANDOM}))"
+    );
+    run(&writer, &payload).await;
+    drop(writer);
+    wait_until("the writer has reported its blocks", STALLED, async || {
+        outbox.count(LARGE_BLOCKS).await > 2_000
+    })
+    .await;
+    let before = outbox.count(LARGE_BLOCKS).await;
+
+    let mut relay = outbox.relay().set("outbox", "on_rejected", "block-key").start().await;
+    let blocked = "SELECT count(*) FROM app.outbox_blocked_key";
+    wait_until("the key is blocked", STALLED, async || outbox.count(blocked).await == 1).await;
+    insert(&outbox, "'order'", "'2'", "'After'", "NULL").await;
+    wait_until("the other row is sent", STALLED, async || outbox.unsent().await == 1).await;
+    assert!(relay.stop().await.success(), "{}", relay.log());
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    wait_until("the relay's sessions have ended", STALLED, async || outbox.count(sessions).await == 0).await;
+    let read = outbox.count(LARGE_BLOCKS).await - before;
+    assert!(read < 100, "{read} blocks of 2,500");
     outbox.drop().await;
 }

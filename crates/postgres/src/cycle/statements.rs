@@ -85,7 +85,7 @@ impl Statements {
         let has_event_type = topics.template.has_event_type();
         let queries = Queries::render(|file| {
             script(file, table, &topics)
-                .set("as_text", payload.as_text())
+                .set("payload_length", payload.length_sql("o.payload"))
                 .set("payload_bytes", payload.bytes_sql("payload"))
                 .set("large_event_type", if has_event_type { "ELSE left(p.event_type, 300)" } else { "" })
                 .when("has_event_type", has_event_type)
