@@ -12,4 +12,4 @@ SELECT true,
         WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
           AND :sent_at_column < (SELECT clock_timestamp() - $3::float8 * interval '1 second')),
        pg_relation_size($4::text::regclass) / current_setting('block_size')::bigint,
-       pg_relation_filenode($4::text::regclass)::bigint;
+       pg_relation_filenode($4::text::regclass)::bigint, true;

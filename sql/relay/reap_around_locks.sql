@@ -21,4 +21,4 @@ WITH turn AS MATERIALIZED (
 )
 SELECT EXISTS (SELECT FROM turn), (SELECT count(*) FROM reaped),
        pg_relation_size($4::text::regclass) / current_setting('block_size')::bigint,
-       pg_relation_filenode($4::text::regclass)::bigint;
+       pg_relation_filenode($4::text::regclass)::bigint, EXISTS (SELECT FROM :reaper);

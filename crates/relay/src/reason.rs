@@ -92,7 +92,7 @@ reasons! {
         "the topic exists but acknowledges no records",
         "no action is needed unless this persists. In that case, check the topic for partitions without a leader or \
          with fewer in-sync replicas than min.insync.replicas, and check that this relay can connect to the leaders of \
-         its partitions";
+         its partitions. If its events are large and the network is slow, increase socket.timeout.ms in [kafka.properties]";
     REJECTS_EVERYTHING = Topic, "rejects-everything",
         "many events of the topic were rejected in a row, so the cause is probably the topic or the writer",
         "if the error is about the topic, check its limits and validators, such as max.message.bytes and schema checks. If it is \

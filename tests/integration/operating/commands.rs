@@ -11,7 +11,9 @@ use crate::support::database::{Database, run};
 use crate::support::roles::Roles;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::LazyLock;
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 use tokio_postgres::Client;
 
 /// An outbox `app.outbox` in a separate database, with matching configuration files. Each command connects with the
@@ -114,8 +116,12 @@ pub fn kafka() -> String {
     )
 }
 
-/// A local address where nothing listens.
+/// A local address where nothing listens. Its port stays reserved, so that no other test gets it.
 pub fn nowhere() -> String {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    taken.local_addr().unwrap().to_string()
+    static RESERVED: LazyLock<TcpSocket> = LazyLock::new(|| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        socket
+    });
+    RESERVED.local_addr().unwrap().to_string()
 }

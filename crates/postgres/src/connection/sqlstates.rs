@@ -150,7 +150,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
     refused(
         "53100",
         "the server's disk is full",
-        "free or add disk space: check for WAL retained by replication slots, and run `outbox-relay reap`",
+        "free or add disk space: check for WAL retained by replication slots. Delete rows only afterwards, because that writes WAL",
     ),
     refused("53200", "the server is out of memory", FIX_SERVER),
     unavailable(

@@ -5,12 +5,12 @@ use crate::connection::errors::fault;
 use crate::connection::exec::ShortTransaction;
 use crate::connection::pool::Database;
 use crate::cycle::statements::Statements;
-use crate::sql::{Script, bare, sql};
+use crate::sql::{Script, sql};
 use relay::Relay;
 use relay::failure::{FaultKind, PostgresFault};
 use relay::health::availability::Availability;
-use relay::lanes::Lane;
 use relay::lanes::scout::{SCOUT, after};
+use relay::lanes::{LANES, Lane};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -129,15 +129,25 @@ impl<P> Measurements<'_, P> {
         let (outbox, tables) = (table.quoted(), TABLES.map(|name| table.render(name)));
         let tables = tables.as_slice();
         let params = params![outbox => TEXT, tables => TEXT_ARRAY];
-        let rows = self.transaction.query(DOING, bare(sql!("relay/sizes")), &params).await?;
+        let sizes = Script::new(sql!("relay/sizes"), table).render();
+        let rows = self.transaction.query(DOING, &sizes, &params).await?;
         let Some(row) = rows.first() else { return Ok(()) };
         for (name, bytes) in TABLES.iter().zip(row.get::<_, Vec<i64>>(0)) {
             stats.table_bytes.at([&table.name_of(name)]).set(bytes);
         }
         stats.transaction_id_age.set(row.get(1));
+        let lanes: i64 = row.get(2);
         let holders = Script::new(sql!("status/vacuum_holders"), table).render();
         let rows = self.transaction.query(DOING, &holders, &params![1_i64 => INT8]).await?;
         stats.vacuum_held_back.set(rows.first().map_or(0, |row| row.get::<_, i32>(4)).into());
+        if lanes < LANES as i64 {
+            // A claim cannot tell a missing row from one that another relay has locked.
+            let lane = table.render("{lane}");
+            let message = format!(
+                "{lane} has only {lanes} of {LANES} rows, so some events are never sent: see `outbox-relay doctor`"
+            );
+            return Err(PostgresFault { kind: FaultKind::Refused, doing: DOING, message });
+        }
         Ok(())
     }
 }

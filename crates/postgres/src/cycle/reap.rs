@@ -126,6 +126,11 @@ impl PostgresReaper {
         let params = params![from => TEXT, to => TEXT, retention => FLOAT8, table => TEXT];
         let rows = transaction.query(doing, sql, &params).await?;
         let Some(row) = rows.first() else { unreachable!("a SELECT without FROM is one row") };
+        if !row.get::<_, bool>(4) {
+            let reaper = self.table.render("{reaper}");
+            let message = format!("{reaper} has no row. Fix: INSERT INTO {reaper} DEFAULT VALUES;");
+            return Err(PostgresFault { kind: FaultKind::Refused, doing, message });
+        }
         let (old_rows, pages): (i64, i64) = (row.get(1), row.get(2));
         let scanned = ScannedRange {
             old_rows: old_rows.unsigned_abs(),

@@ -227,8 +227,8 @@ fn missing(table: &TableName, column: Column) -> Option<(String, String)> {
     let remedy = match column {
         _ if is_added(column) => return None,
         Column::Id => format!(
-            "set [outbox.columns] id to the column that numbers the rows, or add one, which rewrites the table: ALTER TABLE \
-             {outbox} ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY (CACHE 1);"
+            "set [outbox.columns] id to the column that numbers the rows, or add one after everything that waits has been sent, \
+             which rewrites the table: ALTER TABLE {outbox} ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY (CACHE 1);"
         ),
         _ => {
             let meaning = match column {
@@ -252,7 +252,8 @@ fn wrong_type(table: &TableName, wanted: &Wanted, found: &Found) -> (String, Str
              follow the order of inserts"
                 .to_owned(),
             format!(
-                "add a column for the order, which rewrites the table: ALTER TABLE {outbox} ADD COLUMN seq bigint GENERATED \
+                "let everything that waits be sent, because the existing rows are numbered as they are stored. Then add a column \
+                 for the order, which rewrites the table: ALTER TABLE {outbox} ADD COLUMN seq bigint GENERATED \
                  ALWAYS AS IDENTITY (CACHE 1); and set [outbox.columns] id = \"seq\" and event_id = {:?}. Or keep the \
                  table's name for a view on a new outbox: see `outbox-relay migrate --print-adapter debezium`",
                 found.name

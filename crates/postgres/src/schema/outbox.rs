@@ -162,7 +162,8 @@ impl FoundColumns {
 }
 
 /// For IDs that the application assigns: it works with every ORM, because no statement of the application names the column.
-const SEPARATE: &str = "add a column for the order, which rewrites the table: ALTER TABLE {outbox} ADD COLUMN outbox_seq bigint \
+const SEPARATE: &str = "let everything that waits be sent, because the existing rows are numbered as they are stored. Then add a \
+     column for the order, which rewrites the table: ALTER TABLE {outbox} ADD COLUMN outbox_seq bigint \
      GENERATED ALWAYS AS IDENTITY (CACHE 1); and set [outbox.columns] id = \"outbox_seq\"";
 
 /// After a switchover by logical replication or a restore of the rows alone, the next IDs would be below those of waiting events.
@@ -178,7 +179,10 @@ async fn behind(client: &Client, table: &TableName, row: &Row) -> Result<Option<
         );
         let (outbox, id) = (table.quoted(), table.column(Column::Id));
         let literal = quote_literal(sequence);
-        let advance = format!("SELECT setval({literal}, (SELECT max({id}) FROM {outbox}));");
+        let advance = match highest > i64::MAX / 2 {
+            true => format!("UPDATE {outbox} SET {id} = DEFAULT WHERE {id} = {highest};"),
+            false => format!("SELECT setval({literal}, (SELECT max({id}) FROM {outbox}));"),
+        };
         let remedy = match row.get(4) {
             true => advance,
             false => format!("{advance} If the application assigns IDs itself, {}", table.render(SEPARATE)),
@@ -420,8 +424,11 @@ impl Outbox<'_> {
         let (problem, remedy) = match self.read_pending().await? {
             Pending::Valid => return Ok(None),
             Pending::Invalid(name) => (
-                format!("the index {name} is not valid: building it was interrupted"),
-                format!("REINDEX INDEX CONCURRENTLY {};", quoted(&name)),
+                format!("the index {name} is not valid: it is being built, or building it was interrupted"),
+                format!(
+                    "REINDEX INDEX CONCURRENTLY {}; unless pg_stat_progress_create_index lists it",
+                    quoted(&name)
+                ),
             ),
             Pending::Different(Index { name, definition, .. }) => (
                 format!("the index {name} has a different definition: {definition}"),

@@ -120,6 +120,18 @@ async fn filled(setup: &Setup) {
         .await;
 }
 
+/// The command cannot lock a row that does not exist. It must not blame a relay for that.
+#[tokio::test]
+async fn reap_without_the_row_that_it_locks_reports_the_remedy() {
+    let setup = Setup::migrated("reap_row").await;
+    setup.sql("DELETE FROM app.outbox_reaper").await;
+    let fix = "INSERT INTO \"app\".\"outbox_reaper\" DEFAULT VALUES;";
+    setup.relay(&["reap"]).fails(1, &["has no row", fix]);
+    setup.sql(fix).await;
+    setup.relay(&["reap"]).succeeds();
+    setup.drop(&[]).await;
+}
+
 #[tokio::test]
 async fn reap_deletes_old_rows_and_keeps_unsent_and_recent_ones() {
     let setup = Setup::migrated("reap").await;

@@ -197,7 +197,7 @@ fn held_back(held: &VacuumHolder) -> Finding {
     let (code, remedy) = match held.what.as_str() {
         "prepared transaction" => (
             &PREPARED_TRANSACTION,
-            format!("ROLLBACK PREPARED {name}; (or COMMIT PREPARED, to keep its changes)"),
+            format!("COMMIT PREPARED {name}; or ROLLBACK PREPARED, as its transaction manager has decided"),
         ),
         "replication slot" if held.active => {
             let remedy = "check the standby that uses it, or set hot_standby_feedback = off there";
@@ -205,14 +205,19 @@ fn held_back(held: &VacuumHolder) -> Finding {
         }
         "replication slot" => {
             problem += "; the slot is not in use";
-            (&REPLICATION_SLOT, format!("SELECT pg_drop_replication_slot({name});"))
+            let remedy =
+                format!("SELECT pg_drop_replication_slot({name}); unless something will use it again");
+            (&REPLICATION_SLOT, remedy)
         }
         // A standby whose connection is terminated connects again.
         "standby" => {
             let remedy = "end the long query on that standby, or set hot_standby_feedback = off there";
             (&LONG_TRANSACTION, remedy.to_owned())
         }
-        _ => (&LONG_TRANSACTION, format!("SELECT pg_terminate_backend({});", held.pid.unwrap_or_default())),
+        _ => {
+            let end = format!("SELECT pg_terminate_backend({});", held.pid.unwrap_or_default());
+            (&LONG_TRANSACTION, format!("{end} if what it does may be rolled back"))
+        }
     };
     code.found(format!("{} {}", held.what, held.name), problem, remedy)
 }
