@@ -311,6 +311,8 @@ async fn sequence_behind_the_highest_id_is_found() {
             .contains("If the application assigns IDs itself, let everything that waits be sent"),
         "{assigned:#?}"
     );
+    run(&client, "UPDATE app.outbox SET id = 50000, sent_at = now() WHERE id = 50").await;
+    assert_eq!(faults(&client, &outbox).await.len(), 1, "it will assign the next ones, too");
     run(&client, "TRUNCATE app.outbox").await;
     run(&client, "ALTER SEQUENCE app.outbox_id_seq INCREMENT 50").await;
     let pooled = faults(&client, &outbox).await;
