@@ -12,7 +12,8 @@ JOIN pg_stat_user_tables AS t ON t.relid = s.relid
 WHERE s.relid = $1::text::regclass
   AND (i.indisvalid OR NOT EXISTS (
       SELECT FROM pg_stat_progress_create_index AS p
-      WHERE p.datname = current_database() AND coalesce(p.index_relid, s.indexrelid) IN (0, s.indexrelid)))
+      WHERE p.datname = current_database() AND coalesce(p.relid, s.relid) = s.relid
+        AND coalesce(p.index_relid, s.indexrelid) IN (0, s.indexrelid)))
   AND NOT (i.indisvalid AND i.indisready
            AND coalesce(pg_get_expr(i.indpred, i.indrelid, false) = format('(%I IS NULL)', $2::text)
                         AND pg_get_indexdef(i.indexrelid, 1, false) LIKE '((hashtext(%) & 63))'

@@ -180,7 +180,11 @@ async fn behind(client: &Client, table: &TableName, row: &Row) -> Result<Option<
         let (outbox, id) = (table.quoted(), table.column(Column::Id));
         let literal = quote_literal(sequence);
         let advance = match highest > i64::MAX / 2 {
-            true => format!("UPDATE {outbox} SET {id} = DEFAULT WHERE {id} = {highest};"),
+            // In their order.
+            true => format!(
+                "stop all relays, then run: UPDATE {outbox} SET {id} = DEFAULT WHERE {id} = {};",
+                ahead.get::<_, i64>(2)
+            ),
             false => format!("SELECT setval({literal}, (SELECT max({id}) FROM {outbox}));"),
         };
         let remedy = match row.get(4) {

@@ -1,6 +1,7 @@
 //! The second stage: reads the claim slice by slice, sends the rows, and waits for the reports.
 //!
-//! If there is no backlog, the claim becomes a *flow*: it keeps reading and sending new rows in its transaction for up to `flow_window`.
+//! If there is no backlog and rows arrive often, a claim of all lanes becomes a *flow*: it keeps reading and sending new rows in its
+//! transaction for up to `flow_window`.
 //!
 //! A claim costs two transactions and a scan, however few rows there are. A flow shares this cost among all rows of its
 //! window, and delivers a row after one read.

@@ -26,7 +26,7 @@ pub(crate) const LOWEST: i64 = i64::MIN;
 /// How many backends behind a pooler are remembered. If there are more, they and the marks are forgotten.
 const SERVERS_MAX: usize = 1_000;
 
-/// If sweeps find rows below the marks twice within this time, IDs went backwards, perhaps in an outbox with few events.
+/// If sweeps find rows below the marks twice within this time, with ascending ids, new rows get lower ids than before.
 const RESETS_WITHIN: Duration = Duration::from_secs(3600);
 
 /// The marks of all lanes. They are in memory only.
@@ -37,8 +37,8 @@ pub struct Marks {
     pub(super) epoch: Epoch,
     low: [i64; LANES],
     resets: [u32; LANES],
-    /// When a sweep last found a row below the mark of a lane.
-    reset_at: Option<Instant>,
+    /// When a sweep last found a row below the mark of a lane, and its id.
+    last_reset: Option<(Instant, i64)>,
     /// The highest id of the unsent rows that reads returned: the H of the next fence.
     pub(crate) highest_read: i64,
     /// The ids of all rows that reads saw, for flows.
@@ -82,7 +82,7 @@ impl Marks {
             epoch: Epoch::NONE,
             low: [LOWEST; LANES],
             resets: [0; LANES],
-            reset_at: None,
+            last_reset: None,
             highest_read: LOWEST,
             seen: SeenIds::new(gaps_max),
             fence: Fence::new(),
@@ -195,7 +195,7 @@ impl Marks {
     /// Compares the first unsent row of each of these lanes, as found by a sweep, with their marks when the sweep was sent, or
     /// with the current marks if they are lower. Marks that were raised meanwhile may be above rows that are sent by now. A
     /// row below the mark of its lane was reset to unsent, so the lane is read from the smallest id again. Several such
-    /// lanes, or another one within an hour, mean that ids went backwards: the sequence was restarted, or one id was very
+    /// lanes, or another row with a higher id within an hour, mean that ids went backwards: the sequence was restarted, or one id was very
     /// large. H is then far above the ids that are drawn now, and the marks would rise above them again, so everything is
     /// forgotten.
     ///
@@ -217,19 +217,15 @@ impl Marks {
             self.low[lane.index()] = id - 1;
             self.resets[lane.index()] += 1;
         }
-        let below: Vec<Lane> = below.into_iter().map(|(lane, _)| lane).collect();
-        if below.is_empty() {
-            return Swept::Clean;
-        }
-        let again = self.reset_at.replace(Instant::now()).is_some_and(|at| at.elapsed() < RESETS_WITHIN);
-        if again || below.len() > 1 {
+        let Some((lane, id)) = below.first().copied() else { return Swept::Clean };
+        let last = self.last_reset.replace((Instant::now(), id));
+        let ascends = last.is_some_and(|(at, before)| at.elapsed() < RESETS_WITHIN && id > before);
+        if ascends || below.len() > 1 {
             self.forget();
             return Swept::Forgotten;
         }
-        for lane in below {
-            self.low[lane.index()] = LOWEST;
-            self.resets[lane.index()] += 1;
-        }
+        self.low[lane.index()] = LOWEST;
+        self.resets[lane.index()] += 1;
         Swept::Reset
     }
 
