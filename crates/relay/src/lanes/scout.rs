@@ -94,6 +94,8 @@ pub struct Scout<P, L> {
     scan_order: ScanOrder,
     lookout: Lookout,
     looked_for: Duration,
+    /// The shorter time of the last two looks, because one slow look says nothing about the next.
+    looks_take: Duration,
     /// A relay that drains only scans.
     drains: bool,
     sweeps: Availability,
@@ -114,6 +116,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             scan_order: ScanOrder::new(),
             lookout: Lookout::new(),
             looked_for: Duration::ZERO,
+            looks_take: Duration::ZERO,
             drains: false,
             sweeps: Availability::new("sweeps", "backlog_not_measured").described("failing", "working again"),
         }
@@ -238,6 +241,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let generation = self.relay.lanes.marks.borrow().generation;
         let begun = Instant::now();
         let looked = self.queries.look(look).await?;
+        self.looks_take = self.looked_for.min(begun.elapsed());
         self.looked_for = begun.elapsed();
         let Some(lanes) = self.new_lanes(look, generation, &looked) else { return self.scan().await };
         self.relay.lanes.board.add_new(lanes);
@@ -284,7 +288,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         }
         let snapshot = self.relay.lanes.marks.borrow().snapshot(&lanes);
         self.lookout.scans(&mut self.relay.lanes.marks.borrow_mut());
-        self.looked_for = Duration::ZERO; // the next look may be fast again
+        self.looks_take = Duration::ZERO; // the next look may be fast again
         let begun = Instant::now();
         let scan = match self.queries.scan(&lanes, &snapshot).await {
             Err(fault) if fault.kind == FaultKind::TimedOut && self.scan_order.timed_out(&lanes) => {
@@ -405,7 +409,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         } else {
             (self.interval * 2).min(POLL_LAST)
         };
-        let look_every = look.map(|(_, every)| every.max((self.looked_for * LOOK_SHARE).min(SCAN_EVERY)));
+        let look_every = look.map(|(_, every)| every.max((self.looks_take * LOOK_SHARE).min(SCAN_EVERY)));
         let pause = look_every.unwrap_or(self.interval);
         let begun = Instant::now();
         let waits_for_worker = all_taken || !self.relay.lanes.board.has_free_worker();

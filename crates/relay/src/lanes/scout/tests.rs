@@ -177,6 +177,26 @@ async fn looks_are_rare_while_they_are_slow_and_only_then() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_one_slow_look_the_next_one_is_not_delayed() {
+    let (relay, server) = (Rc::new(relay(fixture::limits())), Server::default());
+    let watching = async {
+        sleep(Duration::from_secs(1)).await;
+        for _ in 0..5 {
+            let before = server.looks.get();
+            server.look_takes.set(Duration::from_millis(46));
+            while server.looks.get() == before {
+                sleep(Duration::from_millis(1)).await;
+            }
+            server.look_takes.set(Duration::ZERO);
+            sleep(Duration::from_millis(46 + 100)).await;
+            assert!(server.looks.get() > before + 1);
+            sleep(Duration::from_secs(1)).await;
+        }
+    };
+    scout_during(&relay, &server, watching).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn with_a_long_poll_interval_it_is_slow_only_while_nothing_arrives() {
     let (relay, server) = (Rc::new(relay(limits(Duration::from_secs(1)))), Server::default());
     let during = async |count: &Cell<u32>, time| {
