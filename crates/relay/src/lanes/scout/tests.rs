@@ -178,7 +178,9 @@ async fn looks_are_rare_while_they_are_slow_and_only_then() {
 
 #[tokio::test(start_paused = true)]
 async fn after_one_slow_look_the_next_one_is_not_delayed() {
-    let (relay, server) = (Rc::new(relay(fixture::limits())), Server::default());
+    let relay = Rc::new(relay(Limits { poll_interval: Duration::from_millis(20), ..fixture::limits() }));
+    let server = Server::default();
+    let idle_worker = relay.lanes.board.take();
     let watching = async {
         sleep(Duration::from_secs(1)).await;
         for _ in 0..5 {
@@ -193,7 +195,10 @@ async fn after_one_slow_look_the_next_one_is_not_delayed() {
             sleep(Duration::from_secs(1)).await;
         }
     };
-    scout_during(&relay, &server, watching).await;
+    tokio::select! {
+        _ = idle_worker => unreachable!("there is no work"),
+        () = scout_during(&relay, &server, watching) => {}
+    }
 }
 
 #[tokio::test(start_paused = true)]
