@@ -5,7 +5,7 @@
 -- so that the relay does not reject a row that Kafka might accept:
 --
 -- - The server knows the length of a text, and of json that is not compressed, without reading it. For json, it includes a header of up
---   to 4 bytes; those of a record are larger.
+--   to 4 bytes, which is less than what Kafka adds to a record.
 -- - It does not know the length of jsonb. Headers that are stored uncompressed in few bytes are small. Others are measured in
 --   uncompressed binary form (#> '{}' only uncompresses), because the text of jsonb could exceed the server's limit of 1 GB and
 --   fail the read. The binary form has up to three times as many bytes as a record, hence the division by 4.

@@ -144,7 +144,7 @@ impl<P> Measurements<'_, P> {
             // A claim cannot tell a missing row from one that another relay has locked.
             let lane = table.render("{lane}");
             let message = format!(
-                "{lane} has only {lanes} of {LANES} rows, so some events are never sent: see `outbox-relay doctor`"
+                "{lane} has only {lanes} of {LANES} rows, so events of the missing lanes wait: see `outbox-relay doctor`"
             );
             return Err(PostgresFault { kind: FaultKind::Refused, doing: DOING, message });
         }
