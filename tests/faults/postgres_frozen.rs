@@ -1,6 +1,6 @@
 //! Relays that freeze, vanish or are cut off: how long they hold their lanes, and what happens to their rows.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::support::outbox::Outbox;
 use crate::support::postgres_proxy::{Act, At, Network, PostgresProxy};
@@ -167,6 +167,41 @@ async fn connections_that_ended_only_on_the_relays_side_hold_lanes_no_longer_tha
     writers.stop().await;
     // The relay replaces itself, and knows what Kafka has acknowledged.
     world::verdict(&outbox, &mut [relay], "half open").await.assert_exact();
+    outbox.drop().await;
+}
+
+/// A statement may have to be prepared between BEGIN and COMMIT, so the connection can end while any transaction is open.
+#[tokio::test]
+async fn connections_that_end_while_a_statement_is_prepared_leave_no_lock() {
+    let outbox = Outbox::create("half_open_short", 1).await;
+    let (proxy, relay) = behind(&outbox).await;
+    let relay = relay.start().await;
+    let locker = outbox.database.connect().await;
+    let now = async || outbox.client.query_one("SELECT now()", &[]).await.unwrap().get::<_, SystemTime>(0);
+    let count = async |what, since| {
+        let sql = format!(
+            "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+             WHERE application_name = $1 AND relation = 'app.outbox'::regclass AND {what} $2"
+        );
+        outbox.client.query_one(&sql, &[&relay.name, &since]).await.unwrap().get::<_, i64>(0)
+    };
+    locker.batch_execute("BEGIN; LOCK TABLE app.outbox").await.unwrap();
+    proxy.cut();
+    let cut = now().await;
+    wait_until("a new connection prepares a statement, which waits for the lock", STALLED, async || {
+        count("NOT granted AND backend_start >", cut).await > 0
+    })
+    .await;
+    proxy.half_open();
+    let ended = now().await;
+    locker.batch_execute("COMMIT").await.unwrap();
+    let released = wait_until("no connection that ended has a lock", STALLED, async || {
+        count("backend_start <", ended).await == 0
+    })
+    .await;
+    assert_within("locks released", released, Duration::from_secs(7));
+    rows::insert(&outbox, "order", 1, 0..10, Filling::Nothing).await;
+    world::verdict(&outbox, &mut [relay], "connections that end while statements are prepared").await;
     outbox.drop().await;
 }
 

@@ -99,7 +99,8 @@ pub async fn wait_for_outages(relay: &RelayProcess, times: usize) {
 pub async fn assert_replaced(outbox: &Outbox, relay: &RelayProcess, what: &str) {
     let begun = Instant::now();
     let held = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
-                WHERE application_name = $1 AND backend_start < $2 AND relation = 'app.outbox_lane'::regclass";
+                WHERE application_name = $1 AND backend_start < $2
+                AND relation = 'app.outbox_lane'::regclass AND mode = 'RowShareLock'";
     let now = outbox.client.query_one("SELECT now()", &[]).await.unwrap();
     let now: std::time::SystemTime = now.get(0);
     let released = wait_until("the lanes of the relay are free", STALLED, async || {

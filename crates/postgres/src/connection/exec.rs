@@ -67,6 +67,10 @@ pub(crate) enum Place {
     Last,
 }
 
+/// How long the server keeps a transaction open for a relay that is frozen or disconnected. Between BEGIN and COMMIT, the relay may
+/// still have to wait for the answer to a statement that it prepares. The locks make a change of the table wait.
+pub(crate) const SHORT_IDLE: &str = "SET LOCAL idle_in_transaction_session_timeout = 5000; ";
+
 /// Runs transactions of one statement.
 pub struct ShortTransaction {
     database: Database,
@@ -93,13 +97,6 @@ impl ShortTransaction {
     /// For statements whose commit waits for the server's disk, but for no standby.
     pub fn recording(database: Database) -> ShortTransaction {
         let settings = format!("{}; SET LOCAL synchronous_commit = local", plain_settings());
-        ShortTransaction::new(database, "READ WRITE", settings)
-    }
-
-    /// For looks for new rows. The timeout limits how long a relay that is frozen keeps the transaction of its looks open, whose lock
-    /// makes a change of the table wait.
-    pub(crate) fn looking(database: Database) -> ShortTransaction {
-        let settings = format!("{}; SET LOCAL idle_in_transaction_session_timeout = 5000", plain_settings());
         ShortTransaction::new(database, "READ WRITE", settings)
     }
 
@@ -169,7 +166,7 @@ impl ShortTransaction {
     fn begin(&self) -> String {
         self.database.count_transaction();
         let since = settings_since(self.database.server_version_num());
-        begin(self.access, &(since + &self.settings))
+        begin(self.access, &format!("{since}{SHORT_IDLE}{}", self.settings))
     }
 }
 
@@ -329,7 +326,7 @@ pub(crate) async fn examine<T, E: From<Error>>(
     queries: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
     let transaction = OpenTransaction::new(client);
-    client.batch_execute(&begin("READ ONLY", &check_settings())).await?;
+    client.batch_execute(&begin("READ ONLY", &format!("{SHORT_IDLE}{}", check_settings()))).await?;
     let examined = queries.await;
     let ended = transaction.end("ROLLBACK").await;
     let examined = examined?;
@@ -337,6 +334,7 @@ pub(crate) async fn examine<T, E: From<Error>>(
     Ok(examined)
 }
 
+/// Opens a transaction of several statements, such as a migration.
 pub async fn open<'a>(
     client: &'a mut Client,
     read_only: bool,
@@ -345,7 +343,8 @@ pub async fn open<'a>(
     // Explicit, because the defaults of the role may differ. After a lock, other transactions must be visible.
     let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
     let transaction = begin.read_only(read_only).start().await?;
-    transaction.batch_execute(&format!("{FIRST}; {settings}")).await?;
+    let idle = "SET LOCAL idle_in_transaction_session_timeout = '60s'";
+    transaction.batch_execute(&format!("{FIRST}; {idle}; {settings}")).await?;
     Ok(transaction)
 }
 

@@ -93,8 +93,8 @@ pub const SQLSTATES: &[Sqlstate] = &[
     unavailable("25P02", "the transaction has already failed", NOTHING),
     unavailable(
         "25P03",
-        "idle_in_transaction_session_timeout ended a claim: the relay was frozen or disconnected longer than \
-         takeover_timeout",
+        "idle_in_transaction_session_timeout ended a transaction of a relay that was frozen or disconnected: a claim after \
+         takeover_timeout, another transaction after 5 s",
         "check why the relay's host froze or lost its connection. If the host or the network is only slow, increase \
          [relay] takeover_timeout, which also sets idle_in_transaction_session_timeout",
     ),

@@ -23,7 +23,6 @@ const SHARED_FOR: Duration = Duration::from_millis(90);
 /// The scout's access to the outbox. It connects on first use.
 pub struct PostgresScoutQueries {
     transaction: ShortTransaction,
-    looking: ShortTransaction,
     statements: Rc<Statements>,
     connection: Option<Object>,
     /// When the transaction began that looks have left open.
@@ -37,8 +36,7 @@ impl PostgresScoutQueries {
         // READ WRITE, although it only reads, so that a standby rejects it. On a demoted server, the scout would see neither
         // new rows nor writers.
         PostgresScoutQueries {
-            transaction: ShortTransaction::writing(database.clone()),
-            looking: ShortTransaction::looking(database),
+            transaction: ShortTransaction::writing(database),
             statements,
             connection: None,
             open_since: None,
@@ -89,7 +87,7 @@ impl PostgresScoutQueries {
         if place == Place::First {
             (self.open_since, self.seen) = (Some(Instant::now()), None);
         }
-        let rows = self.looking.query_on(connection, place, doing, sql, params).await;
+        let rows = self.transaction.query_on(connection, place, doing, sql, params).await;
         match (&rows, place) {
             (Err(_), _) => self.close(),
             (Ok(_), Place::Last) => self.open_since = None,

@@ -64,7 +64,7 @@ pub struct Step {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// In one transaction. Inserts wait for its locks.
+    /// In one message, and so in one transaction. Inserts wait for its locks.
     Transaction,
     /// A statement outside of a transaction.
     Alone,
@@ -551,11 +551,6 @@ pub async fn apply(
 
 async fn run(client: &mut Client, step: &Step) -> Result<(), tokio_postgres::Error> {
     match step.how {
-        How::Transaction => {
-            let transaction = client.transaction().await?;
-            transaction.batch_execute(&step.sql).await?;
-            transaction.commit().await
-        }
         // Each in its own message, because several statements in one are a transaction.
         How::Unhurried => {
             client.batch_execute("SET lock_timeout = 0").await?;
@@ -563,7 +558,7 @@ async fn run(client: &mut Client, step: &Step) -> Result<(), tokio_postgres::Err
             let reset = client.batch_execute(&format!("SET lock_timeout = '{DDL_LOCK_TIMEOUT}'")).await;
             done.and(reset)
         }
-        How::Alone | How::Migrations => client.batch_execute(&step.sql).await,
+        How::Transaction | How::Alone | How::Migrations => client.batch_execute(&step.sql).await,
     }
 }
 

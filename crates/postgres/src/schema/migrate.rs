@@ -28,8 +28,7 @@ const DDL_PAUSE: Duration = Duration::from_secs(2);
 /// Without a statement timeout, because creating an index on a large table takes long.
 const SETTINGS: &str = "
 SET LOCAL lock_timeout = '5s';
-SET LOCAL statement_timeout = 0;
-SET LOCAL idle_in_transaction_session_timeout = '60s'";
+SET LOCAL statement_timeout = 0";
 
 /// Applies every pending migration of the outbox, each in its own transaction, and returns them.
 ///

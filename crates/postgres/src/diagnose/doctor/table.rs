@@ -3,7 +3,7 @@
 use super::{Checked, Context, Schema};
 use crate::columns::{Column, PayloadType};
 use crate::connection::errors::{answer, unavailable};
-use crate::connection::exec::{PLAIN_NAMES, begin, plain_settings};
+use crate::connection::exec::{PLAIN_NAMES, SHORT_IDLE, begin, plain_settings};
 use crate::cycle::statements::Statements;
 use crate::diagnose::status::VacuumHolder;
 use crate::options::OnSent;
@@ -266,7 +266,7 @@ async fn explain(
 ) -> Result<Json, PostgresFault> {
     let connection = context.database.get().await?;
     let explained = answer("running EXPLAIN on the claim", async {
-        let settings = format!("{}; {PLAIN_NAMES}", plain_settings());
+        let settings = format!("{SHORT_IDLE}{}; {PLAIN_NAMES}", plain_settings());
         connection.batch_execute(&begin("READ ONLY", &settings)).await?;
         connection.batch_execute(&format!("PREPARE outbox_relay_doctor ({types}) AS {sql}")).await?;
         let explain = format!("EXPLAIN (FORMAT JSON) EXECUTE outbox_relay_doctor ({arguments})");
