@@ -3,7 +3,6 @@
 
 use rustix::process::Signal;
 use serde_json::Value;
-use std::time::Duration;
 
 use outbox_bench::Shape;
 use outbox_bench::place::Place;
@@ -14,9 +13,8 @@ use crate::support::command::{Ended, relay_binary};
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::relay::{Relay, RelayProcess};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 
-const WITHIN: Duration = Duration::from_secs(60);
 /// The measured relays.
 const RELAYS: &str = "SELECT count(*) FROM pg_stat_activity
                       WHERE datname = current_database() AND application_name = 'outbox-bench'";
@@ -56,22 +54,22 @@ async fn schemas(outbox: &Outbox) -> Vec<String> {
 /// Scratch topics, whose names begin like those of this outbox.
 fn scratch_topics(outbox: &Outbox) -> Vec<String> {
     let client: BaseConsumer = outbox.cluster.client().create().unwrap();
-    let metadata = client.fetch_metadata(None, WITHIN).unwrap();
+    let metadata = client.fetch_metadata(None, STALLED).unwrap();
     let names = metadata.topics().iter().map(|topic| topic.name().to_owned());
     names.filter(|name| name.starts_with(&outbox.topic("")) && !outbox.topics().contains(name)).collect()
 }
 
 async fn assert_nothing_is_left(outbox: &Outbox) {
     assert_eq!(schemas(outbox).await, [""; 0]);
-    wait_until("no scratch topic is left", WITHIN, async || scratch_topics(outbox).is_empty()).await;
-    wait_until("no relay is left", WITHIN, async || outbox.count(RELAYS).await == 0).await;
+    wait_until("no scratch topic is left", STALLED, async || scratch_topics(outbox).is_empty()).await;
+    wait_until("no relay is left", STALLED, async || outbox.count(RELAYS).await == 0).await;
 }
 
 /// A run in the middle of a long drain.
 async fn during_a_drain(outbox: &Outbox) -> RelayProcess {
     let mut running = configured(outbox).spawn(&["--only", "drain", "--rows", "300000"]);
     running.wait_for_log("drain (plain, mark)").await;
-    wait_until("a relay is running", WITHIN, async || outbox.count(RELAYS).await > 0).await;
+    wait_until("a relay is running", STALLED, async || outbox.count(RELAYS).await > 0).await;
     running
 }
 
@@ -182,7 +180,7 @@ async fn next_run_removes_what_a_killed_run_left_and_nothing_else() {
     run(&outbox.client, foreign).await;
     let mut running = during_a_drain(&outbox).await;
     running.kill();
-    wait_until("the relay has ended by itself", WITHIN, async || outbox.count(RELAYS).await == 0).await;
+    wait_until("the relay has ended by itself", STALLED, async || outbox.count(RELAYS).await == 0).await;
     let left = schemas(&outbox).await;
     let left =
         left.iter().find(|name| !["outbox_bench_00000000", "outbox_bench_mine"].contains(&name.as_str()));

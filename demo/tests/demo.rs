@@ -111,7 +111,7 @@ fn read_until(child: &mut Child, text_sought: &str) -> String {
 async fn demo_fails_if_an_event_arrives_that_no_writer_committed() {
     let database = Database::create("demo_phantom").await;
     let client = database.connect().await;
-    let mut child = demo(&["--postgres", &database.url(), "--seconds", "4"]).spawn().unwrap();
+    let mut child = demo(&["--postgres", &database.url(), "--seconds", "15"]).spawn().unwrap();
     let reading = tokio::task::spawn_blocking(move || {
         let shown = read_until(&mut child, "events written");
         (child, shown)

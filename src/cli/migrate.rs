@@ -241,6 +241,9 @@ async fn apply(client: &mut Client, config: &Config, adoption: &Adoption) -> Res
     }
     adopt::prepare(client, table, adoption).await?;
     for step in &adoption.steps {
+        if step.waits() {
+            output::note(&format!("{table}: next, once older transactions have ended: {}", step.purpose));
+        }
         adopt::apply(client, table, adoption, step).await?;
         output::line(&format!("{table}: done: {}", step.purpose))?;
     }

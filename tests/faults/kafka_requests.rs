@@ -195,7 +195,9 @@ async fn rows_that_have_the_ids_of_settled_ones_are_published_too() {
                         VALUES ('order', 'rejected', 'Changed', '{}', '[1]') RETURNING id";
         first.push(outbox.client.query_one(rejected, &[]).await.unwrap().get(0));
         outbox.client.batch_execute("COMMIT").await.unwrap();
-        let mut relay = through(&proxy, &outbox).set("outbox", "on_rejected", on_rejected).start().await;
+        // One worker claims both lanes.
+        let relay = through(&proxy, &outbox).set("outbox", "on_rejected", on_rejected);
+        let mut relay = relay.set("relay", "workers", 1).start().await;
         wait_until("the request is delayed", STALLED, async || held.load(Ordering::Relaxed) > 0).await;
         let restart = "DELETE FROM app.outbox; ALTER SEQUENCE app.outbox_id_seq RESTART";
         outbox.client.batch_execute(restart).await.unwrap();

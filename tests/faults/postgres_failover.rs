@@ -9,7 +9,7 @@ use crate::support::consumer;
 use crate::support::outbox::Outbox;
 use crate::support::postgres_proxy::{Act, At, Network, PostgresProxy};
 use crate::support::postgres_server::{PostgresServer, Shutdown};
-use crate::support::wait::{STALLED, wait_until};
+use crate::support::wait::{STALLED, assert_within, wait_until};
 use crate::support::writers;
 use crate::world;
 
@@ -66,12 +66,14 @@ async fn promoted_standby_that_lacks_commits_delivers_everything_it_has() {
     let promoted = Instant::now();
     outbox.move_to(&standby).await;
     let survived = outbox.committed().await;
+    let settled = outbox.settled().await;
     let mut new_ids = HashSet::new();
     while new_ids.len() < 2 * lost_ids.len() {
         new_ids.extend(writers::write(&outbox.client, &keys).await);
     }
     let again = lost_ids.iter().filter(|id| new_ids.contains(id)).count();
-    world::resumed(&outbox, "after the promotion", promoted).await;
+    wait_until("rows are settled again", STALLED, async || outbox.settled().await > settled).await;
+    assert_within("after the promotion: rows are settled again", promoted.elapsed(), world::RESUMED_WITHIN);
     outbox.wait_until_drained(STALLED).await;
     wait_until("the relay is ready", STALLED, async || relay.not_ready().await.is_none()).await;
     assert!(relay.stop().await.success());

@@ -114,7 +114,7 @@ macro_rules! sqlx {
             async fn a_pool_without_a_free_connection_can_be_retried() {
                 let db = Database::new().await;
                 let options = PgPoolOptions::new().max_connections(1);
-                let options = options.acquire_timeout(Duration::from_millis(50));
+                let options = options.acquire_timeout(Duration::from_secs(5));
                 let pool = options.connect(&url()).await.unwrap();
                 let taken = pool.acquire().await.unwrap();
                 let error = db.idempotency.begin(&pool, &request()).await.unwrap_err();

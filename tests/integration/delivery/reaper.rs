@@ -201,6 +201,7 @@ async fn transaction_timeout_of_the_database_does_not_end_the_relays_statements(
     let fault = queries.scan(&lanes, &Marks::new().snapshot(&lanes)).await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Contended, "{fault}");
     run(&outbox.client, "COMMIT").await;
+    run(&outbox.client, &format!("ALTER DATABASE \"{}\" RESET ALL", outbox.database.name())).await;
     outbox.drop().await;
 }
 

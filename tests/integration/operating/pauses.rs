@@ -50,6 +50,13 @@ async fn paused_and_resumed(
         |what: &'static str, extra: &[&str]| outbox.operator().command(&[&[what], scope, extra].concat());
     let said = command("pause", &["--reason", "a test"]);
     assert!(said.succeeds().ends_with(" paused\n"), "{said}");
+    let paused = now(outbox).await;
+    let older =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start < $1";
+    wait_until("claims that began before the pause have ended", STALLED, async || {
+        outbox.client.query_one(older, &[&paused]).await.unwrap().get::<_, i64>(0) == 0
+    })
+    .await;
     let paused_at = now(outbox).await + Duration::from_secs(1);
     assert!(command("pause", &[]).succeeds().contains("was already paused"));
 

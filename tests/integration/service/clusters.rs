@@ -13,6 +13,8 @@ use crate::support::wait::{STALLED, wait_until};
 
 const CLUSTERS: &str = "SELECT system_identifier = (SELECT system_identifier FROM pg_control_system()), kafka_cluster_id, \
                         identified_at::text, identified_by FROM app.outbox_setting";
+const BOTH_RECORDED: &str =
+    "SELECT count(*) FROM app.outbox_setting WHERE num_nulls(system_identifier, kafka_cluster_id) = 0";
 const OTHER_DATABASE: &str = "UPDATE app.outbox_setting SET system_identifier = 4711";
 const OTHER_KAFKA: &str = "UPDATE app.outbox_setting SET kafka_cluster_id = 'another-cluster'";
 
@@ -28,7 +30,9 @@ async fn command(relay: Relay, args: &'static [&str]) -> Ended {
 /// An outbox with recorded clusters and unsent events.
 async fn recorded_outbox(test: &str) -> Outbox {
     let outbox = Outbox::create(test, 1).await;
-    assert!(outbox.start_relay().await.stop().await.success());
+    let mut relay = outbox.start_relay().await;
+    wait_until("the clusters are recorded", STALLED, async || outbox.count(BOTH_RECORDED).await == 1).await;
+    assert!(relay.stop().await.success());
     rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
     outbox
 }
@@ -104,8 +108,8 @@ async fn running_relay_stops_when_the_clusters_differ() {
     let outbox = Outbox::create("clusters_running", 1).await;
     for damage in [OTHER_DATABASE, OTHER_KAFKA] {
         let mut relay = outbox.start_relay().await;
-        let is_recorded = "SELECT count(*) FROM app.outbox_setting WHERE num_nulls(system_identifier, kafka_cluster_id) = 0";
-        wait_until("the clusters are recorded", STALLED, async || outbox.count(is_recorded).await == 1).await;
+        wait_until("the clusters are recorded", STALLED, async || outbox.count(BOTH_RECORDED).await == 1)
+            .await;
         run(&outbox.client, damage).await;
         let name = &relay.name;
         let reconnect = format!(

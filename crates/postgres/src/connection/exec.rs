@@ -343,8 +343,7 @@ pub async fn open<'a>(
     // Explicit, because the defaults of the role may differ. After a lock, other transactions must be visible.
     let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
     let transaction = begin.read_only(read_only).start().await?;
-    let idle = "SET LOCAL idle_in_transaction_session_timeout = '60s'";
-    transaction.batch_execute(&format!("{FIRST}; {idle}; {settings}")).await?;
+    transaction.batch_execute(&format!("{FIRST}; {SHORT_IDLE}{settings}")).await?;
     Ok(transaction)
 }
 

@@ -312,7 +312,7 @@ async fn changes_backend(one: &Client, other: &Client) -> Result<bool, Error> {
 }
 
 async fn begin(client: &Client) -> Result<i32, Error> {
-    client.batch_execute(&exec::begin("READ ONLY", "")).await?;
+    client.batch_execute(&exec::begin("READ ONLY", exec::SHORT_IDLE)).await?;
     Ok(client.query_typed_one("SELECT pg_backend_pid()", &[]).await?.get(0))
 }
 

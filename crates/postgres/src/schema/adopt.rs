@@ -35,6 +35,8 @@ pub async fn plan(
     table: &TableName,
     rows: Option<ExistingRows>,
 ) -> Result<Adoption, AdoptError> {
+    // A statement that reads the whole table or waits for other transactions ends if this command does. Not every platform can check.
+    _ = client.batch_execute("SET client_connection_check_interval = '5s'").await;
     // Without a statement timeout, because the whole table may be read.
     let settings = format!(
         "{PLAIN_NAMES}; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '5s'; {NEWER_SETTINGS}"
@@ -60,6 +62,13 @@ pub struct Step {
     pub purpose: String,
     sql: String,
     how: How,
+}
+
+impl Step {
+    /// It may wait for older transactions, without a limit.
+    pub fn waits(&self) -> bool {
+        self.how == How::Unhurried
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -75,7 +75,11 @@ async fn everything_that_holds_vacuum_back_for_long_is_found_and_ended() {
     world.doctor().has_not("prepared-transaction");
     world.doctor().has_not("autovacuum-off");
 
-    // As if the server had not frozen anything for a long time.
+    world.sql("ALTER SYSTEM SET autovacuum = off").await;
+    world.sql("SELECT pg_reload_conf()").await;
+    let is_off = "SELECT count(*) FROM pg_settings WHERE name = 'autovacuum' AND setting = 'off'";
+    wait_until("autovacuum is off", STALLED, async || world.outbox.count(is_off).await == 1).await;
+    // As if the server had not frozen anything for a long time. Autovacuum would correct it.
     let frozen = "UPDATE pg_database SET datfrozenxid = $1 WHERE datname = current_database()";
     let kept = world
         .outbox
@@ -89,10 +93,6 @@ async fn everything_that_holds_vacuum_back_for_long_is_found_and_ended() {
     world.sql(&frozen.replace("$1", &format!("'{kept}'"))).await;
     world.doctor().has_not("wraparound");
 
-    world.sql("ALTER SYSTEM SET autovacuum = off").await;
-    world.sql("SELECT pg_reload_conf()").await;
-    let is_off = "SELECT count(*) FROM pg_settings WHERE name = 'autovacuum' AND setting = 'off'";
-    wait_until("autovacuum is off", STALLED, async || world.outbox.count(is_off).await == 1).await;
     let remedy = world.doctor().has("autovacuum-off", "off for all tables");
     world.fix(&remedy).await;
     wait_until("autovacuum is on", STALLED, async || world.outbox.count(is_off).await == 0).await;

@@ -1,10 +1,10 @@
 //! A real Prometheus that scrapes a relay: the server from Debian's package.
 
 use super::script;
+use crate::support::postgres_server::free_port;
 use crate::support::wait::{STALLED, wait_until};
 use serde_json::Value;
 use std::fs::File;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,8 +29,7 @@ impl Prometheus {
         );
         std::fs::write(&config, text).unwrap();
         let log = File::create(folder.path().join("log")).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let address = format!("127.0.0.1:{port}");
+        let address = format!("127.0.0.1:{}", free_port());
         let process = Command::new(program.trim())
             .arg(format!("--config.file={}", config.display()))
             .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
