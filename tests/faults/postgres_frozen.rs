@@ -186,14 +186,14 @@ async fn connections_that_end_while_a_statement_is_prepared_leave_no_lock() {
         outbox.client.query_one(&sql, &[&relay.name, &since]).await.unwrap().get::<_, i64>(0)
     };
     locker.batch_execute("BEGIN; LOCK TABLE app.outbox").await.unwrap();
-    proxy.cut();
     let cut = now().await;
+    proxy.cut();
     wait_until("a new connection prepares a statement, which waits for the lock", STALLED, async || {
         count("NOT granted AND backend_start >", cut).await > 0
     })
     .await;
-    proxy.half_open();
     let ended = now().await;
+    proxy.half_open();
     locker.batch_execute("COMMIT").await.unwrap();
     let released = wait_until("no connection that ended has a lock", STALLED, async || {
         count("backend_start <", ended).await == 0

@@ -34,7 +34,7 @@ async fn settled_between(outbox: &Outbox, fits: &str, from: SystemTime, to: Syst
     outbox.client.query_one(&sql, &[&from, &to]).await.unwrap().get(0)
 }
 
-/// Two relays under load. While the pause lasts, none of its rows is settled from one second after its commit on,
+/// Two relays under load. While the pause lasts, none of its rows is settled from one second after the end of older claims on,
 /// although more are written. All other rows are published.
 async fn paused_and_resumed(
     outbox: &Outbox,

@@ -95,8 +95,8 @@ pub const SQLSTATES: &[Sqlstate] = &[
         "25P03",
         "idle_in_transaction_session_timeout ended a transaction of a relay that was frozen or disconnected: a claim after \
          takeover_timeout, another transaction after 5 s",
-        "check why the relay's host froze or lost its connection. If the host or the network is only slow, increase \
-         [relay] takeover_timeout, which also sets idle_in_transaction_session_timeout",
+        "check why the relay's host froze or lost its connection. If a claim was ended and the host or the network is only \
+         slow, increase [relay] takeover_timeout, which sets this timeout for claims",
     ),
     unavailable(
         "25P04",

@@ -35,8 +35,6 @@ pub async fn plan(
     table: &TableName,
     rows: Option<ExistingRows>,
 ) -> Result<Adoption, AdoptError> {
-    // A statement that reads the whole table or waits for other transactions ends if this command does. Not every platform can check.
-    _ = client.batch_execute("SET client_connection_check_interval = '5s'").await;
     // Without a statement timeout, because the whole table may be read.
     let settings = format!(
         "{PLAIN_NAMES}; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '5s'; {NEWER_SETTINGS}"
@@ -65,7 +63,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// It may wait for older transactions, without a limit.
+    /// It may wait for other transactions, without a limit.
     pub fn waits(&self) -> bool {
         self.how == How::Unhurried
     }
@@ -528,6 +526,8 @@ const HEADER: &str = sql!("adopt/header");
 /// has changed the table. Sets the session up for [`apply`].
 pub async fn prepare(client: &mut Client, table: &TableName, adoption: &Adoption) -> Result<(), AdoptError> {
     client.batch_execute(&format!("{}SET default_transaction_read_only = off", body(HEADER))).await?;
+    // A statement that waits for other transactions ends if this command does. Not every platform can check.
+    _ = client.batch_execute("SET client_connection_check_interval = '5s'").await;
     if adoption.steps.iter().any(|step| step.how == How::Migrations) {
         // The table may still lack columns that functions name.
         let around = Around { before: "SET LOCAL check_function_bodies = off", ..Around::default() };

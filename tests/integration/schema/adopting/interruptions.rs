@@ -115,7 +115,7 @@ async fn index_whose_build_was_interrupted_is_built_again() {
             assert!(adopting.log().contains("run the command again"), "{}", adopting.log());
         } else {
             assert!(
-                adopting.log().contains("next, once older transactions have ended: create the pending index")
+                adopting.log().contains("next, may wait for other transactions: create the pending index")
             );
             adopting.kill();
             let ended = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}");
