@@ -86,8 +86,8 @@ async fn relay_killed_in_a_flow_sends_again_what_it_had_recorded() {
     rows::insert(&outbox, "order", 50, 0..rows, Filling::Nothing).await;
     outbox.wait_until_drained(STALLED).await;
     while !victim.log().contains("fail point recorded reached") {
-        rows::insert(&outbox, "order", 50, rows..rows + 100, Filling::Nothing).await;
-        rows += 100;
+        rows::insert(&outbox, "order", 50, rows..rows + 10, Filling::Nothing).await;
+        rows += 10;
         assert!(rows < 200_000, "no flow has recorded rows: {}", victim.log());
     }
     let settled = outbox.settled().await;
