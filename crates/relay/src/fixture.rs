@@ -89,6 +89,7 @@ pub struct FakeProducer {
     pub waits: bool,
     /// How many partitions each topic has, if not one.
     pub partitions: Cell<Option<u32>>,
+    pub list_takes: Duration,
     /// It never reports this row.
     pub keeps: Option<u32>,
     /// It refuses the rows with these indexes before they are sent.
@@ -144,6 +145,7 @@ impl Producer for FakeProducer {
     }
     async fn list_topics(&self) -> Option<HashSet<String>> {
         self.lists.set(self.lists.get() + 1);
+        sleep(self.list_takes).await;
         self.listed.clone()
     }
     async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, KafkaFailure> {

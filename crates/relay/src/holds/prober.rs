@@ -222,9 +222,10 @@ const MAKE_DUE_PER_TOPIC: Duration = Duration::from_millis(2);
 /// Topics per round while so many are held that they are compared with the list of all topics.
 const LISTED_TOPICS_MAX: usize = 1_024;
 /// The minimum time between two lists, and how much longer than the request itself it is: the answer has all topics of the
-/// cluster.
+/// cluster. At most [`LIST_LATEST`], because held topics are not probed meanwhile.
 const LIST_EVERY: Duration = Duration::from_secs(2);
 const LIST_SHARE: u32 = 50;
+const LIST_LATEST: Duration = Duration::from_secs(30);
 /// The longest time for which topics are probed one at a time. Another relay may have probed those that are missing.
 const ALONE_FOR: Duration = Duration::from_secs(60);
 /// How long a topic is left out of the search for events after that search has timed out. It walks all rows that wait.
@@ -380,7 +381,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let begun = Instant::now();
         self.listed = producer.list_topics().await;
         self.producer = Some(producer);
-        self.list_at = Instant::now() + LIST_EVERY.max(LIST_SHARE * begun.elapsed());
+        self.list_at = Instant::now() + (LIST_SHARE * begun.elapsed()).clamp(LIST_EVERY, LIST_LATEST);
         true
     }
 

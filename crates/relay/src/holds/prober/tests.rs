@@ -329,3 +329,22 @@ async fn many_missing_topics_are_compared_with_one_list() {
     probes.round().await.unwrap();
     assert_eq!((listed.get(), looked_up.get()), (3, 1));
 }
+
+/// No held topic is probed between two lists.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_takes_long_delays_the_next_one_for_30_s_at_most() {
+    let relay = relay_with(FakeCluster::default());
+    let holds = Scripted::default();
+    relay.kafka.gate.open();
+    relay.stats.held_topics.set(5_000);
+    let mut probes = Probes::new(&relay, holds.clone(), table());
+    let producer = FakeProducer { list_takes: Duration::from_secs(5), ..FakeProducer::listing(&[]) };
+    let (listed, _) = producer.requests();
+    probes.producer = Some(producer);
+    for expected in [1, 2] {
+        holds.make_due_again(&["events.0001"]);
+        probes.round().await.unwrap();
+        assert_eq!(listed.get(), expected);
+        advance(LIST_LATEST).await;
+    }
+}
