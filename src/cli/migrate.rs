@@ -242,7 +242,10 @@ async fn apply(client: &mut Client, config: &Config, adoption: &Adoption) -> Res
     adopt::prepare(client, table, adoption).await?;
     for step in &adoption.steps {
         if step.waits() {
-            output::note(&format!("{table}: next, may wait for other transactions: {}", step.purpose));
+            output::note(&format!(
+                "{table}: next step, which may wait for other transactions: {}",
+                step.purpose
+            ));
         }
         adopt::apply(client, table, adoption, step).await?;
         output::line(&format!("{table}: done: {}", step.purpose))?;

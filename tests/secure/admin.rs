@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
-use crate::support::wait::{STALLED, assert_within, wait_until};
+use crate::support::wait::{STALLED, wait_until};
 
 /// A client that does not finish its request is disconnected after 5 s. No connection lasts longer than 10 s.
 const CUT_OFF: std::ops::Range<Duration> = Duration::from_secs(3)..Duration::from_secs(15);
@@ -129,7 +129,7 @@ async fn a_flood_of_connections_does_not_keep_probes_waiting() {
         slowest = slowest.max(begun.elapsed());
     }
     println!("the slowest of 10 probes took {slowest:.1?}; {} connections", opened.load(Ordering::Relaxed));
-    assert_within("the slowest probe", slowest, Duration::from_secs(1));
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
     ended.store(true, Ordering::Relaxed);
     assert!(relay.stop().await.success());
     holders.into_iter().for_each(|holder| holder.join().unwrap());

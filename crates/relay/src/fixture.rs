@@ -89,6 +89,7 @@ pub struct FakeProducer {
     pub waits: bool,
     /// How many partitions each topic has, if not one.
     pub partitions: Cell<Option<u32>>,
+    /// How long it takes to list the topics.
     pub list_takes: Duration,
     /// It never reports this row.
     pub keeps: Option<u32>,

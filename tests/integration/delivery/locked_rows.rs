@@ -39,7 +39,7 @@ async fn locked(test: &str, on_sent: &str, lock: &str, end: &str, stops_settling
         // The relay kept this row in memory until it was settled, and must have removed it.
         let again = format!("UPDATE app.outbox SET sent_at = NULL WHERE id = {first}");
         run(&outbox.client, &again).await;
-        outbox.wait_until_drained(STALLED).await;
+        outbox.wait_until_drained(Duration::from_secs(35)).await;
         let records = read_all(&outbox.topics()).await;
         assert_eq!(records.len(), 20 * 11 + 1, "the row that was put back is published again");
     }

@@ -67,7 +67,7 @@ pub(crate) enum Place {
     Last,
 }
 
-/// How long the server keeps a transaction open for a relay that is frozen or disconnected. Between BEGIN and COMMIT, the relay may
+/// How long the server keeps a transaction open for a client that is frozen or disconnected. Between BEGIN and COMMIT, it may
 /// still have to wait for the answer to a statement that it prepares. The locks make a change of the table wait.
 pub(crate) const SHORT_IDLE: &str = "SET LOCAL idle_in_transaction_session_timeout = 5000; ";
 

@@ -114,9 +114,8 @@ async fn index_whose_build_was_interrupted_is_built_again() {
             assert_eq!(adopting.ended().await.code(), Some(1), "{}", adopting.log());
             assert!(adopting.log().contains("run the command again"), "{}", adopting.log());
         } else {
-            assert!(
-                adopting.log().contains("next, may wait for other transactions: create the pending index")
-            );
+            let announced = "next step, which may wait for other transactions: create the pending index";
+            assert!(adopting.log().contains(announced), "{}", adopting.log());
             adopting.kill();
             let ended = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}");
             wait_until("the build has ended", STALLED, async || world.count(&ended).await == 0).await;
