@@ -164,6 +164,38 @@ async fn block_survives_its_relay_and_applies_to_two_relays() {
     outbox.drop().await;
 }
 
+/// The triggers of holds and blocks update the same row. A settlement that locked this row first, and then waited for a topic that
+/// another relay is about to hold, would deadlock with that relay.
+#[tokio::test]
+async fn settlement_that_waits_for_a_hold_of_another_relay_does_not_delay_it() {
+    let mut outbox = Outbox::without_topics("block_and_hold").await;
+    outbox.create_topic_with("order", 1, &[("max.message.bytes", "20000")]).await;
+    rows::insert(&outbox, "order", 1, 0..1, Filling::Random(100_000)).await;
+    rows::insert(&outbox, "missing", 1, 1..2, Filling::Random(460)).await;
+    let mut other = outbox.database.connect().await;
+    let pid: i32 = other.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let transaction = other.transaction().await.unwrap();
+    let hold = |topic: String| {
+        format!(
+            "INSERT INTO app.outbox_hold (topic, reason, error, probe_at)
+             VALUES ('{topic}', 'unknown-topic', 'of another relay', now())"
+        )
+    };
+    // As another relay that has inserted its hold, and whose trigger has not begun.
+    let settings = "SET LOCAL deadlock_timeout = '10ms'; SET LOCAL session_replication_role";
+    let first = hold(outbox.topic("missing"));
+    transaction.batch_execute(&format!("{settings} = replica; {first}; {settings} = origin")).await.unwrap();
+    let mut relay = blocking(&outbox).set("relay", "workers", 1).start().await;
+    let waits = format!("SELECT count(*) FROM pg_stat_activity WHERE {pid} = ANY (pg_blocking_pids(pid))");
+    wait_until("a settlement waits for the hold", STALLED, async || outbox.count(&waits).await > 0).await;
+    transaction.batch_execute(&hold(outbox.topic("another"))).await.unwrap();
+    transaction.rollback().await.unwrap();
+    let settled = "SELECT count(*) FROM app.outbox_hold, app.outbox_blocked_key";
+    wait_until("the batch is settled", STALLED, async || outbox.count(settled).await == 1).await;
+    assert!(relay.stop().await.success(), "{}", relay.log());
+    outbox.drop().await;
+}
+
 /// Five blocks: 1 to 3 of topic `events.order`, 4 and 5 of `events.user`. Those with an even id are an hour old. The
 /// event of block 3 was deleted manually, and that of block 5 was marked as sent. The row with the id of block 2 is
 /// another event.

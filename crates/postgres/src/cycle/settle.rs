@@ -41,11 +41,12 @@ pub(crate) async fn settle(
     if !rejected.is_empty() {
         all &= record_rejected(&transaction, &statements.queries.dead_letter, rejected).await?;
     }
-    if !blocked.is_empty() {
-        all &= record_rejected(&transaction, &statements.queries.block, blocked).await?;
-    }
+    // Holds before blocks. Both lock the row of the version, and another session may have locked it to hold the same topic.
     if !held.is_empty() {
         hold(&transaction, &statements.queries.hold, held).await?;
+    }
+    if !blocked.is_empty() {
+        all &= record_rejected(&transaction, &statements.queries.block, blocked).await?;
     }
     fail_point::reach("before-commit").await;
     answer(DOING, transaction.commit()).await?;
