@@ -2,9 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use crate::support::consumer;
+use crate::support::kafka_proxy::Proxy;
 use crate::support::kafka_server::KafkaServer;
 use crate::support::outbox::Outbox;
 use crate::support::relay::{Relay, RelayProcess};
+use crate::support::rows::{self, Filling};
 use crate::support::wait::{STALLED, assert_within, wait_until};
 use crate::support::writers::{Load, Writers};
 
@@ -124,4 +127,27 @@ async fn kafka_outage_costs_only_time() {
     kafka.restart().await;
     assert_resumed(&outbox, "outage").await;
     assert_whole(outbox, relay, writers).await;
+}
+
+/// The names of the brokers lead to another cluster, in which a broker and a topic have the same names. Without a failure, the
+/// client sends the unacknowledged records again, and that cluster stores and acknowledges them.
+#[tokio::test]
+async fn rows_that_another_cluster_acknowledges_stay_unsent() {
+    let kafka = KafkaServer::start().await;
+    let outbox = Outbox::create("kafka_moved", 1).await;
+    let mut proxy = Proxy::open().await;
+    let mut relay = outbox.relay().set("kafka", "bootstrap_servers", proxy.address()).start().await;
+    rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
+    outbox.wait_until_drained(STALLED).await;
+    let (other, topic) = (kafka.cluster(), outbox.topic("order"));
+    other.create(&topic, 1, &[]).await;
+    proxy.stall().await;
+    rows::insert(&outbox, "order", 10, 100..200, Filling::Nothing).await;
+    outbox.wait_until_publishing(&relay).await;
+    proxy.move_to(&kafka.brokers[0].address()).await;
+    assert_eq!(relay.ended().await.code(), Some(78), "{}", relay.log());
+    assert!(relay.log().contains("another Kafka cluster"), "{}", relay.log());
+    println!("the other cluster has {} records", consumer::read_all_of(&other, &[topic]).await.len());
+    assert_eq!(outbox.unsent().await, 100, "{}", relay.log());
+    outbox.drop().await;
 }

@@ -60,7 +60,7 @@ type Rule = Box<dyn FnMut(&Produce) -> Action + Send>;
 #[derive(Clone)]
 struct Shared {
     here: SocketAddr,
-    broker: SocketAddr,
+    broker: Arc<Mutex<SocketAddr>>,
     state: watch::Receiver<State>,
     released: watch::Receiver<bool>,
     delay: watch::Receiver<Duration>,
@@ -72,6 +72,10 @@ struct Shared {
 }
 
 impl Shared {
+    fn broker(&self) -> SocketAddr {
+        *self.broker.lock().unwrap()
+    }
+
     fn is_silent(&self, client: &Client) -> bool {
         client.number < *self.silent_below.borrow()
     }
@@ -115,7 +119,7 @@ impl Proxy {
         let (silence, silent_below) = watch::channel(0);
         let accepted = Arc::new(AtomicU64::new(0));
         let rule = Arc::new(Mutex::new(None));
-        let broker = broker.parse().unwrap();
+        let broker = Arc::new(Mutex::new(broker.parse().unwrap()));
         let shared = Shared {
             here,
             broker,
@@ -132,12 +136,12 @@ impl Proxy {
 
     /// Makes clients reach the broker of another proxy through that proxy.
     pub fn names(&self, other: &Proxy) {
-        self.shared.others.lock().unwrap().push((place(other.shared.broker), place(other.shared.here)));
+        self.shared.others.lock().unwrap().push((place(other.shared.broker()), place(other.shared.here)));
     }
 
     /// Makes the broker advertise this host, whose name is as long as the broker's, and this port.
     pub fn advertise(&self, host: &str, port: u16) {
-        let (real, advertised) = (place(self.shared.broker), encoded(host, port));
+        let (real, advertised) = (place(self.shared.broker()), encoded(host, port));
         assert_eq!(real.len(), advertised.len());
         self.shared.others.lock().unwrap().push((real, advertised));
     }
@@ -160,6 +164,13 @@ impl Proxy {
     /// Closes every connection and refuses new ones.
     pub async fn close(&mut self) {
         self.set_state(State::Closed).await;
+    }
+
+    /// Closes every connection, and leads new ones to the broker at this address.
+    pub async fn move_to(&mut self, broker: &str) {
+        self.close().await;
+        *self.shared.broker.lock().unwrap() = broker.parse().unwrap();
+        self.resume().await;
     }
 
     /// Stalls both directions without closing connections. Stalled data passes later.
@@ -260,7 +271,7 @@ struct Client {
 }
 
 async fn forward(client: TcpStream, shared: Shared, number: u64) {
-    let Ok(server) = TcpStream::connect(shared.broker).await else { return };
+    let Ok(server) = TcpStream::connect(shared.broker()).await else { return };
     let (client_reads, client_writes) = client.into_split();
     let (server_reads, server_writes) = server.into_split();
     let client = Client { number, stream: client_writes.into(), lost: Mutex::default() };
@@ -324,7 +335,7 @@ async fn pass_answers(mut from: OwnedReadHalf, client: &Client, mut shared: Shar
     loop {
         let mut message = read(&mut from).await?;
         let others = shared.others.lock().unwrap().clone();
-        for (broker, here) in others.into_iter().chain([(place(shared.broker), place(shared.here))]) {
+        for (broker, here) in others.into_iter().chain([(place(shared.broker()), place(shared.here))]) {
             while let Some(found) = message.windows(broker.len()).position(|bytes| bytes == broker) {
                 message[found..found + here.len()].copy_from_slice(&here);
             }

@@ -164,8 +164,10 @@ impl KafkaCluster {
         config.set("message.timeout.ms", "0");
         config.set("partitioner", "murmur2_random");
         config.set("topic.metadata.propagation.max.ms", "3000");
-        // Logs a line when the producer gets its ID, a few more when it loses it, and none per record.
-        let debug = config.get("debug").map_or_else(|| "eos".to_owned(), |debug| format!("{debug},eos"));
+        // `eos` logs a line when the producer gets its ID, and a few more when it loses it. `feature` logs about 100 lines for each
+        // connection. Neither logs anything per record or partition.
+        let debug = config.get("debug").map(|debug| format!("{debug},"));
+        let debug = debug.unwrap_or_default() + "eos,feature";
         config.set("debug", debug);
         config.set_log_level(RDKafkaLogLevel::Debug);
         // The queue holds two batches, so it is never full.
@@ -214,6 +216,7 @@ impl KafkaCluster {
             self.shared.limits.renew();
             return Err(self.unreachable(config, producer.reports()).await);
         };
+        producer.reports().confirmation.confirm(&id);
         self.comparison.check(id).await?;
         Ok(producer)
     }
@@ -263,6 +266,9 @@ impl KafkaCluster {
             let done =
                 |reports: &Reports| reports.is_identified() || reports.is_fatal() || reports.has_failed();
             _ = timeout(ASK_AGAIN, reports.wait(false, done)).await;
+        }
+        if let Some(id) = producer.client().client().fetch_cluster_id(Duration::ZERO) {
+            reports.confirmation.confirm(&id);
         }
         Ok((producer, advertised))
     }

@@ -6,6 +6,7 @@
 
 pub mod client;
 pub mod cluster;
+mod confirmation;
 pub mod errors;
 pub mod headers;
 mod limits;

@@ -298,6 +298,7 @@ pub(crate) fn start(
     context: Context,
 ) -> KafkaResult<(Arc<BaseProducer<Context>>, PollingThread)> {
     let client = Arc::new(BaseProducer::from_config_and_context(config, context)?);
+    _ = client.context().reports.confirmation.client.set(Arc::downgrade(&client));
     let polled = Arc::clone(&client);
     let thread = Builder::new().name("producer polling".to_owned()).spawn(move || {
         // Until nothing else uses the client.

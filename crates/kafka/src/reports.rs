@@ -3,6 +3,7 @@
 //! Critical log lines, for example that a thread cannot start, are repeated by each producer at each attempt, and nothing
 //! reports when their cause is gone. So each kind is logged at most every ten minutes.
 
+use crate::confirmation::Confirmation;
 use crate::errors::failure;
 use crate::limits::LearnedLimits;
 use crate::tokens::{Tokens, issued};
@@ -39,6 +40,7 @@ const CURRENT_FOR: Duration = Duration::from_secs(10);
 pub(crate) struct Reports {
     list: Mutex<Vec<DeliveryReport>>,
     in_flight: AtomicUsize,
+    pub(crate) confirmation: Confirmation,
     failed: AtomicBool,
     /// When the producer got its producer ID.
     identified_at: OnceLock<Instant>,
@@ -160,7 +162,7 @@ impl Reports {
         self.wake.notify_one();
     }
 
-    fn report(&self, index: usize, outcome: Result<(), KafkaFailure>) {
+    pub(crate) fn report(&self, index: usize, outcome: Result<(), KafkaFailure>) {
         let failed = outcome.is_err();
         lock(&self.list).push(DeliveryReport { index: index as u32, outcome });
         if failed {
@@ -197,6 +199,14 @@ impl ClientContext for Context {
         if facility == "IDEMPSTATE" && message.ends_with("-> Assigned") {
             self.reports.identified_at.get_or_init(Instant::now);
             self.reports.wake.notify_one();
+        }
+        // It reports a connection only here, too: with the first line of a list, which precedes all delivery reports of the connection.
+        // It sends no records on bootstrap connections.
+        if facility == "APIVERSION" && matches!(level, RDKafkaLogLevel::Debug) {
+            if message.ends_with("Broker API support:") && !message.contains("/bootstrap: ") {
+                self.reports.confirmation.connected();
+            }
+            return;
         }
         // librdkafka retries by itself and reports the cause of a missing producer ID only here.
         if facility == "GETPID" && message.contains("Failed to acquire") {
@@ -243,10 +253,14 @@ impl ClientContext for Context {
         if *why == AUTHENTICATION {
             self.tokens.iter().for_each(|tokens| tokens.reject());
         }
-        let age = self.reports.identified_at.get().map_or(Duration::ZERO, Instant::elapsed);
-        if [AUTHENTICATION, TLS].contains(why) && age < CURRENT_FOR {
+        if [AUTHENTICATION, TLS].contains(why) {
             // The other brokers may accept the producer. If none does, all of them count as down.
             *lock(&self.reports.refused_by_broker) = Some((Instant::now(), why.failure(reason)));
+            if self.reports.identified_at.get().is_some_and(|at| at.elapsed() >= CURRENT_FOR) {
+                // Kafka is unavailable only if it refuses a new producer, too.
+                let kind = FailureKind::Session;
+                self.reports.refuse(KafkaFailure { kind, ..why.failure(reason) });
+            }
         } else if why.kind == FailureKind::Cluster && *why != BROKERS_DOWN {
             // Brokers that are down may be back within publish_timeout, and the producer then continues by itself.
             self.reports.refuse(why.failure(reason));
@@ -300,6 +314,7 @@ impl ProducerContext for Context {
             Ok(message) if message.offset() < 0 => {
                 Err(NO_OFFSET.failure("Kafka acknowledged the record without an offset"))
             }
+            Ok(message) if self.reports.confirmation.keeps(index, message.topic()) => return,
             Ok(_) => Ok(()),
             Err((error, message)) => {
                 let failure = failure("publishing", error);
@@ -570,12 +585,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_producer_that_may_have_an_old_password_fails_if_one_broker_refuses_it() {
+    async fn a_producer_that_may_have_an_old_password_is_replaced_if_one_broker_refuses_it() {
         let context = Context::default();
         context.log(RDKafkaLogLevel::Debug, "IDEMPSTATE", "WaitPID -> Assigned");
         advance(CURRENT_FOR).await;
         context.error(KafkaError::Global(RDKafkaErrorCode::Authentication), "Authentication failed");
-        assert_eq!(context.reports.refused().map(|failure| failure.reason), Some(AUTHENTICATION.word));
+        let refused = || context.reports.refused().map(|failure| (failure.reason, failure.kind));
+        assert_eq!(refused(), Some((AUTHENTICATION.word, FailureKind::Session)), "Kafka may be available");
+        context.error(KafkaError::Global(RDKafkaErrorCode::AllBrokersDown), DOWN);
+        assert_eq!(refused(), Some((AUTHENTICATION.word, FailureKind::Cluster)));
     }
 
     #[tokio::test(start_paused = true)]

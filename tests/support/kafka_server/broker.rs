@@ -11,7 +11,8 @@ use tokio::net::TcpSocket;
 use super::super::wait::wait_until;
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-const CLUSTER_ID: &str = "outbox-relay-tests-00w";
+/// Not that of the shared cluster.
+const CLUSTER_ID: &str = "outbox-relay-private-w";
 const LOG_LINES_SHOWN: usize = 20;
 
 /// One broker and its data.
