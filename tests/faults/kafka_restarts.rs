@@ -78,7 +78,7 @@ async fn kafka_killed_during_a_batch_loses_and_reorders_nothing() {
 #[tokio::test]
 async fn kafka_stopped_and_started_repeats_nothing() {
     let mut kafka = KafkaServer::start().await;
-    let patient = [("publish_timeout", "120s"), ("takeover_timeout", "120s")];
+    let patient = [("publish_timeout", "300s"), ("takeover_timeout", "300s")];
     let (outbox, relay, writers) = in_flow_with(&kafka, "kafka_stopped", &patient).await;
     for stop in 1..=2 {
         outbox.wait_until_settled(2_000, STALLED).await;
