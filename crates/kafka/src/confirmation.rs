@@ -1,4 +1,4 @@
-//! Acknowledgements count only if they are of the right cluster.
+//! Acknowledgements count only if they come from the right cluster.
 //!
 //! The names of the brokers may begin to lead to another cluster. librdkafka then sends it the records that were not acknowledged. It
 //! learns the ID of a cluster only from metadata responses, and acknowledgements may arrive before. So those that arrive after a new

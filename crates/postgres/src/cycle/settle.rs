@@ -41,7 +41,7 @@ pub(crate) async fn settle(
     if !rejected.is_empty() {
         all &= record_rejected(&transaction, &statements.queries.dead_letter, rejected).await?;
     }
-    // Holds before blocks. Both lock the row of the version, and another session may have locked it to hold the same topic.
+    // Holds before blocks, because both lock the row of the version. Another relay that holds the same topic locks the topic first.
     if !held.is_empty() {
         hold(&transaction, &statements.queries.hold, held).await?;
     }
