@@ -13,6 +13,7 @@ use outbox_relay::relay::publisher::{DeliveryReport, Judged, NotSent, Producer, 
 use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// The number of different payloads. More of them would only fill the CPU cache, and rows from a socket do not do that
@@ -253,7 +254,14 @@ impl Publisher for AtOnce {
         Ok(self.producer())
     }
 
-    async fn judge<E: Event>(&self, _: &str, _: u32, rows: &[&E], _: impl Fn() -> bool) -> Judged {
+    async fn judge<E: Event>(
+        &self,
+        _: &str,
+        _: u32,
+        rows: &[&E],
+        _: Duration,
+        _: impl Fn() -> bool,
+    ) -> Judged {
         Judged { acknowledged: rows.len(), failure: None }
     }
 

@@ -42,8 +42,6 @@ const STATISTICS_INTERVAL: &str = "statistics.interval.ms";
 const STATISTICS_EVERY_MS: &str = "10000";
 /// How long the producer of a probe is kept for the next session. Afterwards, its connections may be dead.
 const SPARE_FOR: Duration = Duration::from_secs(10);
-/// How long to wait for the reports of judged rows.
-const JUDGE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long the brokers may take to assign a producer ID once they answer.
 const IDENTIFIED_WITHIN: Duration = Duration::from_secs(5);
 /// How long to wait for the producer ID after each metadata response.
@@ -319,6 +317,7 @@ impl Publisher for KafkaCluster {
         topic: &str,
         partition: u32,
         rows: &[&E],
+        patience: Duration,
         may_send: impl Fn() -> bool,
     ) -> Judged {
         // A single row can leave no gap, so its producer judges the next one too: opening a producer takes longer than judging.
@@ -336,10 +335,10 @@ impl Publisher for KafkaCluster {
         let (first, others) = rows.split_at(rows.len().min(1));
         let mut judged = Judged { acknowledged: 0, failure: None };
         if may_send() {
-            judged = publish(&mut alone, topic, partition, first).await;
+            judged = publish(&mut alone, topic, partition, first, patience).await;
         }
         if judged.acknowledged > 0 && !others.is_empty() && may_send() {
-            let behind = publish(&mut alone, topic, partition, others).await;
+            let behind = publish(&mut alone, topic, partition, others, patience).await;
             judged = Judged { acknowledged: first.len() + behind.acknowledged, ..behind };
         }
         let is_clear = judged.failure.as_ref().is_none_or(|failure| failure.kind == FailureKind::Row);
@@ -378,7 +377,13 @@ impl Publisher for KafkaCluster {
     }
 }
 
-async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition: u32, rows: &[&E]) -> Judged {
+async fn publish<E: Event>(
+    producer: &mut KafkaProducer,
+    topic: &str,
+    partition: u32,
+    rows: &[&E],
+    patience: Duration,
+) -> Judged {
     let mut outcomes: Vec<Result<(), KafkaFailure>> =
         vec![Err(KafkaFailure::unknown("request timed out")); rows.len()];
     for (index, row) in rows.iter().enumerate() {
@@ -388,7 +393,7 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
         }
     }
     // Rows whose reports are late keep the unknown outcome from above.
-    let late = timeout(JUDGE_TIMEOUT, producer.all_reported()).await.is_err();
+    let late = timeout(patience, producer.all_reported()).await.is_err();
     let mut reports = Vec::new();
     producer.take_reports(&mut reports);
     if late {

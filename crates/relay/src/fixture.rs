@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 /// A row with this id. Rows from 100 on are of other types, rows from 300 on of one that no topic can have, and rows from 50 to 99
@@ -205,6 +205,8 @@ pub struct FakeCluster {
     pub lookup_takes: Cell<Duration>,
     /// Why it refuses judged rows, and how long that takes. Without a reason, it acknowledges none.
     pub judges: (Option<&'static Reason>, Duration),
+    /// How many of them it acknowledges before.
+    pub judged: usize,
     /// How many probes it has answered.
     pub probes: Cell<u32>,
 }
@@ -217,6 +219,7 @@ impl Default for FakeCluster {
             answers: false,
             lookup_takes: Cell::default(),
             judges: (None, Duration::ZERO),
+            judged: 0,
             probes: Cell::new(0),
         }
     }
@@ -231,9 +234,18 @@ impl Publisher for Rc<FakeCluster> {
         let (answers, lookup_takes) = (Cell::new(self.answers), self.lookup_takes.get());
         Ok(FakeProducer { waits: self.is_silent, answers, lookup_takes, ..FakeProducer::default() })
     }
-    async fn judge<E: Event>(&self, _: &str, _: u32, _: &[&E], _: impl Fn() -> bool) -> Judged {
-        sleep(self.judges.1).await;
-        Judged { acknowledged: 0, failure: self.judges.0.map(|reason| reason.failure("refused")) }
+    async fn judge<E: Event>(
+        &self,
+        _: &str,
+        _: u32,
+        _: &[&E],
+        patience: Duration,
+        _: impl Fn() -> bool,
+    ) -> Judged {
+        if timeout(patience, sleep(self.judges.1)).await.is_err() {
+            return Judged { acknowledged: self.judged, failure: Some(KafkaFailure::unknown("no report")) };
+        }
+        Judged { acknowledged: self.judged, failure: self.judges.0.map(|reason| reason.failure("refused")) }
     }
     async fn probe(&self) -> Result<(), KafkaFailure> {
         self.probes.set(self.probes.get() + 1);

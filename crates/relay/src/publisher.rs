@@ -18,13 +18,14 @@ pub trait Publisher {
     async fn open(&self) -> Result<Self::Producer, KafkaFailure>;
 
     /// Publishes a few rows of one partition in order on a producer that no session uses, the first of them alone, and waits for
-    /// the reports. Only a row that is judged alone can be found at fault. Opening the producer and waiting for the first row take
+    /// the reports of each step for up to `patience`. Only a row that is judged alone can be found at fault. Opening the producer and waiting for the first row take
     /// time, so `may_send` is called before the first row and before the others. Dropping the future leaves the outcome unknown.
     async fn judge<E: Event>(
         &self,
         topic: &str,
         partition: u32,
         rows: &[&E],
+        patience: Duration,
         may_send: impl Fn() -> bool,
     ) -> Judged;
 

@@ -122,7 +122,8 @@ async fn no_row_is_judged_once_the_claim_is_lost() {
     for (checks, expected) in [(0, 0), (1, 1), (2, 3)] {
         let checked = Cell::new(0);
         let may_send = || checked.replace(checked.get() + 1) < checks;
-        let judged = cluster.judge("events.order", 0, &[&Row(1), &Row(2), &Row(3)], may_send).await;
+        let rows = [&Row(1), &Row(2), &Row(3)];
+        let judged = cluster.judge("events.order", 0, &rows, Duration::from_secs(15), may_send).await;
         assert!(judged.failure.is_none(), "{judged:?}");
         assert_eq!(judged.acknowledged, expected, "{checks} checks");
     }

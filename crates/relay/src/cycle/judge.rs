@@ -4,7 +4,7 @@
 //! A row is judged only after every earlier row of its partition was acknowledged or rejected. Rows after an open one are
 //! claimed again.
 
-use crate::cycle::publish::Sending;
+use crate::cycle::publish::{Sending, patience};
 use crate::cycle::session::Destination;
 use crate::publisher::Judged;
 use crate::reason::{OTHER_RECORD_REFUSED, RECORD_TOO_LARGE, REJECTS_EVERYTHING};
@@ -72,8 +72,9 @@ async fn judge_destination<E: Event, P: Publisher>(
         let small = rest.iter().take_while(is_small).count();
         let group = &rest[..width.min(small).max(1)];
         let rows: Vec<&E> = group.iter().map(|&index| &batch.rows()[index]).collect();
-        let judging =
-            relay.kafka.publisher.judge(&topic, destination.partition, &rows, || session.may_send());
+        let begun = Instant::now();
+        let (place, may_send) = (destination.partition, || session.may_send());
+        let judging = relay.kafka.publisher.judge(&topic, place, &rows, patience(relay), may_send);
         let Judged { acknowledged, failure } = judging.await;
         let size = group.len();
         for index in rest.drain(..acknowledged) {
@@ -103,9 +104,30 @@ async fn judge_destination<E: Event, P: Publisher>(
                 session.hold(destination, failure.into());
                 return None;
             }
+            FailureKind::Unknown
+                if acknowledged == 0 && is_stuck(relay, session, batch, destination, begun).await =>
+            {
+                session.hold_silent(destination, patience(relay), &format!(": {}", failure.error));
+                return None;
+            }
             FailureKind::Unknown | FailureKind::Cluster | FailureKind::Session => return Some(failure),
         }
     }
+}
+
+/// Whether only this partition is silent: others have acknowledged rows, in this batch or since `begun`, and the cluster answers.
+/// A quota does not delay the first records of a new connection.
+async fn is_stuck<E: Event, P: Publisher>(
+    relay: &Relay<P>,
+    session: &Session<P::Producer>,
+    batch: &Batch<E>,
+    partition: Destination,
+    begun: Instant,
+) -> bool {
+    let acknowledged_at = relay.health.acknowledged_at.get();
+    let others_work =
+        session.others_work(batch, Some(partition)) || acknowledged_at.is_some_and(|at| at > begun);
+    others_work && relay.kafka.publisher.probe().await.is_ok()
 }
 
 /// Records that a row was refused alone. Returns why to hold its topic, after so many in a row that the topic must be the cause.

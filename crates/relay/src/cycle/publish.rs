@@ -514,7 +514,7 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
     /// Whether rows of other partitions were acknowledged, in this batch or another one.
     fn others_work(&self, awaited: &Awaited) -> bool {
         let acknowledged_at = self.relay.health.acknowledged_at.get();
-        self.session.others_work(&self.batch) || acknowledged_at.is_some_and(|at| at > awaited.begun)
+        self.session.others_work(&self.batch, None) || acknowledged_at.is_some_and(|at| at > awaited.begun)
     }
 
     fn close_at_deadline(&mut self) {
@@ -545,7 +545,7 @@ fn silence_max<P>(relay: &Relay<P>) -> Duration {
     relay.settings.limits().takeover_timeout / SILENT_SHARE
 }
 
-fn patience<P>(relay: &Relay<P>) -> Duration {
+pub(super) fn patience<P>(relay: &Relay<P>) -> Duration {
     relay.settings.limits().publish_timeout / STUCK_SHARE
 }
 

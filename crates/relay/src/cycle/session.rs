@@ -531,10 +531,11 @@ impl<P: Producer> Session<P> {
         destinations.filter(|(index, _)| batch.fate(*index) == fate).filter_map(|(_, place)| *place).collect()
     }
 
-    /// Whether rows of a partition without rows in flight were acknowledged in this batch.
-    pub(crate) fn others_work<E: Event>(&self, batch: &Batch<E>) -> bool {
-        let acknowledged = self.with(Fate::Acknowledged, batch, batch.len());
-        !acknowledged.is_subset(&self.with(Fate::InFlight, batch, batch.len()))
+    /// Whether rows of a partition without rows in flight, and other than `judged`, were acknowledged in this batch.
+    pub(crate) fn others_work<E: Event>(&self, batch: &Batch<E>, judged: Option<Destination>) -> bool {
+        let mut silent = self.with(Fate::InFlight, batch, batch.len());
+        silent.extend(judged);
+        !self.with(Fate::Acknowledged, batch, batch.len()).is_subset(&silent)
     }
 
     /// Called when none of the first `rows` was reported for `patience` although the cluster answers and other partitions
@@ -552,12 +553,7 @@ impl<P: Producer> Session<P> {
         let cause =
             cause.map(|error| format!(". Last error of the Kafka client: {error}")).unwrap_or_default();
         for destination in silent {
-            let error = format!(
-                "no record in partition {} was acknowledged for {waited}, although other partitions acknowledged \
-                 records{cause}",
-                destination.partition
-            );
-            self.hold(destination, STUCK.rejection(error));
+            self.hold_silent(destination, patience, &cause);
         }
         let error = format!(
             "no records in some partitions were acknowledged for {waited}, although other partitions acknowledged \
@@ -565,6 +561,15 @@ impl<P: Producer> Session<P> {
         );
         self.close(STUCK.failure(error));
         true
+    }
+
+    /// Holds the topic of a partition that was silent for so long, although the cluster answers and other partitions work.
+    pub(crate) fn hold_silent(&mut self, silent: Destination, waited: Duration, cause: &str) {
+        let error = format!(
+            "no record in partition {} was acknowledged for {waited:.1?}, although other partitions acknowledged records{cause}",
+            silent.partition
+        );
+        self.hold(silent, STUCK.rejection(error));
     }
 
     /// Closes the session if every row in flight is in a topic that is held meanwhile. Its claim holds these topics too.

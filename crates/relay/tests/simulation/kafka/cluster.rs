@@ -16,8 +16,6 @@ use tokio::time::{sleep, timeout};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The client gives up a question to a leader after this time.
 const LEADER_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// The maximum time to wait for the verdict on a row.
-const JUDGE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A relay's access to the cluster.
 #[derive(Clone)]
@@ -81,6 +79,7 @@ impl Publisher for SimCluster {
         topic: &str,
         partition: u32,
         rows: &[&E],
+        patience: Duration,
         may_send: impl Fn() -> bool,
     ) -> Judged {
         if self.broker.world.breaks(Sabotage::RejectedWithBatch) {
@@ -94,11 +93,11 @@ impl Publisher for SimCluster {
         if !may_send() {
             return Judged { acknowledged: 0, failure: None };
         }
-        let judged = publish(&mut alone, topic, partition, first).await;
+        let judged = publish(&mut alone, topic, partition, first, patience).await;
         if judged.failure.is_some() || others.is_empty() || !may_send() {
             return judged;
         }
-        let behind = publish(&mut alone, topic, partition, others).await;
+        let behind = publish(&mut alone, topic, partition, others, patience).await;
         Judged { acknowledged: first.len() + behind.acknowledged, ..behind }
     }
 
@@ -117,7 +116,13 @@ fn refused(failure: KafkaFailure) -> Judged {
 }
 
 /// Publishes rows on a producer that has no other rows, and returns how many were acknowledged.
-async fn publish<E: Event>(producer: &mut SimProducer, topic: &str, partition: u32, rows: &[&E]) -> Judged {
+async fn publish<E: Event>(
+    producer: &mut SimProducer,
+    topic: &str,
+    partition: u32,
+    rows: &[&E],
+    patience: Duration,
+) -> Judged {
     let mut outcomes = vec![Err(KafkaFailure::unknown("no report")); rows.len()];
     for (index, row) in rows.iter().enumerate() {
         match producer.send(index as u32, topic, partition, *row) {
@@ -131,7 +136,7 @@ async fn publish<E: Event>(producer: &mut SimProducer, topic: &str, partition: u
         break;
     }
     // If the verdict does not arrive in time, unreported rows stay unknown.
-    let _ = timeout(JUDGE_TIMEOUT, producer.all_reported()).await;
+    let _ = timeout(patience, producer.all_reported()).await;
     let mut reports = Vec::new();
     producer.take_reports(&mut reports);
     for DeliveryReport { index, outcome } in reports {
