@@ -5,7 +5,7 @@ use crate::event::{Event, HeaderValue};
 use crate::topic::{TopicTemplate, check_topic};
 
 /// Headers that the relay adds to every record. With a second header of the same name, consumers could not tell which one
-/// identifies duplicates.
+/// identifies duplicates. The relay rejects the event, or drops a header in another case.
 const RESERVED_HEADERS: [&str; 2] = ["event_id", "event_type"];
 
 pub fn check(events: &[Event], template: &TopicTemplate) -> Result<(), Error> {
@@ -27,7 +27,7 @@ fn check_event(event: &Event, template: &TopicTemplate, topic: &mut String) -> R
         if let HeaderValue::Text(value) = value {
             check_storable("a header value", value)?;
         }
-        if RESERVED_HEADERS.contains(&name.as_str()) {
+        if RESERVED_HEADERS.iter().any(|reserved| reserved.eq_ignore_ascii_case(name)) {
             return Err(InvalidEvent::ReservedHeader { name: name.clone() });
         }
     }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn reserved_headers_are_rejected() {
-        for name in RESERVED_HEADERS {
+        for name in ["event_id", "event_type", "Event_Type"] {
             let reserved = InvalidEvent::ReservedHeader { name: name.to_owned() };
             assert_eq!(check_one(event().header(name, "v"), "constant"), Err(reserved));
         }

@@ -179,7 +179,7 @@ pub enum WithoutSqlstate {
     /// The driver rejected a value or could not read an answer.
     #[default]
     Rejected,
-    /// The pool had no connection, so nothing was sent.
+    /// There was no connection, so nothing was sent.
     NoConnection,
     /// The connection was lost without an answer.
     ConnectionLost,

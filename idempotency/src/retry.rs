@@ -32,8 +32,9 @@
 //!
 //! async fn transfer(pool: &Pool, key: &Key) -> Result<(), Error> {
 //!     let mut client = pool.get().await.map_err(Error::Pool)?;
+//!     // begin with the key
 //!     let tx = client.transaction().await.map_err(Error::Postgres)?;
-//!     // begin with the key, change, finish
+//!     // change, finish
 //! #   let _ = key;
 //!     tx.commit().await.map_err(Error::Postgres)
 //! }

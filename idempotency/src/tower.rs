@@ -50,15 +50,16 @@
 //!   the handler's response to the client, and stores nothing. The handler must return the same response that it stored:
 //!   [`Response`] converts to [`http::Response`].
 //! - **The effect usually happens once** if the handler does not finish the guard. Then the layer stores the handler's response
-//!   after the handler has returned. If the process dies between the handler's COMMIT and the end of the layer's statement, a
-//!   retry repeats the effect. Use it for handlers without an effect, for rejected requests, and for effects that are safe to
+//!   after the handler has returned. If the process dies between the handler's COMMIT and the end of the layer's statement, or
+//!   if the handler does not learn that its COMMIT succeeded and returns 5xx, a retry repeats the effect. Use it for handlers without an effect, for rejected requests, and for effects that are safe to
 //!   repeat.
 //!
 //! The layer stores each response except transient ones (408, 425, 429, 5xx), those that are marked with [`DoNotStore`], and
 //! those that say that the request was not executed and can succeed later: 401, 403, 404, 407 and 409. Set
 //! [`IdempotencyLayer::store_if`] to decide otherwise. If it stores nothing, it releases the key, so that a retry runs the handler
 //! again. A stored response is replayed without running the handler: authenticate *and authorize* outside of the layer.
-//! A handler that returns such a response must not have committed a change, except in [phases](Guard::phase).
+//! A handler that returns a response that is not stored must not have committed a change or called an external system, except in
+//! [phases](Guard::phase): without a committed phase, the released key counts as unused.
 //!
 //! The layer stores the status, the body, and all headers except `Set-Cookie`, `Date`, `Age`, `WWW-Authenticate`,
 //! `Authentication-Info` and those of the connection. Add headers that depend on the single request, such as those of CORS or a

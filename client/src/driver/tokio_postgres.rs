@@ -70,16 +70,19 @@ impl DriverError for Error {
             (None, None) => self.to_string(),
         };
         let is_io = <dyn StdError>::is::<io::Error>;
-        let is_lost = self.is_closed() || self.source().is_some_and(is_io);
+        // The driver does not expose the kind. In both cases, nothing was sent: there is no connection, or a value is invalid.
+        let is = |kind| self.to_string().starts_with(kind);
+        let without_sqlstate = match is("error connecting to server") {
+            true => WithoutSqlstate::NoConnection,
+            false if is("error encoding message to server") => WithoutSqlstate::Rejected,
+            false if self.is_closed() || self.source().is_some_and(is_io) => WithoutSqlstate::ConnectionLost,
+            false => WithoutSqlstate::Rejected,
+        };
         Details {
             sqlstate: self.code().map(SqlState::code).map(str::to_owned),
             message,
             constraint: self.as_db_error().and_then(|answer| answer.constraint()).map(str::to_owned),
-            without_sqlstate: if is_lost {
-                WithoutSqlstate::ConnectionLost
-            } else {
-                WithoutSqlstate::Rejected
-            },
+            without_sqlstate,
         }
     }
 }

@@ -36,7 +36,7 @@ const DECLINED: u32 = 10;
 enum NoAnswer {
     #[error("the API did not answer")]
     Lost(#[source] reqwest::Error),
-    /// 409, or 500 and above.
+    /// 408, 409, 425, 429, or 500 and above.
     #[error("the API answered {0}")]
     NotNow(u16),
 }
@@ -45,7 +45,7 @@ impl Classify for NoAnswer {
     fn verdict(&self) -> Verdict {
         match self {
             NoAnswer::Lost(error) if error.is_connect() => Verdict::Again,
-            NoAnswer::NotNow(409) => Verdict::Again,
+            NoAnswer::NotNow(409 | 425 | 429) => Verdict::Again,
             NoAnswer::Lost(_) | NoAnswer::NotNow(_) => Verdict::Unknown,
         }
     }
@@ -179,7 +179,7 @@ impl Client {
         let sent = request.header("idempotency-key", key).header("x-user", &self.name).send().await;
         let response = sent.map_err(NoAnswer::Lost)?;
         let status = response.status().as_u16();
-        if status == 409 || status >= 500 {
+        if matches!(status, 408 | 409 | 425 | 429) || status >= 500 {
             return Err(NoAnswer::NotNow(status));
         }
         let replayed = response.headers().contains_key("idempotent-replayed");

@@ -63,7 +63,7 @@ pub enum Error {
     /// The scope has as many keys as the table `idempotency_service` allows. Return 429.
     #[error("this scope has the maximum number of idempotency keys")]
     TooManyKeys,
-    /// The stored data has an unexpected format.
+    /// The stored data has an unexpected format. The source can quote the result of a phase.
     #[error("cannot read the data stored for this idempotency key")]
     Stored(#[source] serde_json::Error),
     /// PostgreSQL rejected the call or is unavailable.
@@ -105,7 +105,7 @@ pub enum PhaseError<E> {
     /// The application's work failed.
     #[error(transparent)]
     Work(E),
-    /// The result of the phase cannot be converted to JSON, or the stored result to this type.
+    /// The result of the phase cannot be converted to JSON and back, or the stored result to this type. The source can quote it.
     #[error("cannot convert the result of the phase")]
     Data(#[source] serde_json::Error),
     /// The phase could not be recorded.

@@ -185,7 +185,7 @@ impl Guard {
     }
 
     /// Records in the transaction that a phase is completed, with its result, and restarts the lock time. Needs one round
-    /// trip. [`Guard::phase`] calls it for you.
+    /// trip. [`Guard::phase`] calls it for you. If you call it yourself, only the guards of later attempts know the phase.
     ///
     /// # Errors
     ///

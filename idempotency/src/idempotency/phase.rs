@@ -150,13 +150,15 @@ impl Guard {
         Some(serde_json::from_value(kept.clone()).map_err(PhaseError::Data))
     }
 
-    async fn record<E>(
+    async fn record<T: Serialize + DeserializeOwned, E>(
         &self,
         transaction: impl OutboxTransaction,
         phase: &str,
-        result: &impl Serialize,
+        result: &T,
     ) -> Result<Value, PhaseError<E>> {
         let data = serde_json::to_value(result).map_err(PhaseError::Data)?;
+        // Otherwise no later attempt could continue.
+        T::deserialize(&data).map_err(PhaseError::Data)?;
         self.reach(transaction, phase, &data).await?;
         Ok(data)
     }

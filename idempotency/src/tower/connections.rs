@@ -10,7 +10,9 @@ use super::BoxError;
 /// releases the key. No connection is held while the handler runs. Set a `statement_timeout` for its connections: the layer sets
 /// no limit for the statement that locks the key, and none for the one that stores the response.
 ///
-/// It is implemented for the pools of deadpool-postgres and sqlx. With sea-orm, use the pool that
+/// It is implemented for the pools of deadpool-postgres and sqlx. An sqlx pool needs the `after_release` that
+/// [`OutboxTransaction`](pg_outbox::OutboxTransaction) shows:
+/// without it, a connection that returns with an open transaction cannot lock a key. With sea-orm, use the pool that
 /// `DatabaseConnection::get_postgres_connection_pool` returns. Implement the trait for other pools, for example for one of
 /// diesel-async:
 ///

@@ -1,6 +1,7 @@
 //! Phases: a retry resumes after the last one that has committed.
 
 use pg_idempotency::idempotency::{Begun, Error, PhaseError, Response};
+use pg_idempotency::retry::{Classify, Verdict};
 use tokio_postgres::Transaction;
 
 use super::{finish, replayed, request, started};
@@ -70,6 +71,27 @@ async fn a_phase_after_a_takeover_fails_and_a_release_keeps_the_phases() {
     let third = started(&db.idempotency, &db.client, "k").await;
     assert_eq!((third.attempts(), third.recovery_point()), (3, Some("one")));
     db.clean_up().await;
+}
+
+/// A retry reads the result back. If that failed, no attempt could continue after the phase.
+#[tokio::test]
+async fn a_phase_whose_result_cannot_be_read_back_is_not_committed() {
+    let mut db = Database::new().await;
+    let mut guard = started(&db.idempotency, &db.client, "k").await;
+    // JSON has no NaN.
+    let refused = guard.phase(&mut db.client, "one", async |_: &Transaction<'_>| Ok::<_, ()>(f64::NAN)).await;
+    assert!(matches!(refused, Err(PhaseError::Data(_))), "{refused:?}");
+    assert_eq!(guard.recovery_point(), None);
+    let done = guard.phase(&mut db.client, "one", async |_: &Transaction<'_>| Ok::<_, ()>(1.5)).await;
+    assert_eq!(done.unwrap(), 1.5);
+    db.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_refused_connection_has_had_no_effect() {
+    let refused = tokio_postgres::connect("host=127.0.0.1 port=1", tokio_postgres::NoTls).await;
+    let error = refused.err().unwrap();
+    assert_eq!(error.verdict(), Verdict::Again, "{error:?}");
 }
 
 /// A timeout, for example, drops the future.
