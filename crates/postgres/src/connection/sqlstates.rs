@@ -21,20 +21,11 @@ pub fn entry(state: &str) -> Option<&'static Sqlstate> {
     find(state).or_else(|| find(state.get(..2)?))
 }
 
-macro_rules! kinds {
-    ($($row:ident = $kind:ident),+) => {$(
-        const fn $row(state: &'static str, means: &'static str, remedy: &'static str) -> Sqlstate {
-            Sqlstate { state, kind: FaultKind::$kind, means, remedy }
-        }
-    )+};
+macro_rules! states {
+    ($($state:literal $kind:ident, $means:literal, $remedy:expr;)+) => {
+        &[$(Sqlstate { state: $state, kind: FaultKind::$kind, means: $means, remedy: $remedy }),+]
+    };
 }
-kinds!(
-    unavailable = Unavailable,
-    contended = Contended,
-    refused = Refused,
-    data = Data,
-    timed_out = TimedOut
-);
 
 const NOTHING: &str = "no action is needed unless this persists";
 const LOCKED: &str = "no action is needed: the relay skips the locked rows. If this persists, find the session that \
@@ -51,155 +42,104 @@ const CREDENTIALS: &str = "check the role, its password or client certificate, a
 const FIX_SERVER: &str = "check the server log and fix the cause";
 
 /// Sorted by state. An entry for a code overrides the entry for its class.
-pub const SQLSTATES: &[Sqlstate] = &[
-    refused("00", "success (not an error)", REPORT),
-    refused("01", "a warning (not an error)", REPORT),
-    refused("02", "no data", OBJECTS),
-    refused("03", "the statement is incomplete", REPORT),
-    unavailable(
-        "08",
-        "the connection broke or was refused, by the server or a pooler",
-        "check the server, the pooler and the network",
-    ),
-    refused("09", "a trigger action failed", OBJECTS),
-    unavailable(
-        "0A",
-        "a standby rejected a write, or a table changed under a prepared statement",
+pub const SQLSTATES: &[Sqlstate] = states! {
+    "00" Refused, "success (not an error)", REPORT;
+    "01" Refused, "a warning (not an error)", REPORT;
+    "02" Refused, "no data", OBJECTS;
+    "03" Refused, "the statement is incomplete", REPORT;
+    "08" Unavailable, "the connection broke or was refused, by the server or a pooler",
+        "check the server, the pooler and the network";
+    "09" Refused, "a trigger action failed", OBJECTS;
+    "0A" Unavailable, "a standby rejected a write, or a table changed under a prepared statement",
         "no action is needed: the relay prepares its statements again. If this persists, check whether the URL points to the \
-         primary, and run RECONNECT on the console of PgBouncer if there is one",
-    ),
-    refused("0B", "a transaction could not start", REPORT),
-    refused("0F", "an invalid locator", REPORT),
-    refused("0L", "an invalid grantor", OBJECTS),
-    refused("0P", "an invalid role", CREDENTIALS),
-    refused("0Z", "diagnostics were requested in the wrong place", OBJECTS),
-    refused("10", "an XQuery error", OBJECTS),
-    refused("20", "no branch of a CASE matched", OBJECTS),
-    refused("21", "a subquery returned more than one row", OBJECTS),
-    data("22", "a value is out of range or invalid", OBJECTS),
-    refused(
-        "23",
-        "a constraint was violated, for example one added to the dead letters",
-        "drop the constraint that was added to the relay's tables",
-    ),
-    unavailable("24", "the cursor is in an unexpected state", POOLER),
-    refused("25", "the transaction is in an unexpected state", POOLER),
-    unavailable(
-        "25006",
-        "the server is read-only. After a failover, another host in the URL may be the primary",
+         primary, and run RECONNECT on the console of PgBouncer if there is one";
+    "0B" Refused, "a transaction could not start", REPORT;
+    "0F" Refused, "an invalid locator", REPORT;
+    "0L" Refused, "an invalid grantor", OBJECTS;
+    "0P" Refused, "an invalid role", CREDENTIALS;
+    "0Z" Refused, "diagnostics were requested in the wrong place", OBJECTS;
+    "10" Refused, "an XQuery error", OBJECTS;
+    "20" Refused, "no branch of a CASE matched", OBJECTS;
+    "21" Refused, "a subquery returned more than one row", OBJECTS;
+    "22" Data, "a value is out of range or invalid", OBJECTS;
+    "23" Refused, "a constraint was violated, for example one added to the dead letters",
+        "drop the constraint that was added to the relay's tables";
+    "24" Unavailable, "the cursor is in an unexpected state", POOLER;
+    "25" Refused, "the transaction is in an unexpected state", POOLER;
+    "25006" Unavailable, "the server is read-only. After a failover, another host in the URL may be the primary",
         "no action is needed during a failover. Otherwise, point the URL to the primary and check \
-         default_transaction_read_only",
-    ),
-    unavailable("25P02", "the transaction has already failed", NOTHING),
-    unavailable(
-        "25P03",
-        "idle_in_transaction_session_timeout ended a transaction of a relay that was frozen or disconnected: a claim after \
-         takeover_timeout, another transaction after 5 s",
-        "check why the relay's host froze or lost its connection. If a claim was ended and the host or the network is only \
-         slow, increase [relay] takeover_timeout, which sets this timeout for claims",
-    ),
-    unavailable(
-        "25P04",
-        "transaction_timeout ended a transaction of the relay",
-        "check whether a pooler sets transaction_timeout: the relay sets it to 0 in its transactions",
-    ),
-    unavailable("26", "the prepared statement does not exist, for example behind a pooler", POOLER),
-    refused("27", "a trigger changed the row that the statement was about to change", OBJECTS),
-    unavailable("28", "the server rejected the login", CREDENTIALS),
-    unavailable(
-        "28000",
-        "the role is not allowed to log in, no pg_hba.conf line matches, or the client certificate is missing or belongs \
-         to another role",
-        "check the role, sslcert and sslkey if the server requires a certificate, sslmode if the error contains \
-         \"no encryption\", and pg_hba.conf. Files are reloaded at each attempt, systemd credentials only at a restart",
-    ),
-    unavailable("28P01", "the password is wrong (a rotation may be in progress)", CREDENTIALS),
-    refused("2B", "an object depends on a privilege", OBJECTS),
-    refused("2D", "a transaction was ended in the wrong place", OBJECTS),
-    refused("2F", "a function failed", OBJECTS),
-    unavailable("34", "the cursor does not exist, for example behind a pooler", POOLER),
-    refused("38", "an external function failed", OBJECTS),
-    refused("39", "an external function or a trigger broke its protocol", OBJECTS),
-    refused("3B", "an invalid savepoint", REPORT),
-    unavailable(
-        "3D",
-        "the database does not exist",
-        "check the database name in [postgres] url, and whether the database is being restored",
-    ),
-    refused("3F", "the schema does not exist", "check [outbox] table and run `outbox-relay migrate`"),
-    contended("40", "the server rolled the transaction back because of a conflict", NOTHING),
-    contended("40001", "a serialization failure", NOTHING),
-    unavailable("40003", "it is unknown whether the statement completed", NOTHING),
-    contended("40P01", "a deadlock with another session that locks outbox rows", LOCKED),
-    refused(
-        "42",
-        "the statement does not match the tables",
-        "run `outbox-relay migrate`, then `outbox-relay check-config --connect`",
-    ),
-    refused("42501", "a privilege is missing, or row security hides rows", PRIVILEGES),
-    unavailable("42P05", "the prepared statement already exists, for example behind a pooler", POOLER),
-    refused(
-        "42P10",
-        "a publication of the outbox has a row filter or a column list that does not fit its replica identity, or a table of the relay \
-         lacks its primary key",
-        "run `outbox-relay doctor`, which names the publication. If it names none, compare the primary keys with those of a new outbox",
-    ),
-    refused("42P01", "a table does not exist", "check [outbox] table and run `outbox-relay migrate`"),
-    refused("44", "a view's CHECK OPTION is violated", OBJECTS),
-    refused("53", "the server has insufficient resources", FIX_SERVER),
-    refused(
-        "53100",
-        "the server's disk is full",
-        "free or add disk space: check for WAL retained by replication slots. Delete rows only afterwards, because that writes WAL",
-    ),
-    refused("53200", "the server is out of memory", FIX_SERVER),
-    unavailable(
-        "53300",
-        "too many connections",
-        "increase max_connections or the role's limit, or find out what uses the connections: a relay needs workers \
-         + 7",
-    ),
-    refused("53400", "a configured limit is reached", FIX_SERVER),
-    data(
-        "54",
-        "a server limit was exceeded, for example by the text of a jsonb payload",
-        "find the row with a jsonb payload of hundreds of megabytes, and move it out of the outbox",
-    ),
-    refused("55", "an object is in the wrong state", FIX_SERVER),
-    contended("55006", "an object is in use", LOCKED),
-    contended("55P03", "another session held a lock longer than lock_timeout", LOCKED),
-    unavailable("57", "an operator or the system intervened", NOTHING),
-    timed_out(
-        "57014",
-        "a statement took longer than 30 s or was canceled",
-        "use pg_stat_activity to find out what is slowing down the server, and check whether the outbox has been \
-         vacuumed recently",
-    ),
-    unavailable("57P01", "the server is shutting down, or the connection was terminated", NOTHING),
-    unavailable("57P02", "another server process crashed", FIX_SERVER),
-    unavailable("57P03", "the server is starting or recovering", NOTHING),
-    unavailable(
-        "57P04",
-        "the database was dropped",
-        "check the database name in [postgres] url, and whether the database is being restored",
-    ),
-    unavailable(
-        "57P05",
-        "the connection was idle longer than idle_session_timeout",
-        "set idle_session_timeout to 0 for the relay's role",
-    ),
-    refused("58", "the server's operating system reported an I/O error", FIX_SERVER),
-    contended("72", "the snapshot is too old", NOTHING),
-    refused("F0", "a server configuration file is invalid", FIX_SERVER),
-    refused("HV", "a foreign table failed: the outbox must be an ordinary table", OBJECTS),
-    refused("P0", "PL/pgSQL raised an error, for example in a trigger", OBJECTS),
-    data(
-        "XX",
-        "an internal error",
-        "check the server log. For damaged data or indexes (XX001, XX002), see amcheck and REINDEX in the \
-         PostgreSQL manual",
-    ),
-];
+         default_transaction_read_only";
+    "25P02" Unavailable, "the transaction has already failed", NOTHING;
+    "25P03" Unavailable, "idle_in_transaction_session_timeout ended a transaction of a relay that was frozen or disconnected: a \
+         claim after takeover_timeout, another transaction after 5 s",
+        "check why the relay's host froze or lost its connection. If a claim was ended and the host or the network is only slow, \
+         increase [relay] takeover_timeout, which sets this timeout for claims";
+    "25P04" Unavailable, "transaction_timeout ended a transaction of the relay",
+        "check whether a pooler sets transaction_timeout: the relay sets it to 0 in its transactions";
+    "26" Unavailable, "the prepared statement does not exist, for example behind a pooler", POOLER;
+    "27" Refused, "a trigger changed the row that the statement was about to change", OBJECTS;
+    "28" Unavailable, "the server rejected the login", CREDENTIALS;
+    "28000" Unavailable, "the role is not allowed to log in, no pg_hba.conf line matches, or the client certificate is missing \
+         or belongs to another role",
+        "check the role, sslcert and sslkey if the server requires a certificate, sslmode if the error contains \"no \
+         encryption\", and pg_hba.conf. Files are reloaded at each attempt, systemd credentials only at a restart";
+    "28P01" Unavailable, "the password is wrong (a rotation may be in progress)", CREDENTIALS;
+    "2B" Refused, "an object depends on a privilege", OBJECTS;
+    "2D" Refused, "a transaction was ended in the wrong place", OBJECTS;
+    "2F" Refused, "a function failed", OBJECTS;
+    "34" Unavailable, "the cursor does not exist, for example behind a pooler", POOLER;
+    "38" Refused, "an external function failed", OBJECTS;
+    "39" Refused, "an external function or a trigger broke its protocol", OBJECTS;
+    "3B" Refused, "an invalid savepoint", REPORT;
+    "3D" Unavailable, "the database does not exist",
+        "check the database name in [postgres] url, and whether the database is being restored";
+    "3F" Refused, "the schema does not exist", "check [outbox] table and run `outbox-relay migrate`";
+    "40" Contended, "the server rolled the transaction back because of a conflict", NOTHING;
+    "40001" Contended, "a serialization failure", NOTHING;
+    "40003" Unavailable, "it is unknown whether the statement completed", NOTHING;
+    "40P01" Contended, "a deadlock with another session that locks outbox rows", LOCKED;
+    "42" Refused, "the statement does not match the tables",
+        "run `outbox-relay migrate`, then `outbox-relay check-config --connect`";
+    "42501" Refused, "a privilege is missing, or row security hides rows", PRIVILEGES;
+    "42P05" Unavailable, "the prepared statement already exists, for example behind a pooler", POOLER;
+    "42P10" Refused, "a publication of the outbox has a row filter or a column list that does not fit its replica identity, or a \
+         table of the relay lacks its primary key",
+        "run `outbox-relay doctor`, which names the publication. If it names none, compare the primary keys with those of a new \
+         outbox";
+    "42P01" Refused, "a table does not exist", "check [outbox] table and run `outbox-relay migrate`";
+    "44" Refused, "a view's CHECK OPTION is violated", OBJECTS;
+    "53" Refused, "the server has insufficient resources", FIX_SERVER;
+    "53100" Refused, "the server's disk is full",
+        "free or add disk space: check for WAL retained by replication slots. Delete rows only afterwards, because that writes \
+         WAL";
+    "53200" Refused, "the server is out of memory", FIX_SERVER;
+    "53300" Unavailable, "too many connections",
+        "increase max_connections or the role's limit, or find out what uses the connections: a relay needs workers + 7";
+    "53400" Refused, "a configured limit is reached", FIX_SERVER;
+    "54" Data, "a server limit was exceeded, for example by the text of a jsonb payload",
+        "find the row with a jsonb payload of hundreds of megabytes, and move it out of the outbox";
+    "55" Refused, "an object is in the wrong state", FIX_SERVER;
+    "55006" Contended, "an object is in use", LOCKED;
+    "55P03" Contended, "another session held a lock longer than lock_timeout", LOCKED;
+    "57" Unavailable, "an operator or the system intervened", NOTHING;
+    "57014" TimedOut, "a statement took longer than 30 s or was canceled",
+        "use pg_stat_activity to find out what is slowing down the server, and check whether the outbox has been vacuumed \
+         recently";
+    "57P01" Unavailable, "the server is shutting down, or the connection was terminated", NOTHING;
+    "57P02" Unavailable, "another server process crashed", FIX_SERVER;
+    "57P03" Unavailable, "the server is starting or recovering", NOTHING;
+    "57P04" Unavailable, "the database was dropped",
+        "check the database name in [postgres] url, and whether the database is being restored";
+    "57P05" Unavailable, "the connection was idle longer than idle_session_timeout",
+        "set idle_session_timeout to 0 for the relay's role";
+    "58" Refused, "the server's operating system reported an I/O error", FIX_SERVER;
+    "72" Contended, "the snapshot is too old", NOTHING;
+    "F0" Refused, "a server configuration file is invalid", FIX_SERVER;
+    "HV" Refused, "a foreign table failed: the outbox must be an ordinary table", OBJECTS;
+    "P0" Refused, "PL/pgSQL raised an error, for example in a trigger", OBJECTS;
+    "XX" Data, "an internal error",
+        "check the server log. For damaged data or indexes (XX001, XX002), see amcheck and REINDEX in the PostgreSQL manual";
+};
 
 #[cfg(test)]
 mod tests {
