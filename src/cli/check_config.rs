@@ -1,7 +1,7 @@
 //! `outbox-relay check-config`: validates the configuration before a deployment.
 
 use super::doctor;
-use super::failed::Failed;
+use super::failed::{Failed, is_refused};
 use super::frame::{ConfigFile, block_on, database};
 use super::output;
 use crate::config::Config;
@@ -96,10 +96,7 @@ async fn connect(config: &Config, cluster: &KafkaCluster, topics: &[String]) -> 
         Ok(()) => print("kafka", &format!("connected to {}", config.kafka.bootstrap_servers)),
         Err(failure) => {
             let text = format!("{failure}. {}", fix(remedy(failure.reason)));
-            let cause = match failure.reason {
-                "configuration" | "authentication" | "token" | "tls" => Cause::Invalid,
-                _ => Cause::Unavailable,
-            };
+            let cause = if is_refused(&failure) { Cause::Invalid } else { Cause::Unavailable };
             worst = worst.max(report("kafka", cause, &text));
         }
     }

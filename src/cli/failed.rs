@@ -4,7 +4,7 @@ use super::output;
 use crate::supervisor::StartError;
 use anyhow::Error;
 use relay::failure::{FailureKind, FaultKind, KafkaFailure, PostgresFault};
-use relay::reason::{CONFIGURATION, fix, remedy};
+use relay::reason::{AUTHENTICATION, CONFIGURATION, TLS, TOKEN, fix, remedy};
 use std::fmt;
 use std::process::ExitCode;
 
@@ -95,11 +95,38 @@ impl From<KafkaFailure> for Failed {
     }
 }
 
+/// For a command that checks the configuration: a refused login counts as an error in it.
+pub(crate) fn not_probed(failure: KafkaFailure) -> Failed {
+    match (is_refused(&failure), Failed::from(failure)) {
+        (true, Failed::Unavailable(error)) => Failed::Configuration(error),
+        (_, failed) => failed,
+    }
+}
+
+/// Whether Kafka refuses the configured login, which another attempt does not change.
+pub(crate) fn is_refused(failure: &KafkaFailure) -> bool {
+    [CONFIGURATION, AUTHENTICATION, TOKEN, TLS].iter().any(|reason| failure.reason == reason.word)
+}
+
 impl From<StartError> for Failed {
     fn from(error: StartError) -> Failed {
         match error {
             StartError::Unavailable(text) => Failed::unavailable(text),
             StartError::Older(text) | StartError::Unfit(text) => Failed::configuration(text),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use relay::reason::BROKERS_DOWN;
+
+    #[test]
+    fn a_refused_login_is_an_error_of_the_configuration() {
+        let refused = not_probed(AUTHENTICATION.failure("wrong password"));
+        assert!(matches!(refused, Failed::Configuration(_)), "{refused:?}");
+        let down = not_probed(BROKERS_DOWN.failure("no answer"));
+        assert!(matches!(down, Failed::Unavailable(_)), "{down:?}");
     }
 }

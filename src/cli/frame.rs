@@ -64,10 +64,10 @@ impl ConfigFile {
     }
 
     /// The path. If the user did not name the file, prints it on stderr, because other files may belong to other relays.
-    fn announced(&self) -> Option<PathBuf> {
+    pub(crate) fn announced(&self) -> Option<PathBuf> {
         let path = self.path();
         if let (None, Some(file)) = (&self.config, &path) {
-            output::aside(format_args!("using {}", file.display()));
+            output::note_with_priority(6, &format!("using {}", file.display()));
         }
         path
     }
@@ -75,6 +75,12 @@ impl ConfigFile {
     /// Reads the configuration and prints its warnings.
     pub(crate) fn load(&self) -> Result<Config, Failed> {
         load(self.announced().as_deref())
+    }
+
+    /// Reads the configuration. The caller prints its name and its warnings when it knows the format of the log.
+    pub(crate) fn read(&self) -> Result<Config, Failed> {
+        let file = self.path();
+        valid(file.as_deref(), config::load(file.as_deref(), config::environment()))
     }
 
     /// Like [`ConfigFile::load`], for a command that does not use Kafka. Its user may not be allowed to read the Kafka secrets.
@@ -100,15 +106,23 @@ pub fn load(file: Option<&Path>) -> Result<Config, Failed> {
 }
 
 pub(super) fn loaded(file: Option<&Path>, loaded: Result<Config, Findings>) -> Result<Config, Failed> {
-    let config = loaded.map_err(|findings| {
+    let config = valid(file, loaded)?;
+    print_warnings(&config);
+    Ok(config)
+}
+
+fn valid(file: Option<&Path>, loaded: Result<Config, Findings>) -> Result<Config, Failed> {
+    loaded.map_err(|findings| {
         let hint =
             if file.is_none() { "\nTo write a configuration file, run `outbox-relay init`." } else { "" };
         Failed::configuration(format!("The configuration is invalid.\n{findings}{hint}"))
-    })?;
+    })
+}
+
+pub(crate) fn print_warnings(config: &Config) {
     if !config.warnings.is_empty() {
         output::note_with_priority(4, &config.warnings.to_string());
     }
-    Ok(config)
 }
 
 /// Runs on a runtime with one thread, because the relay's state is shared without locks.

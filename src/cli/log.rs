@@ -2,12 +2,13 @@
 //! logged too.
 
 use super::failed::Failed;
-use super::output::goes_to_the_journal;
+use super::output::{LOGS_JSON, goes_to_the_journal};
 use crate::config::{Log, LogFormat};
 use settings::text::{commands, printable};
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal, Write};
 use std::panic::PanicHookInfo;
+use std::sync::atomic::Ordering;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt;
@@ -42,6 +43,7 @@ pub fn init(log: &Log) -> Result<Filter, Failed> {
     // the next event of its thread.
     let (filter, handle) = reload::Layer::new(filter);
     tracing_subscriber::registry().with(layer).with(filter).init();
+    LOGS_JSON.store(log.format == LogFormat::Json, Ordering::Relaxed);
     Ok(Filter(Box::new(move |filter| handle.reload(filter))))
 }
 

@@ -9,11 +9,13 @@ use relay::failure::PostgresFault;
 use rustix::fs::fstat;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 use settings::text::{commands, printable, printable_bytes};
 pub use settings::text::{counted, thousands};
 use std::fmt::Display;
 use std::io::{BufRead, ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 /// Rows per page of a list, so that long lists need little memory.
 const PAGE_ROWS: i64 = 100;
@@ -60,8 +62,22 @@ pub(crate) fn note(text: &str) {
     aside(printable(&commands(text)));
 }
 
+/// Whether the log is JSON, so that each line of stderr must be an object.
+pub(super) static LOGS_JSON: AtomicBool = AtomicBool::new(false);
+
 /// Like [`note`]. In the journal, the lines have this priority. Without one, they would count as information (sd-daemon(3)).
 pub(crate) fn note_with_priority(priority: u8, text: &str) {
+    if LOGS_JSON.load(Ordering::Relaxed) {
+        let (level, text) = match priority {
+            ..=3 => ("ERROR", text.trim_start_matches("error: ")),
+            4 => ("WARN", text.trim_start_matches("warning: ")),
+            5.. => ("INFO", text),
+        };
+        // Not through the log, because its level does not apply to these.
+        let at = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
+        let fields = json!({"message": text});
+        return aside(json!({"timestamp": at, "level": level, "fields": fields, "target": module_path!()}));
+    }
     if !goes_to_the_journal() {
         return note(text);
     }

@@ -76,20 +76,22 @@ impl Resume {
     pub(crate) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
         let config = file.load_for_database()?;
         let scope = self.selector.scope();
-        let (done, (left, total)) = on_outbox(&config, RESUME_PRIVILEGES, async |outbox| {
+        let (done, left) = on_outbox(&config, RESUME_PRIVILEGES, async |outbox| {
             let pauses = pauses(outbox);
             let done = match pauses.resume(&scope, self.all).await? {
                 ended if self.all => counted(ended, "pause") + " ended",
                 0 => format!("{} was not paused", scope.name()),
                 _ => format!("{} resumed", scope.name()),
             };
-            Ok((done, pauses.list(NAMED_MAX).await?))
+            Ok((done, pauses.list(NAMED_MAX).await))
         })?;
+        output::text(format!("{}: {done}\n", config.outbox.table))?;
+        let (left, total) = left?;
         let more = total.unsigned_abs().saturating_sub(left.len() as u64);
         let left: String =
             left.iter().map(|pause| format!("still paused: {}\n", pause.scope.name())).collect();
         let more = if more > 0 { format!("and {} more\n", thousands(more as usize)) } else { String::new() };
-        output::text(format!("{}: {done}\n{left}{more}", config.outbox.table))
+        output::text(left + &more)
     }
 }
 

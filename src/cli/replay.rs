@@ -15,7 +15,7 @@ use pg_outbox::topic::check_topic;
 use postgres::access::grants::REPLAY_PRIVILEGES;
 use postgres::operate::rejected::Batch;
 use postgres::operate::sent::{Bounds, HistoryRange, HistoryRow, PostgresHistory, SentSelection};
-use relay::failure::{FailureKind, KafkaFailure};
+use relay::failure::{FailureKind, FaultKind, KafkaFailure, PostgresFault};
 use relay::reason::TOPIC_AUTHORIZATION;
 use relay::topic;
 use serde_json::json;
@@ -122,6 +122,7 @@ impl Replay {
             bounds,
             most: self.options.most().unsigned_abs(),
             is_stopped: Cell::new(false),
+            is_uncertain: Cell::new(false),
             progress: Progress::new(),
         };
         let counts = if self.options.dry_run {
@@ -150,8 +151,8 @@ impl Replay {
         });
         let ended = until_stopped(work, &plan.is_stopped).await;
         match ended {
-            Err(failed) if counts.events > 0 => {
-                Err(self.explained(failed, counts.events, &rest(counts.events)))
+            Err(failed) if counts.events > 0 || plan.is_uncertain.get() => {
+                Err(self.explained(failed, counts.events, plan.is_uncertain.get(), &rest(counts.events)))
             }
             ended => ended.map(|()| counts),
         }
@@ -164,7 +165,8 @@ impl Replay {
     }
 
     /// Adds what was done to an error, and how to continue. The command line was valid when the copying began.
-    fn explained(&self, failed: Failed, done: u64, rest: &str) -> Failed {
+    fn explained(&self, failed: Failed, done: u64, is_uncertain: bool, rest: &str) -> Failed {
+        let uncertain = if is_uncertain { ", and perhaps those of the last batch," } else { "" };
         let failed = if let Failed::Usage(text) = failed { Failed::failure(text) } else { failed };
         failed.map(|error| {
             let (error, done) = (format!("{error:#}"), counted(done, "event"));
@@ -173,7 +175,7 @@ impl Replay {
                 None => ("set back to unsent", "To continue"),
                 Some(_) => ("published", "To publish all events again"),
             };
-            Error::msg(format!("{error}. {done} had been {what} and recorded. {how}, run: {rest}"))
+            Error::msg(format!("{error}. {done}{uncertain} had been {what}. {how}, run: {rest}"))
         })
     }
 
@@ -284,6 +286,8 @@ struct Plan<'a> {
     most: u64,
     /// Set by a signal: no further batch begins.
     is_stopped: Cell<bool>,
+    /// Whether a batch was being set back and may have been committed.
+    is_uncertain: Cell<bool>,
     progress: Progress,
 }
 
@@ -309,7 +313,11 @@ impl Plan<'_> {
             if !picked.rows.is_empty() {
                 let before = counts.events;
                 let reason = &self.replay.reason;
-                counts.add_all(self.history.replay(&self.selection, &picked.rows, reason).await?);
+                self.is_uncertain.set(true);
+                let replayed = self.history.replay(&self.selection, &picked.rows, reason).await;
+                let is_lost = |fault: &PostgresFault| fault.kind == FaultKind::Unavailable;
+                self.is_uncertain.set(replayed.as_ref().is_err_and(is_lost));
+                counts.add_all(replayed?);
                 self.pause_after(counts.events - before).await;
             }
             Ok(picked.reached)
@@ -385,10 +393,14 @@ impl Plan<'_> {
             Ok(()) => (batch.len(), None),
             Err(Stopped { acknowledged, failure }) => (acknowledged, Some(failure)),
         };
-        if acknowledged > 0 {
-            self.history.record_copies(&batch[..acknowledged], &target.topic, &self.replay.reason).await?;
-        }
         topics.into_iter().take(acknowledged).for_each(|topic| counts.add(topic, 1));
+        if acknowledged > 0 {
+            let recorded =
+                self.history.record_copies(&batch[..acknowledged], &target.topic, &self.replay.reason);
+            let what =
+                format!("{} not recorded in the history", counted(acknowledged as u64, "published event"));
+            recorded.await.map_err(|fault| Failed::from(fault).map(|error| error.context(what)))?;
+        }
         failure.map_or(Ok(()), |failure| Err(unusable(&target.topic, failure)))
     }
 

@@ -5,7 +5,7 @@ pub(crate) mod recorded;
 mod systemd;
 
 use super::failed::Failed;
-use super::frame::{ConfigFile, block_on};
+use super::frame::{self, ConfigFile, block_on};
 use super::log::{self, Filter};
 use super::output::{self, counted};
 use crate::admin::{Listening, Observed};
@@ -52,8 +52,10 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
-        let config = file.load()?;
+        let config = file.read()?;
         let filter = log::init(&config.log)?;
+        file.announced();
+        frame::print_warnings(&config);
         let signals = if self.while_stdin_is_open { Signals::or_end_of_stdin } else { Signals::new };
         block_on(async {
             let daemon = Daemon {
@@ -80,12 +82,12 @@ impl Daemon {
         let config = self.reloading.config();
         config.cluster()?.check_settings()?;
         let serving = self.open_admin(&config)?;
-        let stats = Arc::clone(&self.stats);
+        let (stats, in_force) = (Arc::clone(&self.stats), self.reloading.in_force.subscribe());
         tokio::select! {
             done = self.start_and_relay(&config) => done,
             never = serving => match never {},
             never = systemd::keep_status(&stats) => match never {},
-            never = systemd::feed_watchdog(&stats, supervisor::longest_step(&config)) => match never {},
+            never = systemd::feed_watchdog(&stats, || supervisor::longest_step(&in_force.borrow())) => match never {},
         }
     }
 
@@ -220,7 +222,10 @@ impl Daemon {
     /// Says that `run --once` ended before everything may have been published.
     fn report_stopped(&self) {
         if self.once {
-            output::aside("Stopped on request. Events that were not published remain in the outbox.");
+            output::note_with_priority(
+                6,
+                "Stopped on request. Events that were not published remain in the outbox.",
+            );
         }
     }
 }
@@ -298,13 +303,14 @@ fn ended(end: End, requested_at: Option<Instant>) -> Result<(), Failed> {
         End::Drained(waiting) if waiting.is_empty() => Ok(()),
         End::Drained(Waiting { topics, keys, paused, .. }) => {
             let count = |number: i64, what| counted(number.unsigned_abs(), what);
-            output::aside(format_args!(
+            let waiting = format!(
                 "All other events have been published. Still waiting: {}, {}, {}. To list them, run: outbox-relay \
                  status",
                 count(topics, "held topic"),
                 count(keys, "blocked key"),
                 count(paused.total(), "pause")
-            ));
+            );
+            output::note_with_priority(6, &waiting);
             Ok(())
         }
         End::TooLate => Err(Failed::failure(

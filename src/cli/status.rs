@@ -72,7 +72,7 @@ impl Status {
 }
 
 /// A report with the relay on this host.
-async fn report(monitor: &mut Monitor, sample: Option<Duration>) -> Result<Report, Failed> {
+async fn report(monitor: &mut Monitor, sample: Option<Duration>) -> Result<Report, MonitorError> {
     let here = local_relay(monitor.config.admin.listen);
     let report = monitor.report(sample, here).await?;
     frame::warn_of(monitor.difference.take().as_deref());
@@ -93,11 +93,12 @@ pub(crate) fn text(report: &Report) -> String {
     format!("{}\n", AsText { report })
 }
 
-/// Prints a report every `interval`. If Postgres is unavailable, it reports that and keeps trying.
+/// Prints a report every `interval`. If Postgres is unavailable, or a statement waits too long for a lock or takes too
+/// long, it reports that and keeps trying.
 async fn watch(monitor: &mut Monitor, interval: Duration, json: bool) -> Result<(), Failed> {
     let mut signals = Signals::new()?;
     let is_terminal = !json && std::io::stdout().is_terminal();
-    let mut screen = Screen { json, is_terminal, drawn: false, last: None, unreachable_since: None };
+    let mut screen = Screen { json, is_terminal, drawn: false, last: None, failing_since: None };
     loop {
         let report = tokio::select! {
             report = report(monitor, None) => report,
@@ -105,8 +106,15 @@ async fn watch(monitor: &mut Monitor, interval: Duration, json: bool) -> Result<
         };
         let reader = match report {
             Ok(report) => screen.show(&report)?,
-            Err(Failed::Unavailable(error)) => screen.show_unreachable(&format!("{error:#}"), interval)?,
-            Err(failed) => return Err(failed),
+            Err(MonitorError::Read(fault)) if fault.kind.keeps_connection() => {
+                screen.show_failure("PostgreSQL could not answer", &fault.to_string(), interval)?
+            }
+            Err(error) => match error.into() {
+                Failed::Unavailable(error) => {
+                    screen.show_failure("PostgreSQL unreachable", &format!("{error:#}"), interval)?
+                }
+                failed => return Err(failed),
+            },
         };
         if reader == Reader::Gone {
             return Ok(());
@@ -125,12 +133,12 @@ struct Screen {
     drawn: bool,
     /// The last report and its time.
     last: Option<(String, SystemTime)>,
-    unreachable_since: Option<Instant>,
+    failing_since: Option<Instant>,
 }
 
 impl Screen {
     fn show(&mut self, report: &Report) -> Result<Reader, Failed> {
-        self.unreachable_since = None;
+        self.failing_since = None;
         if self.json {
             return output::line(&output::json(report)?);
         }
@@ -141,17 +149,17 @@ impl Screen {
     }
 
     /// Keeps the last report below, with its time. With `--json`, prints one line on stderr instead.
-    fn show_unreachable(&mut self, error: &str, interval: Duration) -> Result<Reader, Failed> {
-        let is_new = self.unreachable_since.is_none();
-        let since = *self.unreachable_since.get_or_insert_with(Instant::now);
+    fn show_failure(&mut self, what: &str, error: &str, interval: Duration) -> Result<Reader, Failed> {
+        let is_new = self.failing_since.is_none();
+        let since = *self.failing_since.get_or_insert_with(Instant::now);
         if self.json {
             if is_new {
-                output::note(&format!("PostgreSQL unreachable, retrying: {error}"));
+                output::note(&format!("{what}, retrying: {error}"));
             }
             return Ok(Reader::There);
         }
         let mut text = format!(
-            "PostgreSQL unreachable for {}: {error}\n              retrying every {}\n",
+            "{what} for {}: {error}\n              retrying every {}\n",
             span(since.elapsed()),
             humantime::format_duration(interval)
         );

@@ -247,6 +247,12 @@ fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Prope
         return Ok((base.to_owned(), Property::Secret(source)));
     }
     check_property(name, &value)?;
+    if is_secret(name) && value.is_empty() && (reader.opens_files_of)(section) {
+        return Err(Problem::new(
+            format!("Kafka property `{name}` is empty"),
+            "remove it, or set the secret",
+        ));
+    }
     if is_secret(name) {
         return Ok((name.to_owned(), Property::Secret(SecretSource::Inline(Secret::new(value)))));
     }

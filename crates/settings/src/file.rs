@@ -130,10 +130,7 @@ impl Walk<'_> {
                     self.section(group.name, table);
                     continue;
                 }
-                (Some(group), _) => {
-                    let help = format!("write [{}] on its own line", group.name);
-                    Problem::new(format!("[{}] must be a table", group.name), help)
-                }
+                (Some(group), _) => not_a_table(group),
                 (None, value) => unknown_section(catalogue, section.get_ref(), value),
             };
             self.findings.error(&self.lines.place(section.span().start), problem);
@@ -151,7 +148,10 @@ impl Walk<'_> {
                 continue;
             }
             match (catalogue.find(section, key.get_ref()), value.get_ref()) {
-                (None, _) => self.findings.error(&place, unknown_key(catalogue, section, key.get_ref())),
+                (None, _) => {
+                    let unknown = || unknown_key(catalogue, section, key.get_ref());
+                    self.findings.error(&place, inner.map_or_else(unknown, not_a_table));
+                }
                 (Some(Setting { kind: Kind::Table(kind), .. }), DeValue::Table(table)) => {
                     self.table(kind.section, "", table);
                 }
@@ -185,6 +185,11 @@ impl Walk<'_> {
             }
         }
     }
+}
+
+fn not_a_table(group: &Group) -> Problem {
+    let help = format!("write [{}] on its own line", group.name);
+    Problem::new(format!("[{}] must be a table", group.name), help)
 }
 
 fn unknown_section(catalogue: &Catalogue, name: &str, value: &DeValue<'_>) -> Problem {

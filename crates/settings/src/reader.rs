@@ -126,6 +126,14 @@ impl Reader {
             source = self.take(file, |name, file, reader| {
                 reader.secret_file(file.section, &file.to_string(), name).map(|(source, _)| Some(source))
             })?;
+        } else if let (Some(SecretSource::Inline(secret)), Some(place)) = (&source, self.place(setting))
+            && secret.expose().is_empty()
+            && setting.key != URL
+            && (self.opens_files_of)(setting.section)
+        {
+            // A deployment passes an unset variable as an empty one, which would replace the secret of the file.
+            self.findings
+                .error(&place, Problem::new(format!("{setting} is empty"), "remove it, or set the secret"));
         }
         if let (Some(source), Some(place), true) = (&source, self.place(given), given.key != URL) {
             self.warn_if_exposed(&given.to_string(), &place, source);
@@ -241,6 +249,7 @@ impl Raw {
 pub fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
     let wrong = || wrong_type(setting, raw);
     let text = match (setting.kind, raw) {
+        (Kind::Count(..), Raw::Variable(text)) => text.trim().to_owned(),
         (_, Raw::Variable(text)) => text.clone(),
         (Kind::Count(..) | Kind::Flag | Kind::Command, Raw::String(_)) => return Err(wrong()),
         (Kind::Command, Raw::List(words)) => toml::Value::from(words.clone()).to_string(),
@@ -263,7 +272,7 @@ pub fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
         Kind::Choice(words) => return Err(unknown_word(setting, words, &text)),
         Kind::Command => _ = words(&text).ok_or_else(wrong)?,
         Kind::Count(min, max) => {
-            let number: i128 = text.trim().parse().map_err(|_| wrong())?;
+            let number: i128 = text.parse().map_err(|_| wrong())?;
             in_range(setting, number, min.into(), max.into(), |number| number)?;
         }
         Kind::Size(min, max) => match text.parse::<ByteSize>() {

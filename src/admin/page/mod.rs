@@ -18,7 +18,7 @@ use chart::{History, Interval, SAMPLE_EVERY, charts, duration, not_ready};
 use openssl::base64::encode_block;
 use openssl::sha::sha256;
 use postgres::diagnose::status::{DeadLetters, FIRST_ROWS_A_LANE, LaneStatus};
-use postgres::operate::pauses::Scope;
+use postgres::operate::pauses::{PausedScope, Scope};
 use relay::health::stats::Stats;
 use relay::lanes::LANES;
 use relay::reason::{fix, reason};
@@ -495,6 +495,11 @@ fn oldest_of(shown: usize, all: &i64) -> String {
     } else {
         String::new()
     }
+}
+
+/// The command that ends the pause of everything. It does not end others.
+fn resume(paused: &[PausedScope]) -> &'static str {
+    if paused.iter().any(|pause| pause.scope == Scope::Everything) { "resume" } else { "" }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::plan::{self, ConfigFileState, PASSWORD_FILE, Password, Plan, SECRET_MODE};
 use super::{Wanted, unusable};
-use crate::cli::failed::Failed;
+use crate::cli::failed::{Failed, not_probed};
 use crate::cli::frame::database;
 use crate::config::{self, Config, Secret, environment};
 use anyhow::{Context, Error};
@@ -218,7 +218,7 @@ async fn inspect_topics(
 ) -> Result<Option<Topics>, Failed> {
     let cluster = config.cluster()?;
     cluster.check_settings()?;
-    cluster.probe().await?;
+    cluster.probe().await.map_err(not_probed)?;
     if wanted.topics.is_empty() {
         return Ok(None);
     }

@@ -37,20 +37,22 @@ pub(crate) fn reloading() {
     }
 }
 
-/// Feeds the watchdog, if the unit has one. Makes its timeout longer if two steps may take longer with this configuration.
-pub(crate) async fn feed_watchdog(stats: &Stats, longest_step: Duration) -> Infallible {
+/// Feeds the watchdog, if the unit has one. Makes its timeout longer if two steps may take longer with the configuration, which a
+/// reload can change.
+pub(crate) async fn feed_watchdog(stats: &Stats, longest_step: impl Fn() -> Duration) -> Infallible {
     let Some(period) = sd_notify::watchdog_enabled().filter(|period| !period.is_zero()) else {
         return std::future::pending().await;
     };
-    let least = longest_step.saturating_mul(2);
-    if period < least {
-        tracing::info!(
-            "WatchdogSec={period:?} is shorter than the configured timeouts require ({longest_step:?} per step), \
-             extended to {least:?}"
-        );
-        notify(&[NotifyState::WatchdogUsec(microseconds(least))]);
-    }
+    let mut granted = period;
     loop {
+        let (step, least) = (longest_step(), longest_step().saturating_mul(2));
+        if granted < least {
+            tracing::info!(
+                "WatchdogSec={granted:?} is shorter than the configured timeouts require ({step:?} per step), extended to {least:?}"
+            );
+            notify(&[NotifyState::WatchdogUsec(microseconds(least))]);
+            granted = least;
+        }
         stats.progress.by_all().await;
         notify(&[NotifyState::Watchdog]);
         // There is no point in feeding it more often.

@@ -10,7 +10,7 @@ fn every_kind_of_setting_can_be_set_in_the_environment() {
         .env("OUTBOX_RELAY__POSTGRES__URL", "postgres://relay@localhost/app")
         .env("OUTBOX_RELAY__KAFKA__BOOTSTRAP_SERVERS", "k1:9092,k2:9092")
         .env("OUTBOX_RELAY__KAFKA__PROPERTIES__LINGER_MS", "1")
-        .env("OUTBOX_RELAY__RELAY__BATCH_SIZE", "100")
+        .env("OUTBOX_RELAY__RELAY__BATCH_SIZE", " 100 ")
         .env("OUTBOX_RELAY__RELAY__BATCH_BYTES", "1MiB")
         .env("OUTBOX_RELAY__RELAY__POLL_INTERVAL", "1s")
         .env("OUTBOX_RELAY__REAPER__ENABLED", "false")

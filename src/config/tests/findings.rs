@@ -90,6 +90,13 @@ fn the_finding_for_a_key_before_all_sections_names_its_section() {
 }
 
 #[test]
+fn a_value_for_an_inner_section_is_a_finding() {
+    Case::new(&format!("{LEAST}oauth = 'x'\n")).assert_finding(
+        "error: config.toml:5: [kafka.oauth] must be a table\n  5 | oauth = …\n  help: write [kafka.oauth] on its own line",
+    );
+}
+
+#[test]
 fn an_unknown_section_is_a_finding_with_a_suggestion() {
     with("[relai]\nworkers = 2\n").assert_finding(
         "error: config.toml:5: unknown section [relai]\n  5 | [relai]\n  help: did you mean [relay]?",

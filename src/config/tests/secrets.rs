@@ -160,6 +160,17 @@ fn an_empty_secret_file_is_a_finding() {
     assert!(findings[0].contains("pw is empty"), "{}", findings[0]);
 }
 
+/// Deployments pass unset variables as empty ones. The secret of the file must not be replaced by nothing.
+#[test]
+fn an_empty_secret_is_a_finding() {
+    let variables = ["POSTGRES__PASSWORD", "KAFKA__PROPERTIES__SASL_PASSWORD"];
+    for variable in variables.map(|name| format!("OUTBOX_RELAY__{name}")) {
+        let findings = with("").env(&variable, "").findings();
+        let errors: Vec<&String> = findings.iter().filter(|finding| finding.contains("is empty")).collect();
+        assert!(errors.len() == 1 && errors[0].contains(&variable), "{variable}: {}", findings.join("\n"));
+    }
+}
+
 #[test]
 fn the_help_for_an_empty_credential_names_the_file_to_write() {
     let folder = Path::new("/run/credentials/outbox-relay.service");

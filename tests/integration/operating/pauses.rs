@@ -271,6 +271,27 @@ async fn pause_of_everything_is_shown_among_many_others() {
     setup.drop(&[]).await;
 }
 
+/// The pause that the command sees is about to end. Its statement waits for that, and then pauses again.
+#[tokio::test]
+async fn pause_during_a_resume_pauses() {
+    let outbox = Outbox::create("pause_resume", 1).await;
+    outbox.operator().command(&["pause"]).succeeds();
+    run(&outbox.client, "BEGIN; DELETE FROM app.outbox_pause").await;
+    let mut pausing = outbox.operator().spawn(&["pause"]);
+    let waits = outbox.database.connect().await;
+    let blocked = "SELECT count(*) FROM pg_stat_activity
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    wait_until("the command waits", STALLED, async || {
+        waits.query_one(blocked, &[]).await.unwrap().get::<_, i64>(0) == 1
+    })
+    .await;
+    run(&outbox.client, "COMMIT").await;
+    assert!(pausing.ended().await.success(), "{}", pausing.log());
+    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_pause").await, 1);
+    drop(waits);
+    outbox.drop().await;
+}
+
 #[tokio::test]
 async fn missing_privilege_to_pause_is_reported_with_its_grant() {
     let setup = Setup::migrated("pauses_grants").await;

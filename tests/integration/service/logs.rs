@@ -149,6 +149,21 @@ async fn every_json_line_has_the_keys_and_fields_that_the_page_lists() {
     }
 }
 
+/// A program that reads the log would miss the reason why the relay ended.
+#[tokio::test]
+async fn warnings_at_start_and_the_reason_for_the_end_are_json() {
+    let outbox = Outbox::create("json_end", 1).await;
+    let relay = outbox.relay().set("log", "format", "json").set("outbox", "table", "app.other");
+    let mut relay = relay.set("admin", "listen", "0.0.0.0:0").spawn(&["run"]);
+    assert_eq!(relay.ended().await.code(), Some(78), "{}", relay.log());
+    let lines = lines(&relay);
+    let (first, last) = (lines.first().unwrap(), lines.last().unwrap());
+    let text = |line: &Value| line["fields"]["message"].to_string();
+    assert!(first["level"] == "WARN" && text(first).contains("0.0.0.0"), "{first}");
+    assert!(last["level"] == "ERROR" && text(last).contains("the database cannot be used"), "{last}");
+    outbox.drop().await;
+}
+
 /// Parses an entry in the journal's protocol: a name, the length of the value, the value.
 fn entry(datagram: &[u8]) -> Vec<(String, String)> {
     let mut fields = Vec::new();

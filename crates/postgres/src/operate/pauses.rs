@@ -64,7 +64,9 @@ impl PostgresPauses {
     pub async fn pause(&self, scope: &Scope, reason: Option<&str>) -> Result<bool, PostgresFault> {
         let [topic, aggregate_type, aggregate_id] = scope.columns();
         let params = params![topic => TEXT, aggregate_type => TEXT, aggregate_id => TEXT, reason => TEXT];
-        Ok(self.act("pausing", sql!("operate/pauses/pause"), &params).await? > 0)
+        let pause = || self.act("pausing", sql!("operate/pauses/pause"), &params);
+        // The first statement may have seen a pause that another session was ending. It then waited for that session.
+        Ok(pause().await? > 0 || pause().await? > 0)
     }
 
     /// Ends the pause of exactly this scope, or every pause. Returns how many there were. If the future is dropped, the outcome

@@ -97,6 +97,22 @@ async fn watch_survives_a_restart_of_postgres_and_ends_with_0_on_ctrl_c() {
     world.drop().await;
 }
 
+/// While a migration waits for its lock, queries behind it fail.
+#[tokio::test]
+async fn watch_survives_a_lock() {
+    let world = World::new("watch_lock").await;
+    let mut watching = Watching::start(&world.relay, &["status", "--watch", "200ms"]);
+    watching.writes("unsent        0 rows\n").await;
+    world.sql("BEGIN; LOCK TABLE app.outbox_pause IN ACCESS EXCLUSIVE MODE").await;
+    watching.writes("PostgreSQL could not answer for ").await;
+    world.sql("ROLLBACK").await;
+    world.sql(EVENT).await;
+    watching.writes("unsent        1 row, the oldest ").await;
+    watching.interrupt();
+    watching.ends_with(0).await;
+    world.drop().await;
+}
+
 /// The counters of the server are cumulative. The sum over all lines neither misses a row nor counts one twice.
 #[tokio::test]
 async fn rates_add_up_to_the_inserted_and_sent_rows() {
