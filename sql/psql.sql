@@ -35,10 +35,12 @@
 \set created_at_column created_at
 \set sent_at_column sent_at
 \set topic_column topic
--- The rows of the outbox with the standard names of the columns. With renamed columns, these are subqueries.
+-- The rows of the outbox with the standard names of the columns, and those with all of their columns. With renamed columns, these are
+-- subqueries.
 \set rows '"public"."outbox"'
 \set rows_with_topic '"public"."outbox"'
 \set named_rows '"public"."outbox"'
+\set whole_rows '"public"."outbox"'
 \set whole_event 'o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at'
 
 -- The topic of the row o: the column topic if the outbox has one, else the template.

@@ -27,7 +27,7 @@ CROSS JOIN LATERAL (
                           ELSE o.headers @? $6::text::jsonpath
                                OR o.headers ?| $5::text[] END
                 ELSE false END AS bad_headers
-    FROM :rows_with_topic o
+    FROM :whole_rows o
     WHERE (hashtext(o.aggregate_id) & 63) = ANY (ARRAY[l.lane]) AND o.sent_at IS NULL
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id
     LIMIT $2::bigint

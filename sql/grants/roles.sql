@@ -71,22 +71,30 @@ END $$;
 
 {topic_grants}
 
--- The sequence of the IDs. The checks compare it with the highest ID. Only an identity column needs no privilege to insert.
+-- The checks compare the sequence of the IDs with the highest ID. Inserts use it and the sequences in the defaults of all columns. An
+-- identity column needs no privilege.
 DO $$
 DECLARE
-    ids text;
-    is_identity boolean;
+    ids text = pg_catalog.pg_get_serial_sequence({outbox_literal}, {id_literal});
 BEGIN
-    SELECT pg_catalog.pg_get_serial_sequence({outbox_literal}, a.attname), a.attidentity <> '' INTO ids, is_identity
-    FROM pg_catalog.pg_attribute AS a
-    WHERE a.attrelid = {outbox_literal}::regclass AND a.attname = {id_literal};
     IF ids IS NOT NULL THEN
         EXECUTE pg_catalog.format('GRANT SELECT ON SEQUENCE %s TO %I, %I, %I', ids, {relay_literal}, {operator_literal},
                                   {monitor_literal});
-        IF NOT is_identity THEN
-            EXECUTE pg_catalog.format('GRANT USAGE ON SEQUENCE %s TO %I, %I', ids, {operator_literal}, {writer_literal});
-        END IF;
     END IF;
+    FOR ids IN
+        SELECT ids
+        FROM pg_catalog.pg_attribute AS a
+        WHERE a.attrelid = {outbox_literal}::regclass AND a.attname = {id_literal} AND a.attidentity = '' AND ids IS NOT NULL
+        UNION
+        SELECT c.oid::regclass::text
+        FROM pg_catalog.pg_attrdef AS f
+        JOIN pg_catalog.pg_depend AS d ON d.classid = 'pg_catalog.pg_attrdef'::regclass AND d.objid = f.oid
+                                      AND d.refclassid = 'pg_catalog.pg_class'::regclass
+        JOIN pg_catalog.pg_class AS c ON c.oid = d.refobjid AND c.relkind = 'S'
+        WHERE f.adrelid = {outbox_literal}::regclass AND pg_catalog.pg_has_role(c.relowner, 'USAGE')
+    LOOP
+        EXECUTE pg_catalog.format('GRANT USAGE ON SEQUENCE %s TO %I, %I', ids, {operator_literal}, {writer_literal});
+    END LOOP;
 END $$;
 
 -- The installed optional modules. Apply this again after `migrate --with`. Applications call their functions, and use only the

@@ -34,7 +34,7 @@ LEFT JOIN LATERAL (
 \if :has_topic
                , o.topic
 \endif
-        FROM :rows_with_topic o
+        FROM :whole_rows o
 \if :is_pending
         WHERE :pending
 \else

@@ -5,7 +5,8 @@
 --
 -- $1: the retention in seconds
 SELECT (place::text::point)[0]::bigint
-FROM (SELECT ctid AS place, id, sent_at FROM :named_rows ORDER BY id LIMIT 10000) AS first
+FROM (SELECT o.ctid AS place, o.:id_column AS id, o.:sent_at_column AS sent_at FROM :outbox o ORDER BY o.:id_column LIMIT 10000)
+     AS first
 WHERE sent_at < (SELECT clock_timestamp() - $1::float8 * interval '1 second')
 ORDER BY id
 LIMIT 1;

@@ -27,7 +27,7 @@ LEFT JOIN LATERAL (
 \if :has_topic
            , left(o.topic, 300) AS outbox_relay_topic
 \endif
-    FROM :rows_with_topic o
+    FROM :whole_rows o
     WHERE :pending
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id
     LIMIT 1

@@ -42,10 +42,10 @@ LEFT JOIN LATERAL (
                             AND :not_blocked
                         THEN (hashtext(o.aggregate_id) & 63)::smallint END AS outbox_relay_lane
             FROM (
-                (SELECT i.*, i.ctid AS outbox_relay_place FROM :rows_with_topic i
+                (SELECT i.*, i.ctid AS outbox_relay_place FROM :whole_rows i
                  WHERE i.id = ANY($2::bigint[]) AND v.version = $3::bigint AND v.epoch = $4::bigint)
                 UNION ALL
-                (SELECT i.*, i.ctid AS outbox_relay_place FROM :rows_with_topic i
+                (SELECT i.*, i.ctid AS outbox_relay_place FROM :whole_rows i
                  WHERE i.id > $1::bigint AND v.version = $3::bigint AND v.epoch = $4::bigint
                  ORDER BY i.id LIMIT $6::bigint)
             ) o

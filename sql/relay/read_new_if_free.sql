@@ -53,7 +53,7 @@ LEFT JOIN LATERAL (
                     AND (o.headers IS NULL
                         OR pg_column_size(o.headers) <= 2000 AND pg_column_compression(o.headers) IS NULL)
            END AS is_small
-    FROM :rows_with_topic o
+    FROM :whole_rows o
     WHERE o.id > $9::bigint
         AND (o.id > $1::bigint OR o.id = ANY($2::bigint[]))
         AND v.version = $3::bigint AND v.epoch = $4::bigint

@@ -184,13 +184,25 @@ impl TableName {
     }
 
     /// The rows of the outbox in a FROM clause, followed by an alias. Its columns have the standard names. The planner
-    /// replaces the subquery with the table. The alias `o` inside is the one that the plan shows.
+    /// replaces the subquery with the table. The alias `o` inside is the one that the plan shows. PostgreSQL requires the SELECT
+    /// privilege on each of its columns, so those that monitoring may not read are only in [`TableName::whole_rows`].
     pub(crate) fn rows(&self, with_topic: bool) -> String {
-        if self.columns().are_standard() {
-            return self.quoted();
-        }
+        let is_readable = |column: &Column| match column {
+            Column::Topic => with_topic,
+            column => !matches!(column, Column::Payload | Column::Headers),
+        };
+        self.named(self.outputs(Column::ALL.into_iter().filter(is_readable)))
+    }
+
+    /// The same with `payload`, `headers` and `ctid`.
+    pub(crate) fn whole_rows(&self, with_topic: bool) -> String {
         let columns = Column::ALL.into_iter().filter(|column| with_topic || *column != Column::Topic);
-        format!("(SELECT {}, o.ctid FROM {} o)", self.outputs(columns), self.quoted())
+        self.named(self.outputs(columns) + ", o.ctid")
+    }
+
+    fn named(&self, columns: String) -> String {
+        let table = self.quoted();
+        if self.columns().are_standard() { table } else { format!("(SELECT {columns} FROM {table} o)") }
     }
 }
 
@@ -415,9 +427,11 @@ mod tests {
             "\"seq\" \"sent\"\"at\" payload"
         );
         let rows = "(SELECT o.\"seq\" AS id, o.\"id\" AS event_id, o.aggregate_type, o.aggregate_id, o.event_type, \
-                    o.payload, o.headers, o.created_at, o.\"sent\"\"at\" AS sent_at";
-        assert_eq!(table.rows(false), format!("{rows}, o.ctid FROM \"app\".\"events\" o)"));
-        assert_eq!(table.rows(true), format!("{rows}, o.\"t\" AS topic, o.ctid FROM \"app\".\"events\" o)"));
+                    o.created_at, o.\"sent\"\"at\" AS sent_at";
+        assert_eq!(table.rows(false), format!("{rows} FROM \"app\".\"events\" o)"));
+        assert_eq!(table.rows(true), format!("{rows}, o.\"t\" AS topic FROM \"app\".\"events\" o)"));
+        let whole = rows.replace("o.created_at", "o.payload, o.headers, o.created_at");
+        assert_eq!(table.whole_rows(false), format!("{whole}, o.ctid FROM \"app\".\"events\" o)"));
         assert_eq!(table.render("{named_rows}"), format!("{} AS events", table.rows(false)));
         assert!(table.whole_event().starts_with("o.\"seq\" AS id, o.\"id\" AS event_id, o.aggregate_type,"));
     }

@@ -6,7 +6,8 @@ SELECT count(*) FILTER (WHERE unsent), count(*) FILTER (WHERE NOT unsent)
 FROM (
     SELECT s.outbox_id,
            EXISTS (
-               SELECT FROM :rows o WHERE o.id = s.outbox_id AND o.event_id = s.event_id AND o.sent_at IS NULL) AS unsent
+               SELECT FROM :outbox o
+               WHERE o.:id_column = s.outbox_id AND o.:event_id_column = s.event_id AND o.:sent_at_column IS NULL) AS unsent
     FROM :blocked_key s
     WHERE :selected AND s.outbox_id <= $8::bigint
     ORDER BY s.outbox_id

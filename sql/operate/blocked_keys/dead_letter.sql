@@ -15,7 +15,8 @@ WITH picked AS MATERIALIZED (
     DELETE FROM :blocked_key s
     WHERE s.outbox_id = ANY (ARRAY(SELECT outbox_id FROM picked)) AND :selected
     RETURNING s.*, EXISTS (
-        SELECT FROM :rows o WHERE o.id = s.outbox_id AND o.event_id = s.event_id AND o.sent_at IS NULL) AS unsent
+        SELECT FROM :outbox o
+        WHERE o.:id_column = s.outbox_id AND o.:event_id_column = s.event_id AND o.:sent_at_column IS NULL) AS unsent
 ), moved AS (
     DELETE FROM :outbox o
     USING lifted l

@@ -6,7 +6,8 @@
 SELECT s.outbox_id AS id, s.event_id, s.aggregate_type, s.aggregate_id, s.topic, s.reason, s.error,
        s.blocked_at,
        EXISTS (
-           SELECT FROM :rows o WHERE o.id = s.outbox_id AND o.event_id = s.event_id AND o.sent_at IS NULL)
+           SELECT FROM :outbox o
+           WHERE o.:id_column = s.outbox_id AND o.:event_id_column = s.event_id AND o.:sent_at_column IS NULL)
 FROM :blocked_key s
 \if :newest_first
 WHERE :selected AND s.outbox_id < $8::bigint

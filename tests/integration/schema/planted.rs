@@ -324,7 +324,9 @@ async fn default_privileges_give_nobody_a_new_outbox() {
     run(&world.client, &format!("GRANT ALL ON public.outbox, public.outbox_act TO {}", world.evil)).await;
     let ended = world.command(&["doctor"]);
     let code = "outbox-privileges";
-    for said in [code, &world.evil, "outbox_act (DELETE)", "outbox (REFERENCES)"] {
+    for said in
+        [code, &world.evil, "outbox_act (DELETE)", "outbox (REFERENCES)", "outbox_act_id_seq (UPDATE)"]
+    {
         assert!(ended.stdout.contains(said), "{said} is missing in {ended}");
     }
     run(&world.client, &defaults.replace("GRANT", "REVOKE").replace(" TO ", " FROM ")).await;

@@ -126,9 +126,8 @@ impl<P> Measurements<'_, P> {
     async fn measure_tables(&self) -> Result<(), PostgresFault> {
         const DOING: &str = "measuring the tables";
         let (stats, table) = (&self.relay.stats, &self.statements.table);
-        let (outbox, tables) = (table.quoted(), TABLES.map(|name| table.render(name)));
-        let tables = tables.as_slice();
-        let params = params![outbox => TEXT, tables => TEXT_ARRAY];
+        let tables = TABLES.map(|name| table.render(name));
+        let params = params![tables.as_slice() => TEXT_ARRAY];
         let sizes = Script::new(sql!("relay/sizes"), table).render();
         let rows = self.transaction.query(DOING, &sizes, &params).await?;
         let Some(row) = rows.first() else { return Ok(()) };

@@ -159,6 +159,7 @@ pub(crate) fn script<'a>(file: &'static str, table: &'a TableName, topics: &Topi
     Script::new(file, table)
         .set("id", table.columns().name(Column::Id))
         .set("rows_with_topic", table.rows(topics.column))
+        .set("whole_rows", table.whole_rows(topics.column))
         .set("topic", topic_with(topics, |column| format!("o.{column}")))
         .set("topic_key", key_of("o"))
         .set("example_topic_key", key_of("w"))

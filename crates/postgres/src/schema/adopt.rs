@@ -11,7 +11,7 @@ use crate::schema::check::server_faults;
 use crate::schema::errors::{AdoptError, COLUMN, GRANT_MISSING, MigrateError, PENDING_INDEX, RELATION};
 use crate::schema::migrate::{Around, DDL_LOCK_TIMEOUT};
 use crate::schema::outbox::{
-    Found, FoundColumns, IdIndex, Index, Outbox, Pending, TEXT, WANTED, Wanted, alter, place,
+    Found, FoundColumns, IdIndex, Index, Outbox, Pending, TEXT, WANTED, Wanted, alter, limited, place,
 };
 use crate::schema::relations::Relations;
 use crate::schema::series::{MigrationState, Series, State, Texts, print_pending, read_status};
@@ -134,6 +134,9 @@ async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Existi
     // The sequence of a column of another type says nothing more.
     if !faults.iter().any(|fault| fault.place == place(table, Column::Id)) {
         faults.extend(outbox.sequence_faults(true).await?);
+        let params = params![table.quoted() => TEXT, table.columns().name(Column::Id) => TEXT];
+        let limits = client.query_typed(bare(sql!("check/sequence_limit")), &params).await?;
+        faults.extend(limits.iter().map(|row| limited(table, row)));
     }
     faults.extend(other_faults(table, &existing.columns));
     if let Pending::Different(Index { name, definition, .. }) = &existing.pending {

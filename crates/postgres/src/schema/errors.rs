@@ -42,6 +42,9 @@ codes! {
     SEQUENCE = Error, "sequence",
         "IDs are not assigned in the order in which rows are inserted, so events of one key can be published out of order; the \
          relay does not start";
+    SEQUENCE_LIMIT = Warning, "sequence-limit",
+        "the sequence ends where an integer ends, as that of a serial column whose type became bigint; after that, applications can \
+         insert no events";
     OUTBOX_TRIGGER = Warning, "outbox-trigger",
         "if the trigger suppresses the update, the relay publishes events that it cannot record as sent, and publishes them \
          again after each restart";

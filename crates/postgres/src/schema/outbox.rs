@@ -4,7 +4,7 @@
 //! publish rows that it can never record as sent.
 
 use crate::columns::{Column, Columns, PayloadType};
-use crate::schema::errors::{COLUMN, PENDING_INDEX, RELATION, SEQUENCE};
+use crate::schema::errors::{COLUMN, PENDING_INDEX, RELATION, SEQUENCE, SEQUENCE_LIMIT};
 use crate::schema::migrate::DDL_LOCK_TIMEOUT;
 use crate::sql::{Script, bare, sql};
 use crate::table::{TableName, quote_identifier, quote_literal};
@@ -238,6 +238,14 @@ fn definition_faults(row: &Row, table: &TableName) -> Vec<Finding> {
         );
     }
     faults
+}
+
+/// The finding for a row of `check/sequence_limit`.
+pub(crate) fn limited(table: &TableName, row: &Row) -> Finding {
+    let (sequence, limit): (&str, i64) = (row.get(0), row.get(1));
+    let problem = format!("the sequence ends at {limit}, and then every INSERT fails");
+    let remedy = format!("ALTER SEQUENCE {sequence} AS bigint NO MAXVALUE;");
+    SEQUENCE_LIMIT.found(place(table, Column::Id), problem, remedy)
 }
 
 /// CONCURRENTLY, because a plain CREATE INDEX would block inserts.

@@ -159,7 +159,7 @@ crate::metrics! {
                  keeps vacuum from removing rows; measured once a minute",
                 "more than a million: the table grows, and claims become slower";
             transaction_id_age: Gauge "outbox_relay_transaction_id_age" [],
-                "Transactions that have begun since the oldest one in the outbox or the database that vacuum has not frozen; \
+                "Transactions that have begun since the oldest one in any database of the server that vacuum has not frozen; \
                  measured once a minute",
                 "more than a billion: PostgreSQL accepts no writes at two billion";
             reaper_batches: Counter "outbox_relay_reaper_batches_total" [],

@@ -20,6 +20,7 @@ async fn damaged_schema_is_found_and_fixed_by_the_proposed_statement() {
     )
     .await;
     found("ALTER SEQUENCE app.outbox_id_seq CACHE 10", "sequence", "CACHE 10").await;
+    found("ALTER SEQUENCE app.outbox_id_seq AS integer", "sequence-limit", "ends at 2147483647").await;
     found("DELETE FROM app.outbox_lane WHERE lane IN (0, 17)", "lanes", "only 62 of the 64 lanes").await;
     found("ALTER TABLE app.outbox_hold DISABLE TRIGGER hold_changed", "hold-count", "disabled").await;
     found("ALTER TABLE app.outbox DROP COLUMN headers", "column", "is missing").await;

@@ -79,12 +79,12 @@ async fn everything_that_holds_vacuum_back_for_long_is_found_and_ended() {
     world.sql("SELECT pg_reload_conf()").await;
     let is_off = "SELECT count(*) FROM pg_settings WHERE name = 'autovacuum' AND setting = 'off'";
     wait_until("autovacuum is off", STALLED, async || world.outbox.count(is_off).await == 1).await;
-    // As if the server had not frozen anything for a long time. Autovacuum would correct it.
-    let frozen = "UPDATE pg_database SET datfrozenxid = $1 WHERE datname = current_database()";
+    // As if nothing had been frozen in another database for a long time: one is enough to stop the server. Autovacuum would correct it.
+    let frozen = "UPDATE pg_database SET datfrozenxid = $1 WHERE datname = 'postgres'";
     let kept = world
         .outbox
         .client
-        .query_one("SELECT datfrozenxid::text FROM pg_database WHERE datname = current_database()", &[]);
+        .query_one("SELECT datfrozenxid::text FROM pg_database WHERE datname = 'postgres'", &[]);
     let kept: String = kept.await.unwrap().get(0);
     let old = "((pg_current_xact_id()::text::bigint + 4294967296 - 1500000000) % 4294967296)::text::xid";
     world.sql(&frozen.replace("$1", old)).await;

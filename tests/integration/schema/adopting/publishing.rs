@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::{World, table};
 use crate::support::database::run;
+use crate::support::roles::Roles;
 use crate::support::topics;
 use crate::support::wait::{STALLED, wait_until};
 
@@ -62,6 +63,49 @@ async fn writers_insert_with_the_function_or_into_the_table() {
         .batch_execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
         .await
         .unwrap();
+    world.drop().await;
+}
+
+/// PostgreSQL requires the privilege to read every column that a statement names, even in a subquery.
+#[tokio::test]
+async fn monitoring_runs_status_and_reads_no_payload() {
+    let world = World::adopted("adopted_monitor").await;
+    world.insert("order", 0..3, 1).await;
+    let (grafana, client) = world.database.connect_as_new_role().await;
+    run(&world.client, &format!("GRANT {} TO {grafana}", world.roles.as_ref().unwrap().monitor())).await;
+    assert!(client.batch_execute("SELECT \"user\" FROM app.events").await.is_err());
+    for (args, says) in [
+        (&["status"][..], "unsent        3 rows"),
+        (&["status", "--json"], "\"backlog\": {\n    \"rows\": 3"),
+    ] {
+        let monitor = world.owner().set("postgres", "url", world.database.url_of(&grafana));
+        let status = monitor.command(args);
+        assert!(status.succeeds().contains(says), "{status}");
+    }
+    drop(client);
+    run(&world.client, &format!("DROP OWNED BY {grafana}; DROP ROLE {grafana}")).await;
+    world.drop().await;
+}
+
+/// The old key of the table, for which the application or an ORM chose the numbers, still has its sequence.
+#[tokio::test]
+async fn sequences_of_other_columns_are_granted() {
+    let table_sql = "CREATE SCHEMA app;
+        CREATE TABLE app.events (id bigserial PRIMARY KEY, event_id uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE,
+                                 aggregate_type text NOT NULL, aggregate_id text NOT NULL, event_type text NOT NULL, payload json,
+                                 number bigint GENERATED ALWAYS AS IDENTITY (CACHE 1))";
+    let names = [("id", "number")];
+    let mut world = World::with("adopted_sequences", table_sql, &names).await;
+    world.migrate(&["--adopt", "app.events", "--apply"]).succeeds();
+    world.roles = Some(Roles::create(&world.client, &table(&names)).await);
+    let roles = world.roles.as_ref().unwrap();
+    for (role, insert) in [
+        (roles.writer(), "SELECT app.events_enqueue('order', '42', 'Placed', '{}', '{}')"),
+        (roles.operator(), "INSERT INTO app.events (event_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at)
+                            VALUES (gen_random_uuid(), 'order', '42', 'Placed', '{}', NULL, now())"),
+    ] {
+        run(&world.client, &format!("SET ROLE {role}; {insert}; RESET ROLE")).await;
+    }
     world.drop().await;
 }
 
@@ -288,8 +332,8 @@ async fn renamed_column_names_the_topic_of_an_event() {
     )
     .await;
     world.migrate(&["--adopt", "app.events", "--apply"]).succeeds();
-    let table = super::world::table(&[("topic", "target")]);
-    world.roles = Some(crate::support::roles::Roles::create(&world.client, &table).await);
+    let table = table(&[("topic", "target")]);
+    world.roles = Some(Roles::create(&world.client, &table).await);
     world.create_topic("order", 1, &[]).await;
     world.create_topic("audit", 1, &[]).await;
     let (allowed, forbidden) = (world.topic("audit"), world.topic("other"));

@@ -49,6 +49,17 @@ fn cases() -> Vec<Case> {
             "id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
             &["the type is integer, not bigint"],
         ),
+        Case {
+            sql: format!(
+                "CREATE TABLE app.events ({}); ALTER TABLE app.events ALTER COLUMN id TYPE bigint USING id::bigint",
+                GOOD.replace(id, "id serial PRIMARY KEY")
+            ),
+            names: &[],
+            expected: &[
+                "the sequence ends at 2147483647",
+                "ALTER SEQUENCE app.events_id_seq AS bigint NO MAXVALUE;",
+            ],
+        },
         replaced(id, "id bigint PRIMARY KEY", &["the IDs do not come from a sequence"]),
         replaced(
             id,

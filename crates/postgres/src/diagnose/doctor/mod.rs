@@ -114,6 +114,7 @@ pub async fn examine(settings: &Settings<'_>, database: &Database) -> Result<Exa
     }
     add(found, "the recorded topic template", events::topic_template(context).await)?;
     add(found, "indexes", table::indexes(context, &schema).await)?;
+    add(found, "the sequence", table::sequence(context).await)?;
     add(found, "triggers", table::triggers(context).await)?;
     add(found, "constraints", table::constraints(context).await)?;
     add(found, "autovacuum", table::autovacuum(context).await)?;

@@ -27,8 +27,8 @@ codes! {
     OTHER_TABLES = Warning, "other-tables",
         "the role may use tables that do not belong to the outbox";
     OUTBOX_PRIVILEGES = Warning, "outbox-privileges",
-        "a role has privileges on a table of the outbox that no printed role has: it can run code as roles that use the table, \
-         empty it, or change what was recorded";
+        "a role has privileges on a table or sequence of the outbox that no printed role has: it can run code as roles that use \
+         the table, empty it, change what was recorded, or prevent further records";
     SCHEMA_CREATE = Warning, "schema-create",
         "a role that may create tables and functions in this schema can trick other roles into running its code; the relay and \
          its commands set a search path of their own and check their tables, but other programs may not";

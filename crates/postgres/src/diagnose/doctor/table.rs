@@ -13,6 +13,7 @@ use crate::schema::errors::{
     OUTBOX_CONSTRAINT, OUTBOX_TRIGGER, PENDING_INDEX, PREPARED_TRANSACTION, REPLICATION_SLOT, SCHEMA_NEWER,
     WRAPAROUND,
 };
+use crate::schema::outbox::limited;
 use crate::sql::sql;
 use crate::table::{TableName, quote_literal};
 use deadpool_postgres::Object;
@@ -95,6 +96,12 @@ pub(super) async fn indexes(context: &Context<'_>, schema: &Schema) -> Checked {
         }
     }
     Ok(findings)
+}
+
+pub(super) async fn sequence(context: &Context<'_>) -> Checked {
+    let params = params![context.table.quoted() => TEXT, context.table.columns().name(Column::Id) => TEXT];
+    let rows = context.rows("reading the sequence", sql!("check/sequence_limit"), &params).await?;
+    Ok(rows.iter().map(|row| limited(context.table, row)).collect())
 }
 
 /// Finds triggers that may suppress the relay's updates and deletes. The checks at start find rules.
