@@ -191,16 +191,16 @@ impl TableName {
             Column::Topic => with_topic,
             column => !matches!(column, Column::Payload | Column::Headers),
         };
-        self.named(self.outputs(Column::ALL.into_iter().filter(is_readable)))
+        self.named(&self.outputs(Column::ALL.into_iter().filter(is_readable)))
     }
 
     /// The same with `payload`, `headers` and `ctid`.
     pub(crate) fn whole_rows(&self, with_topic: bool) -> String {
         let columns = Column::ALL.into_iter().filter(|column| with_topic || *column != Column::Topic);
-        self.named(self.outputs(columns) + ", o.ctid")
+        self.named(&(self.outputs(columns) + ", o.ctid"))
     }
 
-    fn named(&self, columns: String) -> String {
+    fn named(&self, columns: &str) -> String {
         let table = self.quoted();
         if self.columns().are_standard() { table } else { format!("(SELECT {columns} FROM {table} o)") }
     }
