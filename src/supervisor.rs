@@ -212,13 +212,13 @@ pub async fn run(
         (Some(Undrained::Postgres(fault)), ..) => End::Unavailable(fault.to_string()),
         (Some(Undrained::Kafka(failure)), ..) => End::Unavailable(no_kafka(&failure)),
         (None, Err(_), _) => End::TooLate,
-        (None, Ok(()), true) => match start.unrecorded().await {
-            0 => End::Requested,
+        (None, Ok(()), requested) => match start.unrecorded().await {
+            0 if requested => End::Requested,
+            0 => match start.holds().count().await {
+                Ok(waiting) => End::Drained(waiting),
+                Err(fault) => End::Unavailable(fault.to_string()),
+            },
             rows => End::Unrecorded(rows),
-        },
-        (None, Ok(()), false) => match start.holds().count().await {
-            Ok(waiting) => End::Drained(waiting),
-            Err(fault) => End::Unavailable(fault.to_string()),
         },
     }
 }

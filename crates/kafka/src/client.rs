@@ -4,7 +4,7 @@
 use crate::elsewhere;
 use crate::options::{ALIASES, Kafka, OAUTHBEARER};
 use crate::tokens::{Tokens, issued};
-use futures_util::future::{LocalBoxFuture, join_all, try_join_all};
+use futures_util::future::{LocalBoxFuture, join_all, select_ok, try_join_all};
 use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::consumer::ConsumerContext;
@@ -178,20 +178,25 @@ fn failure(bootstrap: &str, problems: &[String]) -> Option<KafkaFailure> {
 async fn connect((host, port): &Address) -> Result<(), String> {
     let cannot = |act: &str, why: String| format!("{host}:{port}, which this host cannot {act} ({why})");
     let late = || format!("no answer within {WITHIN:?}");
-    let addresses = match timeout(WITHIN, lookup_host((host.as_str(), *port))).await {
-        Ok(Ok(addresses)) => addresses,
+    let addresses: Vec<_> = match timeout(WITHIN, lookup_host((host.as_str(), *port))).await {
+        Ok(Ok(addresses)) => addresses.collect(),
         Ok(Err(error)) => return Err(cannot("resolve", error.to_string())),
         Err(_) => return Err(cannot("resolve", late())),
     };
-    let mut why = "the name has no address".to_owned();
-    for address in addresses {
-        match timeout(WITHIN, TcpStream::connect(address)).await {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(error)) => why = error.to_string(),
-            Err(_) => why = late(),
-        }
+    if addresses.is_empty() {
+        return Err(cannot("reach", "the name has no address".to_owned()));
     }
-    Err(cannot("reach", why))
+    // All at once, because one of them may never answer, such as that of a network that drops IPv6.
+    let attempts = addresses.into_iter().map(|address| {
+        Box::pin(async move {
+            match timeout(WITHIN, TcpStream::connect(address)).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err(late()),
+            }
+        })
+    });
+    select_ok(attempts).await.map(drop).map_err(|why| cannot("reach", why))
 }
 
 /// The callbacks of clients that publish nothing.

@@ -306,6 +306,8 @@ impl Publisher for KafkaCluster {
     type Producer = KafkaProducer;
 
     async fn open(&self) -> Result<KafkaProducer, KafkaFailure> {
+        // The client would connect again and again, perhaps with an old password.
+        self.judging.borrow_mut().take_if(|(at, _)| at.elapsed() >= SPARE_FOR);
         match self.spare.take() {
             Some((at, producer)) if at.elapsed() < SPARE_FOR && producer.is_sound() => Ok(producer),
             _ => Ok(self.identified().await?.0),

@@ -31,6 +31,8 @@ pub(crate) const DEFAULT: usize = 1_048_588;
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 const KNOWN_FOR: Duration = Duration::from_secs(600);
 const UNKNOWN_FOR: Duration = Duration::from_secs(60);
+/// A limit that has expired for so long belongs to a topic without events.
+const UNUSED_AFTER: Duration = Duration::from_secs(3_600);
 
 const TOPICS_KEPT: usize = 4_096;
 
@@ -110,8 +112,9 @@ impl TopicLimits {
         }
         let generation = self.generation.get();
         let answer = self.read(topic, broker).await;
-        if answer.is_some() {
-            self.learned.set(topic, None); // the limit was read, so there is nothing to learn
+        match answer {
+            Some(_) => self.learned.set(topic, None), // the limit was read, so there is nothing to learn
+            None => self.learned.forget_read(topic),
         }
         // Limits may change, so read them again from time to time, and soon if there was no answer.
         let valid_for = if answer.is_some() { KNOWN_FOR } else { UNKNOWN_FOR };
@@ -138,8 +141,9 @@ impl TopicLimits {
     }
 
     pub(crate) fn smallest(&self) -> usize {
-        let known = self.known.borrow();
-        let limits = known.values().map(|(limit, _)| *limit);
+        let (known, now) = (self.known.borrow(), Instant::now());
+        let in_use = known.values().filter(|(_, until)| now.saturating_duration_since(*until) < UNUSED_AFTER);
+        let limits = in_use.map(|(limit, _)| *limit);
         limits.chain(self.learned.smallest()).min().unwrap_or(usize::MAX)
     }
 
@@ -153,7 +157,6 @@ impl TopicLimits {
         if answer.is_err() {
             // This broker may be unreachable. The lookups of other topics must not wait for it too.
             self.unanswered_until.set(Some(Instant::now() + UNKNOWN_FOR));
-            self.learned.forget_read(topic);
             let is_current = self.admin.borrow().as_ref().is_some_and(|current| Rc::ptr_eq(current, &admin));
             if is_current {
                 self.renew();
@@ -268,6 +271,18 @@ mod tests {
         }
         assert_eq!(limits.known.borrow().len(), TOPICS_KEPT);
         assert_eq!(limits.smallest(), 20_000 - TOPICS_KEPT, "the latest are kept");
+    }
+
+    /// For example of a topic that was deleted.
+    #[tokio::test(start_paused = true)]
+    async fn the_limit_of_a_topic_without_events_limits_no_other_topic() {
+        let limits = TopicLimits::new(None, DEFAULT);
+        limits.remember("a", 10_000, Instant::now() + KNOWN_FOR);
+        limits.remember("b", 20_000, Instant::now() + 2 * UNUSED_AFTER);
+        tokio::time::advance(KNOWN_FOR + UNUSED_AFTER / 2).await;
+        assert_eq!(limits.smallest(), 10_000);
+        tokio::time::advance(UNUSED_AFTER / 2).await;
+        assert_eq!(limits.smallest(), 20_000);
     }
 
     #[test]

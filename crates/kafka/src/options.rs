@@ -342,6 +342,7 @@ queue.buffering.max.messages queue.buffering.max.kbytes: the queue is sized so t
 api.version.request: without it, the client does not know whether the brokers support idempotent producers
 bootstrap.servers metadata.broker.list: set [kafka] bootstrap_servers instead
 log_level log.queue: set [log] level instead
+internal.termination.signal: the relay handles signals itself
 enabled_events: the relay reads the producer's events itself
 plugin.library.paths interceptors: third-party code in the producer could change what is sent
 enable.sasl.oauthbearer.unsecure.jwt: an unsigned token provides no security; set [kafka.oauth] instead
@@ -395,7 +396,7 @@ const OTHERS: &str = "
     api.version.fallback.ms api.version.request.timeout.ms batch.num.messages batch.size broker.address.family
     broker.address.ttl broker.version.fallback client.dns.lookup client.id compression.codec compression.level
     compression.type connections.max.idle.ms debug enable.metrics.push enable.random.seed
-    enable.ssl.certificate.verification internal.termination.signal linger.ms log.connection.close
+    enable.ssl.certificate.verification linger.ms log.connection.close
     log.thread.name message.copy.max.bytes message.max.bytes metadata.max.age.ms
     metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy queue.buffering.backpressure.threshold
     queue.buffering.max.ms receive.message.max.bytes reconnect.backoff.max.ms reconnect.backoff.ms

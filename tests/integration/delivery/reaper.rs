@@ -125,6 +125,28 @@ async fn a_range_whose_deletion_takes_too_long_is_deleted_in_parts() {
     outbox.drop().await;
 }
 
+/// For example rows to which a table of the application refers, or a damaged page.
+#[tokio::test]
+async fn a_range_that_cannot_be_deleted_delays_no_other() {
+    let outbox = Outbox::without_topics("reaper_referenced").await;
+    insert(&outbox, 5_000, "now() - interval '2 hours'").await;
+    run(
+        &outbox.client,
+        "CREATE TABLE app.note (id bigint REFERENCES app.outbox); INSERT INTO app.note SELECT min(id) FROM app.outbox",
+    )
+    .await;
+    let (mut reaper, mut faults) = (reaper(&outbox), 0);
+    for _ in 0..200 {
+        if let Err(fault) = reaper.reap_once(pace()).await {
+            assert!(fault.kind == FaultKind::Refused && fault.message.contains("note_id_fkey"), "{fault:?}");
+            faults += 1;
+        }
+    }
+    let left = outbox.count(ALL).await;
+    assert!((1..=100).contains(&left) && faults > 0, "{left} left, {faults} faults");
+    outbox.drop().await;
+}
+
 #[tokio::test]
 async fn rows_locked_or_put_back_meanwhile_are_kept() {
     let outbox = Outbox::without_topics("reaper_locked").await;

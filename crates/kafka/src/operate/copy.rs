@@ -12,7 +12,7 @@ use relay::reason::{NO_ANSWER, SMALLER_BATCHES};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long to wait for the acknowledgements of a batch.
+/// How long to wait for the next acknowledgement of a batch.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(60);
 /// How long to wait for the other reports after a failure.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(5);
@@ -91,13 +91,20 @@ impl Copier {
     /// Waits for everything in flight, and returns the number of acknowledgements.
     async fn wait(&mut self, before: usize) -> Result<usize, Stopped> {
         let sent = std::mem::take(&mut self.in_flight) as usize;
-        let in_time = timeout(ACKNOWLEDGED_WITHIN, self.producer.wait_until_quiet(false)).await;
+        let mut reports = Vec::new();
+        // Under a quota, a batch may take longer than this.
+        let in_time = loop {
+            let reported = timeout(ACKNOWLEDGED_WITHIN, self.producer.wait_until_quiet(true)).await;
+            self.producer.take_reports(&mut reports);
+            if reported.is_err() || reports.len() >= sent || self.producer.has_failed() {
+                break reported;
+            }
+        };
         if self.producer.has_failed() {
             // No record in flight may follow an event that is sent again.
             _ = timeout(COLLECTED_WITHIN, self.producer.all_reported()).await;
             self.producer.withdraw().await;
         }
-        let mut reports = Vec::new();
         self.producer.take_reports(&mut reports);
         reports.sort_by_key(|report| report.index);
         let acknowledged = acknowledged_from(before, &reports);

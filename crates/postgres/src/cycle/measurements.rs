@@ -40,7 +40,7 @@ pub async fn keep_measuring<P>(relay: Rc<Relay<P>>, database: Database, statemen
     let measurements = Measurements { relay: &relay, transaction, statements };
     let outage = Availability::new("backlog measurements", "backlog_not_measured");
     let outage = outage.described("failing", "working again");
-    let mut due = [Instant::now(); 3];
+    let (mut due, mut works) = ([Instant::now(); 3], [false; 3]);
     loop {
         for (kind, every) in
             [(Kind::Backlog, BACKLOG_EVERY), (Kind::Oldest, BACKLOG_EVERY), (Kind::Tables, TABLES_EVERY)]
@@ -55,6 +55,7 @@ pub async fn keep_measuring<P>(relay: Rc<Relay<P>>, database: Database, statemen
                 Kind::Tables => measurements.measure_tables().await,
             };
             due[kind as usize] = after(&measured, begun, every);
+            works[kind as usize] = measured.is_ok();
             match measured {
                 Err(fault) if fault.kind == FaultKind::Unavailable => {
                     due[kind as usize] = Instant::now() + RETRY_AFTER;
@@ -64,7 +65,7 @@ pub async fn keep_measuring<P>(relay: Rc<Relay<P>>, database: Database, statemen
                 Ok(()) => {
                     outage.worked(kind as usize);
                     measurements.note_available();
-                    if matches!(kind, Kind::Oldest) && outage.lasts().is_none() {
+                    if matches!(kind, Kind::Oldest) && works[Kind::Backlog as usize] {
                         relay.stats.measured();
                     }
                 }

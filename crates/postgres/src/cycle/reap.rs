@@ -173,7 +173,14 @@ impl Reap for PostgresReaper {
         let range = self.range();
         let scanned = match self.reap_range(at, range).await {
             Err(fault) if self.narrows(&fault, range) => return Ok(Reaped { rows: 0, more: true }),
-            scanned => scanned?,
+            Err(fault) => {
+                // The next attempt must not fail again because of the same page, or of a row to which another table refers.
+                if matches!(fault.kind, FaultKind::Data | FaultKind::Refused | FaultKind::TimedOut) {
+                    self.rounds.at = at.saturating_add(range);
+                }
+                return Err(fault);
+            }
+            Ok(scanned) => scanned,
         };
         let Some(scanned) = scanned else { return self.not_our_turn() };
         self.others_since = None;
@@ -541,9 +548,9 @@ impl RelayReaper {
 impl Reap for RelayReaper {
     async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, PostgresFault> {
         if !self.at_modules {
-            let Reaped { rows, more } = self.reaper.reap_once(pace).await?;
-            self.at_modules = !more;
-            return Ok(Reaped { rows, more: true });
+            let reaped = self.reaper.reap_once(pace).await;
+            self.at_modules = reaped.as_ref().map_or(true, |reaped| !reaped.more);
+            return reaped.map(|Reaped { rows, .. }| Reaped { rows, more: true });
         }
         if self.remaining.is_empty() {
             let installed = self.reaper.installed().await;

@@ -39,7 +39,9 @@ pub(crate) struct Cycle {
     pub rows: usize,
     /// Rows settled as sent.
     pub sent: usize,
-    /// Those of them that Kafka had acknowledged in an earlier cycle.
+    /// Those of them that are known to be recorded. Others may be read again.
+    pub recorded: usize,
+    /// Those that Kafka had acknowledged in an earlier cycle.
     pub recovered: usize,
     pub publishing: Option<Duration>,
     pub failure: Option<KafkaFailure>,
@@ -221,6 +223,7 @@ fn confirm<E: Event, P>(
         coverage,
         rows: batch.len(),
         sent: batch.sent().count(),
+        recorded: batch.sent().filter(|row| settled.has_recorded(*row)).count(),
         recovered: batch.recovered,
         locked_out,
         rejected: rejected.filter(|_| locked_out).collect(),

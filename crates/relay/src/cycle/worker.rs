@@ -280,7 +280,7 @@ async fn open<P: Publisher>(relay: &Relay<P>) -> Result<P::Producer, KafkaFailur
 }
 
 fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
-    stats.published.inc_by(cycle.sent as u64);
+    stats.published.inc_by(cycle.recorded as u64);
     stats.recovered.inc_by(cycle.recovered as u64);
     if !cycle.coverage.is_empty() {
         stats.claims.inc();
