@@ -5,7 +5,7 @@ use crate::event::{Event, HeaderValue};
 use crate::topic::{TopicTemplate, check_topic};
 
 /// Headers that the relay adds to every record. With a second header of the same name, consumers could not tell which one
-/// identifies duplicates. The relay rejects the event, or drops a header in another case.
+/// identifies duplicates. The relay would reject the event, or drop a header in another case.
 const RESERVED_HEADERS: [&str; 2] = ["event_id", "event_type"];
 
 pub fn check(events: &[Event], template: &TopicTemplate) -> Result<(), Error> {

@@ -51,8 +51,8 @@
 //!   [`Response`] converts to [`http::Response`].
 //! - **The effect usually happens once** if the handler does not finish the guard. Then the layer stores the handler's response
 //!   after the handler has returned. If the process dies between the handler's COMMIT and the end of the layer's statement, or
-//!   if the handler does not learn that its COMMIT succeeded and returns 5xx, a retry repeats the effect. Use it for handlers without an effect, for rejected requests, and for effects that are safe to
-//!   repeat.
+//!   if the handler does not learn that its COMMIT succeeded and returns 5xx, a retry repeats the effect. Use it for handlers
+//!   without an effect, for rejected requests, and for effects that are safe to repeat.
 //!
 //! The layer stores each response except transient ones (408, 425, 429, 5xx), those that are marked with [`DoNotStore`], and
 //! those that say that the request was not executed and can succeed later: 401, 403, 404, 407 and 409. Set

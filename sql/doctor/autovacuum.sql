@@ -1,6 +1,6 @@
 -- Returns the settings of autovacuum for the outbox, where those of the table override those of the server, its number of rows, the
--- age of the oldest transaction that is not frozen in any database, and the upper limit of the threshold: NULL before PostgreSQL 18, and negative if
--- there is none.
+-- age of the oldest transaction that is not frozen in any database, and the upper limit of the threshold: NULL before PostgreSQL 18,
+-- and negative if there is none. PostgreSQL ignores a database whose DROP was interrupted.
 -- $1: the quoted name of the outbox
 SELECT current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean,
        coalesce((SELECT option_value FROM pg_options_to_table(c.reloptions)

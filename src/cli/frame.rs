@@ -120,9 +120,7 @@ fn valid(file: Option<&Path>, loaded: Result<Config, Findings>) -> Result<Config
 }
 
 pub(crate) fn print_warnings(config: &Config) {
-    if !config.warnings.is_empty() {
-        output::note_with_priority(4, &config.warnings.to_string());
-    }
+    config.warnings.iter().for_each(|warning| output::note_with_priority(4, &warning.to_string()));
 }
 
 /// Runs on a runtime with one thread, because the relay's state is shared without locks.

@@ -72,11 +72,13 @@ impl DriverError for Error {
         let is_io = <dyn StdError>::is::<io::Error>;
         // The driver does not expose the kind. In both cases, nothing was sent: there is no connection, or a value is invalid.
         let is = |kind| self.to_string().starts_with(kind);
-        let without_sqlstate = match is("error connecting to server") {
-            true => WithoutSqlstate::NoConnection,
-            false if is("error encoding message to server") => WithoutSqlstate::Rejected,
-            false if self.is_closed() || self.source().is_some_and(is_io) => WithoutSqlstate::ConnectionLost,
-            false => WithoutSqlstate::Rejected,
+        let is_lost = self.is_closed() || self.source().is_some_and(is_io);
+        let without_sqlstate = if is("error connecting to server") {
+            WithoutSqlstate::NoConnection
+        } else if is_lost && !is("error encoding message to server") {
+            WithoutSqlstate::ConnectionLost
+        } else {
+            WithoutSqlstate::Rejected
         };
         Details {
             sqlstate: self.code().map(SqlState::code).map(str::to_owned),

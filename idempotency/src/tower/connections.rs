@@ -11,8 +11,8 @@ use super::BoxError;
 /// no limit for the statement that locks the key, and none for the one that stores the response.
 ///
 /// It is implemented for the pools of deadpool-postgres and sqlx. An sqlx pool needs the `after_release` that
-/// [`OutboxTransaction`](pg_outbox::OutboxTransaction) shows:
-/// without it, a connection that returns with an open transaction cannot lock a key. With sea-orm, use the pool that
+/// [`OutboxTransaction`](pg_outbox::OutboxTransaction) shows. Without it, the statement that locks the key may run in an open
+/// transaction of an earlier user of the connection, and is not committed. With sea-orm, use the pool that
 /// `DatabaseConnection::get_postgres_connection_pool` returns. Implement the trait for other pools, for example for one of
 /// diesel-async:
 ///

@@ -217,13 +217,17 @@ fn confirm<E: Event, P>(
     }
     // If it is unknown which rows were not recorded, this keeps all. Rows that are not read again are removed later.
     acknowledged.keep(batch.sent().filter(|row| !settled.has_recorded(*row)), hold_version);
-    let locked_out = *settled != Settled::All;
+    let (locked_out, sent) = (*settled != Settled::All, batch.sent().count());
     let rejected = batch.dead_letters().chain(batch.blocked(false)).map(|rejected| rejected.row.lane());
     Cycle {
         coverage,
         rows: batch.len(),
-        sent: batch.sent().count(),
-        recorded: batch.sent().filter(|row| settled.has_recorded(*row)).count(),
+        sent,
+        recorded: if locked_out {
+            batch.sent().filter(|row| settled.has_recorded(*row)).count()
+        } else {
+            sent
+        },
         recovered: batch.recovered,
         locked_out,
         rejected: rejected.filter(|_| locked_out).collect(),
