@@ -320,12 +320,12 @@ pub(crate) fn load_text(
 
 /// What to do if a file that a setting names may not be read.
 fn help_with_denied(setting: &str) -> String {
-    let help = "make it readable for the user that runs the relay";
-    if !setting.starts_with("[postgres]") {
-        return help.to_owned();
-    }
+    let help = "make it readable for the user that runs the relay. For other commands, use sudo";
     let url = Postgres::url.variable();
-    format!("{help}. For other commands, use sudo, or set {url} to a URL with your own role")
+    match setting.starts_with("[postgres]") {
+        true => format!("{help}, or set {url} to a URL with your own role"),
+        false => format!("{help} --preserve-env={url}"),
+    }
 }
 
 /// Files that settings of other sections name are not opened. `text` is the content of the file, if it does not exist yet.

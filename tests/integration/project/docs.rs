@@ -31,16 +31,35 @@ const PAGES: [&str; 11] = [
     "verify-and-replay.md",
 ];
 
+/// A command with the version of the packages. A release candidate does not change the pages.
+macro_rules! with_version {
+    ($before:literal, $after:literal) => {
+        concat!(
+            $before,
+            env!("CARGO_PKG_VERSION_MAJOR"),
+            ".",
+            env!("CARGO_PKG_VERSION_MINOR"),
+            ".",
+            env!("CARGO_PKG_VERSION_PATCH"),
+            $after
+        )
+    };
+}
+
+const INSTALL_DEB: &str = with_version!("sudo apt install ./outbox-relay_", "-1_amd64.deb");
+const INSTALL_RPM: &str = with_version!("sudo dnf install ./outbox-relay-", "-1.x86_64.rpm");
+
 /// The first lines of blocks that cannot run here: packages, systemd, and servers of other systems.
-const ELSEWHERE: [&str; 11] = [
+const ELSEWHERE: [&str; 12] = [
     "cargo build --release",
     "cargo build --release && sudo install -m 755 target/release/outbox-relay /usr/bin/",
     "curl --fail --request DELETE http://connect.example:8083/connectors/outbox",
     "curl --fail --request PUT http://connect.example:8083/connectors/outbox/stop",
     "journalctl --unit outbox-relay --priority warning",
     "make demo",
-    "sudo apt install ./outbox-relay_0.1.0-1_amd64.deb",
-    "sudo apt install ./outbox-relay_0.1.0-1_amd64.deb",
+    "sudo --preserve-env=OUTBOX_RELAY__POSTGRES__URL,OUTBOX_RELAY__POSTGRES__PASSWORD \\",
+    INSTALL_DEB,
+    INSTALL_DEB,
     "sudo install -D -m 644 -t /etc/systemd/system systemd/outbox-relay.service systemd/outbox-relay@.service",
     "sudo install -m 644 config.toml /etc/outbox-relay/config.toml",
     "sudo systemctl stop event-poller",
@@ -53,6 +72,13 @@ fn blocks_that_are_not_run_are_listed() {
     let mut first: Vec<&str> = elsewhere.filter_map(|block| block.text.lines().next()).collect();
     first.sort_unstable();
     assert_eq!(first, ELSEWHERE);
+}
+
+#[test]
+fn getting_started_names_the_rpm_of_this_version() {
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/getting-started.md");
+    let text = std::fs::read_to_string(PAGE).unwrap();
+    assert!(text.contains(INSTALL_RPM), "{PAGE} does not contain {INSTALL_RPM}");
 }
 
 #[test]
