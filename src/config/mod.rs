@@ -348,7 +348,10 @@ fn load_for(
         (None, _) => (Entries::default(), true),
     };
     let given = file::from_environment(&CATALOGUE, variables, &mut findings);
-    entries.override_with(given, &CATALOGUE, postgres::options::is_replaced);
+    entries.override_with(given, &CATALOGUE, |given, section, key| {
+        postgres::options::is_replaced(given, section, key)
+            || kafka::options::is_replaced(given, section, key)
+    });
     let mut reader =
         Reader { entries, findings, lookup, whole, catalogue: &CATALOGUE, opens_files_of, help_with_denied };
     reader.report_missing();

@@ -240,3 +240,23 @@ async fn relay_that_is_stopped_while_postgres_is_silent_still_logs_the_unrecorde
     drop(proxy);
     outbox.drop().await;
 }
+
+/// More hosts than `connect_timeout` fits into the time for one attempt. Each accepts connections and never answers.
+#[tokio::test]
+async fn relay_connects_although_many_hosts_before_the_primary_are_frozen() {
+    let outbox = Outbox::create("frozen_hosts", 1).await;
+    let url = outbox.relay_url();
+    let server = url.split(['@', '/']).nth(3).unwrap();
+    let mut frozen = Vec::new();
+    for _ in 0..6 {
+        frozen.push(tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap());
+    }
+    let hosts = frozen.iter().map(|host| host.local_addr().unwrap().to_string());
+    let hosts = hosts.chain([server.to_owned()]).collect::<Vec<_>>().join(",");
+    rows::insert(&outbox, "order", 1, 0..10, Filling::Nothing).await;
+    let relay = outbox.relay().set("postgres", "url", url.replace(server, &hosts));
+    let relay = relay.set("postgres", "connect_timeout", "2s").spawn(&["run", "--once"]);
+    outbox.wait_until_drained(STALLED * 2).await;
+    drop(relay);
+    outbox.drop().await;
+}

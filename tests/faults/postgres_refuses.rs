@@ -286,7 +286,7 @@ async fn refusal_of_a_standby_includes_the_error_of_the_other_host() {
     server.start_again().await;
     wait_until("the relay is not ready for both reasons", STALLED, async || {
         relay.not_ready().await.is_some_and(|why| {
-            why.contains("database does not allow writes; another host: ")
+            why.contains("database does not allow writes; another address: ")
                 && why.contains("Connection refused")
         })
     })

@@ -6,7 +6,7 @@ pub use crate::login::{Aws, ClientAuthentication, OAuth};
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaConfRes;
-use settings::file::{Entry, nearest};
+use settings::file::{Entries, Entry, nearest};
 use settings::findings::{Place, Problem};
 use settings::reader::{Reader, Value, check_key, is_loopback};
 use settings::secret::{Secret, SecretSource};
@@ -84,11 +84,18 @@ impl Property {
 impl Kafka {
     /// The user's properties for a new producer, with the current values of secrets.
     pub fn read_properties(&self) -> io::Result<Vec<(&str, Secret)>> {
-        let read = |property: &Property| match property {
+        let read = |name: &str, property: &Property| match property {
             Property::Plain(text) => Ok(Secret::new(text)),
-            Property::Secret(source) => source.read(),
+            Property::Secret(source) => source.read().map_err(|error| {
+                let file = if let SecretSource::File(path) = source {
+                    path.display().to_string()
+                } else {
+                    "it".to_owned()
+                };
+                io::Error::new(error.kind(), format!("{name}: cannot read {file}: {error}"))
+            }),
         };
-        self.properties.iter().map(|(name, property)| Ok((name.as_str(), read(property)?))).collect()
+        self.properties.iter().map(|(name, property)| Ok((name.as_str(), read(name, property)?))).collect()
     }
 
     pub fn uses_tokens(&self) -> bool {
@@ -136,6 +143,13 @@ pub(crate) const ALIASES: [(&str, &str); 3] = [
     ("queue.buffering.max.ms", "linger.ms"),
     ("sasl.mechanisms", "sasl.mechanism"),
 ];
+
+/// Whether the setting is replaced by those that are given, because one is another name of the same property.
+pub fn is_replaced(given: &Entries, section: &'static str, key: &str) -> bool {
+    let given = |name: &str| given.contains(section, name);
+    section == PROPERTIES.section
+        && ALIASES.iter().any(|(alias, name)| key == *alias && given(name) || key == *name && given(alias))
+}
 
 /// Reports combinations of properties that librdkafka rejects or that are probably mistakes.
 fn check_together(

@@ -4,9 +4,9 @@ mod conninfo;
 
 use conninfo::ConnectionBuilder;
 pub use conninfo::{AuthMethod, Authentication, Tls, TlsMode, TlsVersion};
-use settings::file::Entries;
+use settings::file::{Entries, Entry};
 use settings::findings::Problem;
-use settings::reader::{Reader, Value, is_loopback, words};
+use settings::reader::{Raw, Reader, Value, is_loopback, words};
 use settings::secret::{HIDDEN, Lookup, Secret, SecretSource};
 use settings::setting::Fallback::{Default, Required, Unset};
 use settings::setting::Kind::{Choice, Command, File, Flag, Span, Text};
@@ -75,8 +75,15 @@ choice! {
 }
 
 /// Whether the setting is replaced by those that are given: a URL also replaces the password, which belongs to another role or
-/// server, and a password replaces the command that prints it, and vice versa.
+/// server, and what it says about TLS. A password replaces the command that prints it, and vice versa.
 pub fn is_replaced(given: &Entries, section: &'static str, key: &str) -> bool {
+    if section == Postgres::NAME
+        && key.starts_with("ssl")
+        && let Some(Entry { raw: Raw::Variable(url), .. }) = given.get(&Postgres::url)
+    {
+        return conninfo::split(url)
+            .is_ok_and(|split| split.parameters.iter().any(|(known, _)| known == key));
+    }
     let given = |key: &str| given.contains(section, key);
     let url = given("url") || given("url_file");
     let password = given("password") || given("password_file");
@@ -191,7 +198,7 @@ impl Postgres {
         if config.get_keepalives_interval().is_none() {
             config.keepalives_interval(Duration::from_secs(5));
         }
-        if config.get_keepalives_retries().is_none() {
+        if config.get_keepalives_retries().is_none_or(|retries| retries == 0) {
             config.keepalives_retries(3);
         }
         if config.get_tcp_user_timeout().is_none() {

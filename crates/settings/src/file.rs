@@ -327,7 +327,8 @@ impl Lines<'_> {
         let inner = |group: &Group| key.strip_prefix(group.name)?.strip_prefix('.');
         let key = self.catalogue.sections.iter().find_map(inner).unwrap_or(key);
         let mut settings = self.catalogue.settings().filter(|setting| setting.key == key).peekable();
-        let is_setting = settings.peek().is_some() && settings.all(|setting| !setting.secret);
+        let may_show = |setting: &Setting| !setting.secret && !matches!(setting.kind, Kind::Command);
+        let is_setting = settings.peek().is_some() && settings.all(may_show);
         let of_table = |(setting, table): (&Setting, &Table)| {
             let prefixed = key.strip_prefix(setting.key).and_then(|rest| rest.strip_prefix('.'));
             (table.is_harmless)(prefixed.unwrap_or(key))

@@ -51,7 +51,9 @@ fn a_name_that_the_server_would_change_is_a_finding() {
 #[test]
 fn a_weaker_mode_to_a_remote_host_is_a_warning() {
     for mode in ["disable", "prefer", "require", "verify-ca"] {
-        let case = case(&format!("url = 'postgres://u@db.example/a?sslmode={mode}'"));
+        let authority = if mode == "verify-ca" { "&sslrootcert=ca.pem" } else { "" };
+        let case = case(&format!("url = 'postgres://u@db.example/a?sslmode={mode}{authority}'"));
+        let case = case.file("ca.pem", "");
         let findings = case.findings();
         assert_eq!(findings.len(), 1, "{mode}");
         let expected = format!("warning: config.toml:4: sslmode is {mode}, and a host is remote, so ");
@@ -59,6 +61,32 @@ fn a_weaker_mode_to_a_remote_host_is_a_warning() {
         assert!(case.load().is_ok());
     }
     assert!(case("url = 'postgres://u@localhost/a?sslmode=disable'").findings().is_empty());
+}
+
+/// It would trust all authorities of the system, without a comparison of the name.
+#[test]
+fn verify_ca_needs_the_file_of_an_authority() {
+    case("url = 'postgres://u@db.example/a?sslmode=verify-ca'").assert_finding(
+        "error: config.toml:4: sslmode is verify-ca without sslrootcert, so any server with a public certificate would be \
+         accepted\n  4 | url = …\n  help: set sslmode to verify-full, or set sslrootcert",
+    );
+    assert!(case("url = 'postgres://u@db.example/a'\nsslmode = 'verify-ca'").load().is_err());
+}
+
+#[test]
+fn values_that_the_kernel_refuses_are_findings() {
+    for (parameter, good) in [
+        ("keepalives_count=127", true),
+        ("keepalives_count=128", false),
+        ("keepalives_idle=32768", false),
+        ("keepalives_interval=-1", false),
+        ("keepalives_idle=0", true),
+        ("keepalives_count=0", true),
+        ("tcp_user_timeout=2147483648", false),
+    ] {
+        let findings = case(&format!("url = 'postgres://u@localhost/a?{parameter}'")).findings();
+        assert_eq!(findings.is_empty(), good, "{parameter}: {findings:?}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{Case, LEAST, with};
 use crate::config::catalogue::{CATALOGUE, Fallback};
-use crate::config::{HeaderTemplate, LogFormat, OnSent, Part, Property};
+use crate::config::{HeaderTemplate, LogFormat, OnSent, Part, Property, TlsMode};
 
 #[test]
 fn every_kind_of_setting_can_be_set_in_the_environment() {
@@ -73,6 +73,29 @@ fn the_password_of_the_file_is_not_used_with_the_url_of_the_environment() {
         password(Case::new(&text).env(url, "postgres://alice:hers@localhost/app")).as_deref(),
         Some("hers")
     );
+}
+
+#[test]
+fn the_url_of_the_environment_overrides_the_tls_settings_of_the_file() {
+    let text = LEAST.replace("[kafka]", "sslmode = 'disable'\nsslcert = 'c.pem'\nsslkey = 'c.key'\n[kafka]");
+    let tls = |url: &str| {
+        let case = Case::new(&text).file("c.pem", "").file("c.key", "").file("a.pem", "").file("a.key", "");
+        let case = case.env("OUTBOX_RELAY__POSTGRES__URL", url);
+        (case.load().unwrap().postgres.connection().unwrap().tls, case.path("a.key"), case.path("c.key"))
+    };
+    let (own, alices, _) =
+        tls("postgres://alice@localhost/app?sslmode=verify-full&sslcert=a.pem&sslkey=a.key");
+    assert_eq!((own.mode, own.client_key), (TlsMode::VerifyFull, Some(alices)));
+    let (unchanged, _, relays) = tls("postgres://alice@localhost/app");
+    assert_eq!((unchanged.mode, unchanged.client_key), (TlsMode::Disable, Some(relays)));
+}
+
+#[test]
+fn the_environment_overrides_another_name_of_a_property() {
+    let text = format!("{LEAST}[kafka.properties]\n'queue.buffering.max.ms' = 7\n");
+    let config = Case::new(&text).env("OUTBOX_RELAY__KAFKA__PROPERTIES__LINGER_MS", "1").load().unwrap();
+    assert_eq!(config.kafka.properties["linger.ms"], Property::Plain("1".into()));
+    assert!(!config.kafka.properties.contains_key("queue.buffering.max.ms"));
 }
 
 #[test]

@@ -291,6 +291,13 @@ fn findings_do_not_print_secrets() {
         format!("[postgres]\nurl = ['{MARK}']\n{kafka}"),
         format!("[postgres]\npasword = '{MARK}'\n{kafka}"),
         format!("[postgres]\npassword = {MARK}\n{kafka}"),
+        format!(
+            "[postgres]\nurl = 'postgres://u@h/d'\npassword_command = 'curl -u relay:{MARK} vault'\n{kafka}"
+        ),
+        format!(
+            "[postgres]\nurl = 'postgres://u@h/d'\npassword = 'p'\npassword_command = ['a', '{MARK}']\n{kafka}"
+        ),
+        format!("[postgres]\nurl = 'postgres://u@h/d'\npassword_command = ['a', '{MARK}'\n{kafka}"),
         format!("[postgres]\npassword = \"\"\"\nabc\n{MARK}=\n{kafka}"),
         format!("[postgres]\npassword = '''abc\n{MARK} = x\n'''\n{MARK}\n{kafka}"),
         format!("postgres = {{ url = '{MARK}' }}\n{kafka}"),

@@ -6,7 +6,7 @@
 //! requests another method, reading fails before the client library sees the request, so nothing is sent.
 
 use crate::connection::errors::{Refused, ServerError};
-use crate::options::{AuthMethod, Authentication, Connection as Settings, Tls, TlsMode};
+use crate::options::{AuthMethod, Authentication, CONNECT_TIMEOUT_MAX, Connection as Settings, Tls, TlsMode};
 use postgres_openssl::{MakeTlsConnector, TlsConnector, TlsStream};
 use postgres_protocol::message::backend::{Header, Message};
 use rustix::net::sockopt;
@@ -20,7 +20,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Empty, ReadBuf, empty};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode, SslNegotiation, TargetSessionAttrs};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::private::BytesMut;
@@ -28,7 +28,11 @@ use tokio_postgres::{Client, Config, Error, SimpleQueryMessage, tls};
 
 /// The default of `connect_timeout`.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The timeout for all addresses in the URL together, in multiples of `connect_timeout`.
+pub(super) const CONNECT_TIMEOUTS: u32 = 4;
 pub(super) const PORT: u16 = 5432;
+/// As in the error of the system, which has a remedy.
+const NO_ADDRESS: &str = "failed to lookup address information";
 const READ_ONLY: &str = "database does not allow writes";
 /// How many other errors the message shows next to it.
 const OTHERS_SHOWN: usize = 3;
@@ -59,36 +63,37 @@ impl Dialer {
     }
 
     fn timeout(&self) -> Duration {
-        self.config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT)
+        self.config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT).min(CONNECT_TIMEOUT_MAX)
     }
 
-    /// Tries the hosts in the URL one after the other, each for at most `connect_timeout`. A frozen server still accepts
-    /// connections, and must not keep the relay from the server that took over. The pool limits the last attempt.
+    /// Tries all addresses of the hosts in the URL one after the other, each for at most `connect_timeout`, with TLS and the login. A
+    /// frozen server still accepts connections, and must not keep the relay from the server that took over. The last one gets
+    /// what is left of [`CONNECT_TIMEOUTS`].
     pub(super) async fn connect(&self) -> Result<(Client, Connection), Error> {
+        let end = Instant::now() + CONNECT_TIMEOUTS * self.timeout();
         let (hosts, addresses) = (self.config.get_hosts().len(), self.config.get_hostaddrs().len());
         let mut places: Vec<usize> = (0..hosts.max(addresses)).collect();
         self.shuffle(&mut places);
-        let last = places.pop().unwrap_or_default();
-        let limit = self.timeout();
-        // If only a standby answers, its refusal would hide why the primary failed.
-        let mut others = Vec::new();
-        for place in places {
-            let error = match timeout(limit, self.connect_to(place)).await {
-                Ok(Ok(connected)) => return Ok(connected),
-                Ok(Err(error)) => ServerError::from(error).to_string(),
-                Err(_) => format!("no response within {limit:?}"),
-            };
-            tracing::debug!("connecting to PostgreSQL: {error}, trying the next host");
-            others.push(error);
+        let limit = |others_left: usize| {
+            let left = end.saturating_duration_since(Instant::now());
+            if others_left == 0 { left } else { self.timeout().min(left / (others_left as u32 + 1)) }
+        };
+        let mut errors: Vec<String> = Vec::new();
+        for (nth, place) in places.iter().enumerate() {
+            let hosts_left = places.len() - nth - 1;
+            let mut targets = self.targets(*place, limit(hosts_left).min(self.timeout())).await.into_iter();
+            while let Some(target) = targets.next() {
+                let limit = limit(targets.len() + hosts_left);
+                let error = match timeout(limit, self.start(target)).await {
+                    Ok(Ok(connected)) => return Ok(connected),
+                    Ok(Err(error)) => ServerError::from(error).to_string(),
+                    Err(_) => format!("no response within {limit:.0?}"),
+                };
+                tracing::debug!("connecting to PostgreSQL: {error}");
+                errors.push(error);
+            }
         }
-        let connected = self.connect_to(last).await;
-        others.retain(|error| error != READ_ONLY);
-        others.truncate(OTHERS_SHOWN);
-        if others.is_empty() || !connected.as_ref().is_err_and(is_read_only) {
-            return connected;
-        }
-        let refused = Refused(format!("{READ_ONLY}; another host: {}", others.join("; another host: ")));
-        self.start(Err(refused)).await
+        self.start(Err(Refused(summary(errors)))).await
     }
 
     fn shuffle<T>(&self, places: &mut [T]) {
@@ -97,29 +102,26 @@ impl Dialer {
         }
     }
 
-    async fn connect_to(&self, place: usize) -> Result<(Client, Connection), Error> {
+    /// The addresses of a host, with the name against which a certificate is checked.
+    async fn targets(&self, place: usize, limit: Duration) -> Vec<Result<(Address, String), Refused>> {
         let host = self.config.get_hosts().get(place);
-        let mut addresses = match self.addresses(host, place).await {
-            Ok(addresses) => addresses,
-            Err(error) => return self.start(Err(Refused(error.to_string()))).await,
+        let mut addresses = match timeout(limit, self.addresses(host, place)).await {
+            Ok(Ok(addresses)) => addresses,
+            Ok(Err(error)) => return vec![Err(Refused(error.to_string()))],
+            Err(_) => return vec![Err(Refused(format!("{NO_ADDRESS}: no response within {limit:.0?}")))],
         };
         self.shuffle(&mut addresses);
-        let mut failed = None;
-        for address in addresses {
-            // The certificate is checked against the name.
+        let named = |address| {
             let name = match (host, &address) {
                 (Some(Host::Tcp(name)), _) => name.clone(),
                 (_, Address::Tcp(address)) => address.ip().to_string(),
                 (_, Address::Unix(_)) => "localhost".to_owned(),
             };
-            match self.start(Ok((address, name))).await {
-                Ok(connected) => return Ok(connected),
-                Err(error) => failed = Some(error),
-            }
-        }
-        match failed {
-            Some(error) => Err(error),
-            None => self.start(Err(Refused("the host has no address".to_owned()))).await,
+            Ok((address, name))
+        };
+        match addresses.is_empty() {
+            true => vec![Err(Refused("the host has no address".to_owned()))],
+            false => addresses.into_iter().map(named).collect(),
         }
     }
 
@@ -163,8 +165,16 @@ impl Dialer {
     }
 }
 
-fn is_read_only(error: &Error) -> bool {
-    std::error::Error::source(error).is_some_and(|cause| cause.to_string() == READ_ONLY)
+/// The last error, and those of other addresses. If only a standby answers, its refusal would hide why the primary failed.
+fn summary(mut errors: Vec<String>) -> String {
+    let last = errors.pop().unwrap_or_default();
+    let mut shown = vec![last];
+    for error in errors {
+        if error != READ_ONLY && !shown.contains(&error) && shown.len() <= OTHERS_SHOWN {
+            shown.push(error);
+        }
+    }
+    shown.join("; another address: ")
 }
 
 fn is_on(message: &SimpleQueryMessage) -> bool {
@@ -201,8 +211,11 @@ impl Dial {
         let raw = opened.unwrap_or_else(|_| Err(Refused("connection timed out".to_owned())))?;
         let tls = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut self.dialer.tls, &name);
         let tls = tls.map_err(|error| Refused(format!("TLS cannot be set up: {error}")))?;
-        let stream = negotiate(raw, tls, &self.dialer).await?;
-        let allowed = self.dialer.authentication;
+        // As in libpq, `sslmode` does not apply to a Unix socket.
+        let (stream, allowed) = match address {
+            Address::Unix(_) => (raw, self.dialer.authentication.without_tls()),
+            Address::Tcp(_) => (negotiate(raw, tls, &self.dialer).await?, self.dialer.authentication),
+        };
         Ok(Guard { stream, requests: Some(Requests { allowed, ..Requests::default() }) })
     }
 }
@@ -437,7 +450,7 @@ mod tests {
         let bytes = messages.concat();
         let all: Vec<_> = (1..=bytes.len())
             .map(|size| {
-                let allowed = Authentication { methods: methods.to_vec(), peer: None };
+                let allowed = Authentication { methods: methods.to_vec(), ..Authentication::default() };
                 let mut requests = Requests { allowed, ..Requests::default() };
                 let mut pieces = bytes.chunks(size).map(|piece| requests.read(piece));
                 let last = pieces.find(|read| !matches!(read, Ok(false))).unwrap_or(Ok(false));

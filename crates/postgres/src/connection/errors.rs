@@ -65,9 +65,10 @@ pub(crate) fn fault_at(place: &str, doing: &'static str, error: tokio_postgres::
         TABLE_CHANGED.store(since.as_secs(), Ordering::Relaxed);
     }
     let remedy = match error.code() {
-        Some(_) if text.contains(INTERCEPTED.0) => Some(INTERCEPTED.1.to_owned()),
-        Some(code) => sqlstates::entry(code.code()).map(|entry| entry.remedy.to_owned()),
-        None => connection_remedy(&text),
+        Some(code) if !text.contains(INTERCEPTED.0) => {
+            sqlstates::entry(code.code()).map(|entry| entry.remedy.to_owned())
+        }
+        _ => connection_remedy(&text),
     };
     let message = message(error.code(), &format!("{text}{place}"), remedy);
     PostgresFault { kind: kind(error.code()), doing, message }
@@ -164,6 +165,8 @@ const REMEDIES: &[(&str, &str)] = &[
         "check the host and the port in [postgres] url, and whether the server is running",
     ),
     ("failed to lookup address information", "check the host in [postgres] url, and DNS"),
+    ("no response within", "check that PostgreSQL is listening there and is not overloaded"),
+    ("connection timed out", "check the host and the port in [postgres] url, and firewalls"),
     (
         "password missing",
         "the server requires a password: set [postgres] password_file or, if the environment sets the url, \
@@ -190,11 +193,14 @@ const INTERCEPTED: (&str, &str) = (
      channel_binding=disable in the url",
 );
 
-/// The remedy for an error without an SQLSTATE, if one is known.
+/// The remedy for a connection that was not opened, if one is known.
 fn connection_remedy(error: &str) -> Option<String> {
-    let own = REMEDIES.iter().find(|(words, _)| error.contains(words));
-    if let Some((_, remedy)) = own {
-        return Some((*remedy).to_owned());
+    // The answer of a server says more than the silence of another one.
+    let state = error.split_once("(SQLSTATE ").and_then(|(_, rest)| sqlstates::entry(rest.get(..5)?));
+    let own = || REMEDIES.iter().find(|(words, _)| error.contains(words)).map(|(_, remedy)| *remedy);
+    let intercepted = error.contains(INTERCEPTED.0).then_some(INTERCEPTED.1);
+    if let Some(remedy) = intercepted.or(state.map(|entry| entry.remedy)).or_else(own) {
+        return Some(remedy.to_owned());
     }
     let remedy = certificates::remedy(error)?;
     Some(format!(
@@ -240,7 +246,7 @@ mod tests {
         let standby = "database does not allow writes";
         assert!(remedy(standby).contains("target_session_attrs=primary"));
         let refused = "error connecting to server: Connection refused (os error 111)";
-        assert_eq!(remedy(&format!("{standby}; another host: {refused}")), remedy(refused));
+        assert_eq!(remedy(&format!("{standby}; another address: {refused}")), remedy(refused));
     }
 
     #[test]

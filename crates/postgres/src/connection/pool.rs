@@ -4,7 +4,7 @@
 //! and a transaction on a broken connection fails without harm. Secrets and certificates are reloaded at every connect, so
 //! that rotated ones are used.
 
-use crate::connection::dial::{CONNECT_TIMEOUT, Connection, Dialer, PORT};
+use crate::connection::dial::{CONNECT_TIMEOUT, CONNECT_TIMEOUTS, Connection, Dialer, PORT};
 use crate::connection::errors::{answer, fault, fault_at, unavailable};
 use crate::connection::tls::CachedConnector;
 use crate::connection::{exec, password_command};
@@ -24,9 +24,6 @@ use tokio_postgres::{Client, Error};
 
 /// How long to wait for a free connection. The pool is large enough, so this never happens.
 const POOL_WAIT: Duration = Duration::from_secs(60);
-/// The timeout for all hosts in the URL together, in multiples of `connect_timeout`. It includes TLS and authentication,
-/// which `connect_timeout` does not limit: a frozen server still accepts connections.
-const CONNECT_TIMEOUTS: u32 = 4;
 const CONNECTING: &str = "connecting to PostgreSQL";
 
 /// The database, through a pool of connections.
@@ -74,7 +71,6 @@ impl Database {
             .max_size(connections)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(POOL_WAIT))
-            .create_timeout(Some(connect_within(settings)))
             .build()
             .map_err(|error| unavailable(CONNECTING, error.to_string()))?;
         Ok(Database { shared, pool })
@@ -92,15 +88,6 @@ impl Database {
             PoolError::Backend(error) => {
                 let place = format!(" ({})", self.shared.servers());
                 PostgresFault { kind: FaultKind::Unavailable, ..fault_at(&place, CONNECTING, error) }
-            }
-            PoolError::Timeout(_) => {
-                let servers = self.shared.servers();
-                unavailable(
-                    CONNECTING,
-                    format!(
-                        "no response ({servers}). Fix: check that PostgreSQL is listening there and is not overloaded"
-                    ),
-                )
             }
             other => unavailable(CONNECTING, other.to_string()),
         })
@@ -282,12 +269,7 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(3);
 /// session mode is not detected, because it makes no difference to the relay.
 pub async fn has_transaction_pooler(database: &Database) -> Result<bool, PostgresFault> {
     let (one, other) = (database.get().await?, database.get().await?);
-    let found = match time::timeout(BEGINS_WITHIN, changes_backend(&one, &other)).await {
-        Ok(Ok(changes)) => Ok(changes),
-        Ok(Err(error)) => Err(fault(LOOKING_FOR_POOLER, error)),
-        // Both are connected, and one waits for the other.
-        Err(_) => Ok(true),
-    };
+    let found = answer(LOOKING_FOR_POOLER, changes_backend(&one, &other)).await;
     if !matches!(found, Ok(false)) {
         // A transaction may be open, or an answer outstanding.
         drop((Object::take(one), Object::take(other)));
@@ -298,7 +280,11 @@ pub async fn has_transaction_pooler(database: &Database) -> Result<bool, Postgre
 async fn changes_backend(one: &Client, other: &Client) -> Result<bool, Error> {
     for one_ends_first in [true, false] {
         let backend = begin(one).await?;
-        begin(other).await?;
+        match time::timeout(BEGINS_WITHIN, begin(other)).await {
+            Ok(begun) => _ = begun?,
+            // Both are connected, and one waits for the other.
+            Err(_) => return Ok(true),
+        }
         let (first, last) = if one_ends_first { (one, other) } else { (other, one) };
         first.batch_execute("ROLLBACK").await?;
         last.batch_execute("ROLLBACK").await?;

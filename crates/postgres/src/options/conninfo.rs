@@ -9,7 +9,6 @@ use settings::file::nearest;
 use settings::findings::Problem;
 use settings::reader::check_key;
 use settings::secret::{Lookup, Secret};
-use settings::text::percent_encode;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -75,32 +74,25 @@ const NO_SERVICE: &str = "add the parameters of the service to the url";
 pub(super) fn split(text: &str) -> Result<Conninfo, Vec<Problem>> {
     let prefix = ["postgres://", "postgresql://"].into_iter().find(|prefix| text.starts_with(prefix));
     let split = match prefix {
-        Some(prefix) => url_parameters(text, prefix).map(|(base, parameters)| (Some(base), parameters)),
-        None => key_values(text).map(|parameters| (None, parameters)),
+        Some(prefix) => url_parameters(&text[prefix.len()..]),
+        None => key_values(text),
     };
-    let (base, parameters) = split.map_err(|problem| vec![problem])?;
+    let mut parameters: Vec<(String, String)> = Vec::new();
+    for (key, value) in split.map_err(|problem| vec![problem])? {
+        // As in libpq, the last value of a key applies.
+        parameters.retain(|(known, _)| *known != key);
+        parameters.push((key, value));
+    }
     let problems: Vec<Problem> =
         parameters.iter().filter_map(|(key, value)| check(key, value).err()).collect();
     if !problems.is_empty() {
         return Err(problems);
     }
     let passed = parameters.iter().filter(|(key, _)| is_in(PASSED, key)).map(|(key, value)| {
-        let key = match key.as_str() {
-            "keepalives_count" => "keepalives_retries",
-            key => key,
-        };
-        match base {
-            Some(_) => format!("{key}={}", percent_encode(value, "-._~/,:")),
-            None => format!("{key}='{}'", value.replace('\\', "\\\\").replace('\'', "\\'")),
-        }
+        let key = if key == "keepalives_count" { "keepalives_retries" } else { key };
+        format!("{key}='{}'", value.replace('\\', "\\\\").replace('\'', "\\'"))
     });
-    let passed: Vec<String> = passed.collect();
-    let rest = match base {
-        None => passed.join(" "),
-        Some(base) if passed.is_empty() => base,
-        Some(base) => format!("{base}?{}", passed.join("&")),
-    };
-    Ok(Conninfo { rest, parameters })
+    Ok(Conninfo { rest: passed.collect::<Vec<_>>().join(" "), parameters })
 }
 
 /// Whether the relay supports the parameter with this value.
@@ -129,30 +121,59 @@ fn check(key: &str, value: &str) -> Result<(), Problem> {
     })
 }
 
-/// Splits the query off a URL, and decodes it. Outside of the credentials, an @ is written as `%40`, because `tokio_postgres` takes
-/// the first one of the whole URL as their end.
-fn url_parameters(url: &str, prefix: &str) -> Result<(String, Vec<(String, String)>), Problem> {
+/// Splits a URL without its prefix, and decodes its parts.
+fn url_parameters(url: &str) -> Result<Vec<(String, String)>, Problem> {
     // As in libpq, credentials end at an @ before the first slash. But a password may contain a slash, if it does not begin like
     // a port.
-    let after = &url[prefix.len()..];
     let has_password = |(user, rest): (&str, &str)| {
         let port = rest.split(['/', ',']).next().unwrap_or_default();
         !user.contains(['/', '[']) && port.parse::<u16>().is_err()
     };
-    let until_at = |ends: &[char]| after.find(ends).filter(|at| after[*at..].starts_with('@'));
-    let with_slash = || after.split_once(':').filter(|parts| has_password(*parts)).and(until_at(&['@', '?']));
+    let until_at = |ends: &[char]| url.find(ends).filter(|at| url[*at..].starts_with('@'));
+    let with_slash = || url.split_once(':').filter(|parts| has_password(*parts)).and(until_at(&['@', '?']));
     let at = until_at(&['@', '/']).or_else(with_slash);
-    let (credentials, rest) = after.split_at(at.map_or(0, |at| at + 1));
+    let (credentials, rest) = at.map_or(("", url), |at| (&url[..at], &url[at + 1..]));
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let base = format!("{prefix}{credentials}{}", place.replace('@', "%40"));
-    let malformed = || Problem::new("the query of the url is malformed", "write ?key=value&key=value");
-    let parameter = |part: &str| {
-        let (key, value) = part.split_once('=')?;
-        Some((percent_decode(key)?, percent_decode(value)?))
-    };
-    let parts = query.split('&').filter(|part| !part.is_empty());
-    let parameters = parts.map(|part| parameter(part).ok_or_else(malformed)).collect::<Result<_, _>>()?;
-    Ok((base, parameters))
+    let (servers, database) = place.split_once('/').unwrap_or((place, ""));
+    let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
+    let (mut hosts, mut ports) = (Vec::new(), Vec::new());
+    for server in servers.split(',') {
+        let parts = match server.strip_prefix('[') {
+            Some(address) => address.split_once(']'),
+            None => Some(server.split_at(server.find(':').unwrap_or(server.len()))),
+        };
+        let port = parts.and_then(|(_, port)| port.strip_prefix(':').or(port.is_empty().then_some("")));
+        let (Some((host, _)), Some(port)) = (parts, port) else {
+            let message = "[postgres] url has an invalid value for host";
+            return Err(Problem::new(message, "write host:port, or [address]:port for an IPv6 address"));
+        };
+        hosts.push(host);
+        ports.push(if port.is_empty() { "5432" } else { port });
+    }
+    let ports = if ports.iter().all(|port| *port == "5432") { String::new() } else { ports.join(",") };
+    let parts = [
+        ("user", user),
+        ("password", password),
+        ("host", &hosts.join(",")),
+        ("port", &ports),
+        ("dbname", database),
+    ];
+    let mut parameters = Vec::new();
+    for (key, value) in parts.into_iter().filter(|(_, value)| !value.is_empty()) {
+        let invalid = || {
+            let message = format!("[postgres] url has an invalid percent encoding in its {key}");
+            Problem::new(message, "percent-encode special characters, % as %25")
+        };
+        parameters.push((key.to_owned(), percent_decode(value).ok_or_else(invalid)?));
+    }
+    for part in query.split('&').filter(|part| !part.is_empty()) {
+        let parameter = part
+            .split_once('=')
+            .and_then(|(key, value)| Some((percent_decode(key)?, percent_decode(value)?)));
+        let malformed = || Problem::new("the query of the url is malformed", "write ?key=value&key=value");
+        parameters.push(parameter.ok_or_else(malformed)?);
+    }
+    Ok(parameters)
 }
 
 /// Splits `key=value key='value'`, with backslash escapes.
@@ -261,8 +282,13 @@ impl ConnectionBuilder<'_> {
             // The unit is milliseconds in libpq, but seconds in tokio_postgres.
             "tcp_user_timeout" => match positive("set a number of milliseconds")? {
                 0 => {}
+                milliseconds if milliseconds > i32::MAX as u64 => return Err("set at most 2147483647"),
                 milliseconds => _ = config.tcp_user_timeout(Duration::from_millis(milliseconds)),
             },
+            "keepalives_count" if !is_within(value, 127) => return Err("set a number from 0 to 127"),
+            "keepalives_idle" | "keepalives_interval" if !is_within(value, 32_767) => {
+                return Err("set a number of seconds from 0 to 32767");
+            }
             "target_session_attrs" => {
                 config.target_session_attrs(match value {
                     "any" => TargetSessionAttrs::Any,
@@ -307,6 +333,12 @@ impl ConnectionBuilder<'_> {
                 verify,
             ),
             (
+                !trusts_system && tls.mode == TlsMode::VerifyCa && tls.root_cert.is_none(),
+                "sslmode is verify-ca without sslrootcert, so any server with a public certificate would be accepted"
+                    .to_owned(),
+                "set sslmode to verify-full, or set sslrootcert",
+            ),
+            (
                 tls.client_cert.is_some() != tls.client_key.is_some(),
                 "only one of sslcert and sslkey is set".to_owned(),
                 "set both or neither",
@@ -344,6 +376,11 @@ impl ConnectionBuilder<'_> {
         problems.extend(tls.client_key.as_deref().and_then(|key| check_key("sslkey", key).err()));
         (connection, problems)
     }
+}
+
+/// Whether Linux accepts the value. In libpq, 0 means its default.
+fn is_within(value: &str, most: u32) -> bool {
+    value.parse::<u32>().is_ok_and(|number| number <= most)
 }
 
 /// How the connection is encrypted, and how the server is verified.
@@ -432,8 +469,7 @@ choice! {
     }
 }
 
-/// As in libpq, each host has an address and a port, or none has an address, or all have the same port. A host in a URL without
-/// a port has the default port, also if the query has a port.
+/// As in libpq, each host has an address and a port, or none has an address, or all have the same port.
 fn unequal_numbers(config: &Config) -> Option<Problem> {
     let (hosts, addresses) = (config.get_hosts().len(), config.get_hostaddrs().len());
     let (servers, ports) = (hosts.max(addresses), config.get_ports());
@@ -469,6 +505,8 @@ choice! {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authentication {
     pub methods: Vec<AuthMethod>,
+    /// `require_auth` does not name the methods.
+    pub(crate) is_default: bool,
     /// For Unix sockets: the name or number of the user of the server.
     pub peer: Option<String>,
 }
@@ -477,11 +515,20 @@ impl Authentication {
     /// Without `require_auth`, a server that is not verified gets no password.
     fn resolve(&mut self, mode: TlsMode) {
         if self.methods.is_empty() {
-            let is_safe = |method: &AuthMethod| !matches!(method, AuthMethod::Password | AuthMethod::Md5);
-            let is_verified = mode >= TlsMode::VerifyCa;
-            self.methods =
-                AuthMethod::ALL.into_iter().filter(|method| is_verified || is_safe(method)).collect();
+            self.is_default = true;
+            self.methods = AuthMethod::ALL.into();
+            if mode < TlsMode::VerifyCa {
+                *self = std::mem::take(self).without_tls();
+            }
         }
+    }
+
+    /// The same for a server without TLS.
+    pub(crate) fn without_tls(mut self) -> Authentication {
+        let is_safe = |method: &AuthMethod| !matches!(method, AuthMethod::Password | AuthMethod::Md5);
+        let is_default = self.is_default;
+        self.methods.retain(|method| !is_default || is_safe(method));
+        self
     }
 }
 
@@ -535,6 +582,38 @@ mod tests {
     }
 
     #[test]
+    fn the_query_of_a_url_overrides_its_other_parts() {
+        let config = |url: &str| split(url).ok().unwrap().rest.parse::<Config>().unwrap();
+        let named =
+            |names: &[&str]| names.iter().map(|name| Host::Tcp((*name).to_owned())).collect::<Vec<_>>();
+        let socket = config("postgres://u@localhost:5433/app?host=/cloudsql/p:r:i");
+        assert_eq!(socket.get_hosts(), [Host::Unix("/cloudsql/p:r:i".into())]);
+        assert_eq!((socket.get_ports(), socket.get_user()), (&[5433][..], Some("u")));
+        let two = config("postgres:///app?host=a,b&port=1,2");
+        assert_eq!((two.get_hosts(), two.get_ports()), (&named(&["a", "b"])[..], &[1, 2][..]));
+        assert_eq!(config("host=a host=b").get_hosts(), named(&["b"]));
+        let both = config("postgresql://u:p%25%3A@a:5433,[::1]/d%20b?user=v&application_name=x'y");
+        assert_eq!((both.get_hosts(), both.get_ports()), (&named(&["a", "::1"])[..], &[5433, 5432][..]));
+        assert_eq!((both.get_user(), both.get_password()), (Some("v"), Some("p%:".as_bytes())));
+        assert_eq!((both.get_dbname(), both.get_application_name()), (Some("d b"), Some("x'y")));
+        assert!(split("postgres://u:50%off%21@h/d").is_err());
+        assert!(split("postgres://[::1/app").is_err() && split("postgres://[::1]x/app").is_err());
+    }
+
+    /// The socket of a server has no TLS.
+    #[test]
+    fn a_server_without_tls_gets_no_password_unless_require_auth_allows_it() {
+        let mut authentication = Authentication::default();
+        authentication.resolve(TlsMode::VerifyFull);
+        assert_eq!(authentication.methods.len(), 4);
+        assert_eq!(authentication.without_tls().methods, [AuthMethod::ScramSha256, AuthMethod::None]);
+        let methods = vec![AuthMethod::Password];
+        let mut named = Authentication { methods: methods.clone(), ..Authentication::default() };
+        named.resolve(TlsMode::VerifyFull);
+        assert_eq!(named.without_tls().methods, methods);
+    }
+
+    #[test]
     fn unequal_numbers_of_hosts_addresses_and_ports_are_a_problem() {
         let problem =
             |text: &str| unequal_numbers(&split(text).ok().unwrap().rest.parse::<Config>().unwrap());
@@ -545,7 +624,8 @@ mod tests {
             "hostaddr=127.0.0.1,127.0.0.2 port=1,2",
             "host=a,b hostaddr=127.0.0.1,127.0.0.2",
             "postgres://a,b:2/app",
-            "postgres://a/app?port=5432",
+            "postgres://a/app?port=5433",
+            "postgres://a:1/app?port=2",
             "postgres://a:1/app?hostaddr=192.0.2.1",
         ] {
             assert!(problem(text).is_none(), "{text}");
@@ -556,7 +636,7 @@ mod tests {
             "host=a,b,c port=1,2",
             "host=a port=1,2",
             "hostaddr=127.0.0.1 port=1,2",
-            "postgres://a:1/app?port=2",
+            "postgres://a/app?port=2,3",
         ] {
             assert!(problem(text).is_some(), "{text}");
         }
