@@ -3,7 +3,7 @@
 --
 --   psql -f sql/psql.sql
 --   app=> \i sql/check/server.sql
---   app=> \bind '{0, 1}' '{0, 0}' 0 '{}' 0
+--   app=> \bind '{0, 1}' '{0, 0}' 0 '{}' 0 10000
 --   app=> \i sql/relay/scan.sql
 --
 -- A statement with parameters needs psql 16 or later, for \bind.
@@ -71,6 +71,7 @@
 \set is_named false
 
 -- The parts. psql expands the variables in them where they are used.
+\set above_mark `cat sql/part/above_mark.sql`
 \set are_open `cat sql/part/are_open.sql`
 \set changed_headers `cat sql/part/changed_headers.sql`
 \set event `cat sql/part/event.sql`

@@ -74,6 +74,8 @@ pub enum End {
     Unrecorded(usize),
     /// Postgres or Kafka is unavailable, which ends a draining relay.
     Unavailable(String),
+    /// The last rows of a draining relay can be neither published nor recorded.
+    Stuck(String),
     /// This task ended unexpectedly.
     Broken(&'static str),
 }
@@ -211,6 +213,7 @@ pub async fn run(
     match (drained.take(), finished, requested) {
         (Some(Undrained::Postgres(fault)), ..) => End::Unavailable(fault.to_string()),
         (Some(Undrained::Kafka(failure)), ..) => End::Unavailable(no_kafka(&failure)),
+        (Some(Undrained::Stuck(error)), ..) => End::Stuck(error),
         (None, Err(_), _) => End::TooLate,
         (None, Ok(()), requested) => match start.unrecorded().await {
             0 if requested => End::Requested,

@@ -211,14 +211,14 @@ impl Claim for MadeClaim {
 }
 
 impl ScoutQueries for Supply {
-    async fn scan(&mut self, lanes: &[Lane], _: &MarksSnapshot) -> Result<Scan, PostgresFault> {
+    async fn scan(&mut self, lanes: &[Lane], _: &MarksSnapshot, _: usize) -> Result<Scan, PostgresFault> {
         let stock = &self.0;
         let first_unsent = if stock.left.get() == 0 {
             Vec::new()
         } else {
             lanes.iter().map(|lane| (*lane, stock.next.get())).collect()
         };
-        Ok(Scan { server: SERVER, epoch: Epoch::default(), first_unsent })
+        Ok(Scan { server: SERVER, epoch: Epoch::default(), first_unsent, hidden_to: Vec::new() })
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {

@@ -323,6 +323,9 @@ fn ended(end: End, requested_at: Option<Instant>) -> Result<(), Failed> {
             counted(rows as u64, "event")
         ))),
         End::Unavailable(error) => Err(Failed::unavailable(error)),
+        End::Stuck(error) => Err(Failed::failure(format!(
+            "No event was recorded as sent for the publish_timeout: {error}. The events remain in the outbox. The log has the fix."
+        ))),
         End::Broken(task) => {
             Err(Failed::failure(format!("{task} ended unexpectedly. This is a bug. Report it with the log.")))
         }

@@ -26,6 +26,7 @@ macro_rules! parts {
 
 /// The parts that several statements share.
 const PARTS: &[(&str, &str)] = parts![
+    "above_mark",
     "are_open",
     "changed_headers",
     "event",

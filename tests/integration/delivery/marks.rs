@@ -193,3 +193,24 @@ async fn open_writer_costs_no_more_than_a_held_snapshot() {
     assert!(relay.stop().await.success());
     outbox.drop().await;
 }
+
+/// A relay starts while a key has 60,000 events of a held topic, and another event of the key follows.
+#[tokio::test]
+async fn event_behind_many_held_ones_is_published_after_a_restart_and_after_the_end_of_another_hold() {
+    const ROWS: &str = "
+        INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
+        SELECT 'held', 'key', 'Changed', '{}' FROM generate_series(1, 60000)";
+    const OTHER: &str = "
+        INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', 'key', 'Changed', '{}')";
+    let outbox = Outbox::create("many_held", 1).await;
+    let hold = |topic: &str| format!("INSERT INTO app.outbox_pause (topic) VALUES ('{topic}')");
+    run(&outbox.client, &format!("{ROWS}; {OTHER}; {}; {}", hold(&outbox.topic("held")), hold("other")))
+        .await;
+    let mut relay = outbox.relay().set("log", "level", "info").start().await;
+    wait_until("the event is published", STALLED, async || outbox.unsent_of("order").await == 0).await;
+    run(&outbox.client, &format!("DELETE FROM app.outbox_pause WHERE topic = 'other'; {OTHER}")).await;
+    wait_until("the second one is published", STALLED, async || outbox.unsent_of("order").await == 0).await;
+    assert_eq!(outbox.unsent_of("held").await, 60_000);
+    assert!(relay.stop().await.success());
+    outbox.drop().await;
+}

@@ -1,5 +1,6 @@
 //! `run --once` publishes all waiting rows and ends.
 
+use crate::support::database::run;
 use crate::support::kafka_proxy::Proxy;
 use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
@@ -73,6 +74,25 @@ async fn run_once_ends_with_69_if_kafka_becomes_unavailable() {
     wait_until(what, STALLED, async || outbox.unsent().await < 50_000).await;
     kafka.close().await;
     assert_eq!(relay.ended().await.code(), Some(69), "{}", relay.log());
+    let mut relay = outbox.relay().spawn(&["run", "--once"]);
+    assert!(relay.ended().await.success(), "{}", relay.log());
+    println!("{}", outbox.check().await.assert_sound());
+    outbox.drop().await;
+}
+
+/// The row is published, but stays unsent for as long as it is locked.
+#[tokio::test]
+async fn run_once_ends_with_1_if_a_row_stays_locked() {
+    let outbox = Outbox::create("once_locked", 1).await;
+    rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
+    let writer = outbox.database.connect().await;
+    run(&writer, "BEGIN; UPDATE app.outbox SET headers = '{}' WHERE id = (SELECT min(id) FROM app.outbox)")
+        .await;
+    let mut relay = outbox.relay().set("relay", "publish_timeout", "2s").spawn(&["run", "--once"]);
+    assert_eq!(relay.ended().await.code(), Some(1), "{}", relay.log());
+    assert!(relay.log().contains("No event was recorded as sent for the publish_timeout"), "{}", relay.log());
+    assert_eq!(outbox.unsent().await, 1, "the others are recorded");
+    run(&writer, "ROLLBACK").await;
     let mut relay = outbox.relay().spawn(&["run", "--once"]);
     assert!(relay.ended().await.success(), "{}", relay.log());
     println!("{}", outbox.check().await.assert_sound());

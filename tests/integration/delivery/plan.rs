@@ -131,8 +131,8 @@ async fn reads_use_the_pending_index(outbox: &Outbox, statements: &Statements, h
             (statements.text("read"), READ_TYPES, &read),
             (
                 statements.text("scan"),
-                "smallint[], bigint[], bigint, bigint[], bigint",
-                &format!("{scanned}, '{{9}}', 0"),
+                "smallint[], bigint[], bigint, bigint[], bigint, bigint",
+                &format!("{scanned}, '{{9}}', 0, 10000"),
             ),
             (backlog, "smallint[], bigint[]", &format!("'{{{lanes}}}', '{{{lows}}}'")),
             (oldest, oldest_types, &scanned),

@@ -37,6 +37,51 @@ fn config(outbox: &Outbox) -> Config {
     config::load(None, settings.into_iter()).unwrap()
 }
 
+fn scout_queries(outbox: &Outbox) -> PostgresScoutQueries {
+    let Config { outbox: settings, postgres, .. } = config(outbox);
+    let statements = Statements::new(
+        &settings.table,
+        PayloadType::Json,
+        settings.on_sent,
+        settings.topic.clone(),
+        1_000_000,
+    );
+    let database = Database::new(&postgres, 1, Arc::new(Stats::new())).unwrap();
+    PostgresScoutQueries::new(database, Rc::new(statements))
+}
+
+/// The rows of a held topic precede another row of their lane.
+#[tokio::test]
+async fn scan_reads_no_more_hidden_rows_than_it_may() {
+    const ROWS: &str = "
+        INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
+        SELECT CASE WHEN n = 1001 THEN 'order' ELSE 'held' END, 'key', 'Changed', '{}' FROM generate_series(1, 1001) AS n";
+    let outbox = Outbox::without_topics("hidden_rows").await;
+    run(&outbox.client, ROWS).await;
+    run(
+        &outbox.client,
+        "INSERT INTO app.outbox_hold (topic, reason, error) VALUES ('events.held', 'test', '')",
+    )
+    .await;
+    let ids = "SELECT min(id), max(id) - 1, max(id) FROM app.outbox";
+    let ids = outbox.client.query_one(ids, &[]).await.unwrap();
+    let (first, last_held, other): (i64, i64, i64) = (ids.get(0), ids.get(1), ids.get(2));
+    let mut queries = scout_queries(&outbox);
+    let lanes: Vec<Lane> = Lane::all().collect();
+    let mut scan = async |lanes: &[Lane], rows_max| {
+        let scan = queries.scan(lanes, &Marks::new().snapshot(lanes), rows_max).await.unwrap();
+        let ids = |rows: Vec<(Lane, i64)>| rows.into_iter().map(|(_, id)| id).collect::<Vec<_>>();
+        (ids(scan.first_unsent), ids(scan.hidden_to))
+    };
+    assert_eq!(scan(&lanes, 100).await, (vec![], vec![first + 99]));
+    assert_eq!(scan(&lanes, 1_000).await, (vec![], vec![last_held]));
+    assert_eq!(scan(&lanes, 1_001).await, (vec![other], vec![]));
+    assert_eq!(scan(&lanes, 10_000).await, (vec![other], vec![]));
+    run(&outbox.client, "DELETE FROM app.outbox_hold").await;
+    assert_eq!(scan(&lanes, 100).await, (vec![first], vec![]));
+    outbox.drop().await;
+}
+
 fn reaper(outbox: &Outbox) -> PostgresReaper {
     let config = config(outbox);
     let database = Database::new(&config.postgres, 2, Arc::new(Stats::new())).unwrap();
@@ -205,22 +250,12 @@ async fn transaction_timeout_of_the_database_does_not_end_the_relays_statements(
         let set = format!("ALTER DATABASE \"{}\" SET transaction_timeout = '700ms'", outbox.database.name());
         run(&outbox.client, &set).await;
     }
-    let config = config(&outbox);
-    let table = &config.outbox.table;
-    let statements = Statements::new(
-        table,
-        PayloadType::Json,
-        config.outbox.on_sent,
-        config.outbox.topic.clone(),
-        1_000_000,
-    );
-    let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
-    let mut queries = PostgresScoutQueries::new(database, Rc::new(statements));
+    let mut queries = scout_queries(&outbox);
     let lanes: Vec<Lane> = Lane::all().collect();
-    queries.scan(&lanes, &Marks::new().snapshot(&lanes)).await.unwrap();
+    queries.scan(&lanes, &Marks::new().snapshot(&lanes), 100).await.unwrap();
     // Longer than the timeout, and longer than the relay waits for a lock.
     run(&outbox.client, "BEGIN; LOCK TABLE app.outbox IN ACCESS EXCLUSIVE MODE").await;
-    let fault = queries.scan(&lanes, &Marks::new().snapshot(&lanes)).await.unwrap_err();
+    let fault = queries.scan(&lanes, &Marks::new().snapshot(&lanes), 100).await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Contended, "{fault}");
     run(&outbox.client, "COMMIT").await;
     run(&outbox.client, &format!("ALTER DATABASE \"{}\" RESET ALL", outbox.database.name())).await;

@@ -112,14 +112,20 @@ impl Drop for PostgresScoutQueries {
 }
 
 impl ScoutQueries for PostgresScoutQueries {
-    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, PostgresFault> {
+    async fn scan(
+        &mut self,
+        lanes: &[Lane],
+        marks: &MarksSnapshot,
+        rows_max: usize,
+    ) -> Result<Scan, PostgresFault> {
         const DOING: &str = "scanning for events";
         let statements = Rc::clone(&self.statements);
         let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
         let MarksSnapshot { lows, epoch, excepted, .. } = marks;
+        let rows_max = rows_max as i64;
         let params = params![
             numbers => INT2_ARRAY, *lows => INT8_ARRAY, epoch.number() => INT8, excepted.xids => INT8_ARRAY,
-            excepted.floor => INT8
+            excepted.floor => INT8, rows_max => INT8
         ];
         let (connection, rows) = self.query(DOING, &statements.queries.scan, &params).await?;
         // There is a row for each lane, unless the row with the version of the holds is missing.
@@ -197,14 +203,14 @@ impl ScoutQueries for PostgresScoutQueries {
 fn scan(connection: u64, first: &Row, rows: &[Row]) -> Result<Scan, tokio_postgres::Error> {
     let server = ServerId { connection, started_us: first.try_get(2)?, backend: first.try_get(3)? };
     let epoch = first.try_get::<_, i64>(4)?.into();
-    let mut first_unsent = Vec::new();
+    let (mut first_unsent, mut hidden_to) = (Vec::new(), Vec::new());
     for row in rows {
         let lane: i16 = row.try_get(0)?;
-        if let (Some(lane), Some(id)) = (Lane::new(lane.into()), row.try_get(1)?) {
-            first_unsent.push((lane, id));
-        }
+        let Some(lane) = Lane::new(lane.into()) else { continue };
+        first_unsent.extend(row.try_get::<_, Option<i64>>(1)?.map(|id| (lane, id)));
+        hidden_to.extend(row.try_get::<_, Option<i64>>(5)?.map(|id| (lane, id)));
     }
-    Ok(Scan { server, epoch, first_unsent })
+    Ok(Scan { server, epoch, first_unsent, hidden_to })
 }
 
 fn looked(connection: u64, rows: &[Row]) -> Result<Looked, tokio_postgres::Error> {

@@ -5,8 +5,8 @@ use crate::cycle::{self, Cycle};
 use crate::health::availability::IDLE_AFTER;
 use crate::reason::SMALLER_BATCHES;
 use crate::{
-    Backoff, FailureKind, FaultKind, KafkaFailure, Lane, Outbox, PostgresFault, Producer, Publisher, Relay,
-    Session, Stats, fail_point,
+    Backoff, FailureKind, FaultKind, KafkaFailure, Lane, Lanes, Marks, Outbox, PostgresFault, Producer,
+    Publisher, Relay, Session, Stats, fail_point,
 };
 use std::rc::Rc;
 use std::time::Duration;
@@ -180,7 +180,12 @@ impl<P: Publisher> Worker<'_, P> {
             && !relay.lanes.board.has_more(&lanes)
         {
             // Even if gaps in the ids keep a flow from beginning: at high rates, larger batches cost the relay and Kafka less CPU.
-            lanes.extend(relay.lanes.board.take_rest());
+            let rest = relay.lanes.board.take_rest();
+            lanes.extend(self.leave_hidden(rest, Marks::is_above_hidden));
+        }
+        let lanes = self.leave_hidden(lanes, Marks::may_claim);
+        if lanes.is_empty() {
+            return false;
         }
         let before = relay.lanes.narrowing.before(&lanes);
         let begun = Instant::now();
@@ -193,6 +198,18 @@ impl<P: Publisher> Worker<'_, P> {
             }
             Err(fault) => self.not_settled(&lanes, &before, begun, &fault),
         }
+    }
+
+    /// Gives back the lanes that need a scan first, because many of their first rows are held, blocked or paused.
+    fn leave_hidden(&self, lanes: Vec<Lane>, may_claim: fn(&Marks, Lane) -> bool) -> Vec<Lane> {
+        let Lanes { board, marks, .. } = &self.relay.lanes;
+        let (lanes, hidden): (Vec<Lane>, Vec<Lane>) =
+            lanes.into_iter().partition(|lane| may_claim(&marks.borrow(), *lane));
+        if !hidden.is_empty() {
+            board.give_back(&hidden, &[]);
+            board.doubt();
+        }
+        lanes
     }
 
     async fn cycle<O: Outbox>(
@@ -250,6 +267,9 @@ impl<P: Publisher> Worker<'_, P> {
         let relay = self.relay;
         relay.stats.postgres_faults.inc();
         relay.lanes.board.doubt();
+        if fault.kind == FaultKind::TimedOut {
+            relay.lanes.marks.borrow_mut().read_timed_out(lanes);
+        }
         if relay.lanes.narrowing.handles(&relay.lanes.board, lanes, before, fault) {
             return false;
         }

@@ -121,11 +121,11 @@ impl Availability {
         self.outage.borrow().as_ref().map(|outage| outage.episode.age())
     }
 
-    /// The error of an outage that has lasted for longer than this, if something has failed within [`IDLE_AFTER`].
+    /// The error of an outage that has lasted for longer than this, if something has failed lately.
     pub(crate) fn still_fails(&self, longer_than: Duration) -> Option<String> {
         let current = self.outage.borrow();
         let fails =
-            |outage: &&Outage| outage.episode.quiet() < IDLE_AFTER && outage.episode.age() > longer_than;
+            |outage: &&Outage| outage.episode.quiet() < 2 * IDLE_AFTER && outage.episode.age() > longer_than;
         current.as_ref().filter(fails).map(|outage| outage.error.clone())
     }
 

@@ -15,6 +15,7 @@
 //! come from one sequence for all lanes, so a committed row of any lane fills its gap. An id stays a gap while its transaction is
 //! open, and also after it was rolled back. The fence removes it: no transaction can commit an id up to the fence any more.
 
+use crate::lanes::scout::Scan;
 use crate::{Coverage, Epoch, LANES, Lane, ServerId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -36,6 +37,7 @@ pub struct Marks {
     servers: HashSet<ServerId>,
     pub(super) epoch: Epoch,
     low: [i64; LANES],
+    hidden: [Hidden; LANES],
     resets: [u32; LANES],
     /// When a sweep last found a row below the mark of a lane, and its id.
     last_reset: Option<(Instant, i64)>,
@@ -45,6 +47,25 @@ pub struct Marks {
     seen: SeenIds,
     pub(crate) fence: Fence,
 }
+
+/// The rows at the beginning of a lane that are held, blocked or paused, if they are more than a scan reads at once.
+#[derive(Clone, Copy)]
+struct Hidden {
+    /// Scans from the smallest id, each continuing the one before it, have read only such rows up to this id.
+    to: i64,
+    /// Set until a scan has passed them.
+    since: Option<Instant>,
+}
+
+impl Default for Hidden {
+    fn default() -> Hidden {
+        Hidden { to: LOWEST, since: None }
+    }
+}
+
+/// After this time, scans read more and more rows at once, until one passes the hidden rows. The marks may be discarded again and
+/// again before scans have passed them in parts.
+const HIDDEN_AT_MOST: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Swept {
@@ -81,6 +102,7 @@ impl Marks {
             servers: HashSet::new(),
             epoch: Epoch::NONE,
             low: [LOWEST; LANES],
+            hidden: [Hidden::default(); LANES],
             resets: [0; LANES],
             last_reset: None,
             highest_read: LOWEST,
@@ -89,10 +111,11 @@ impl Marks {
         }
     }
 
-    /// Forgets everything except the known servers, because ids may be issued again.
+    /// Forgets everything except the known servers, because ids may be issued again. Where rows are hidden, the next scan finds out.
     fn forget(&mut self) {
         let (generation, servers) = (self.generation + 1, std::mem::take(&mut self.servers));
-        *self = Marks { generation, servers, ..Marks::with_gaps_max(self.seen.gaps_max) };
+        let hidden = self.hidden;
+        *self = Marks { generation, servers, hidden, ..Marks::with_gaps_max(self.seen.gaps_max) };
     }
 
     /// Forgets all marks if this server, or this backend behind a pooler, is new: the server may have lost commits and issue
@@ -142,25 +165,58 @@ impl Marks {
         }
     }
 
-    /// Notes what a scan of `generation` found: the first unsent row of each lane. It proves the same as a claim that has settled
-    /// every row before it.
-    pub(crate) fn scanned(
-        &mut self,
-        snapshot: &MarksSnapshot,
-        epoch: Epoch,
-        lanes: &[Lane],
-        first: &[(Lane, i64)],
-    ) {
-        if snapshot.generation != self.generation {
-            return;
+    /// Notes what a scan found: the first unsent row of each lane. It proves the same as a claim that has settled every row before it.
+    /// Returns false if no mark rose, and the scan read no further than one before it. Then the next one has to read more rows.
+    pub(crate) fn scanned(&mut self, snapshot: &MarksSnapshot, lanes: &[Lane], scan: &Scan) -> bool {
+        let of_lane =
+            |rows: &[(Lane, i64)], lane: Lane| rows.iter().find(|(its, _)| *its == lane).map(|(_, id)| *id);
+        if snapshot.generation == self.generation {
+            self.note_epoch(snapshot.generation, scan.epoch);
+            let ids = scan.first_unsent.iter().chain(&scan.hidden_to).map(|(_, id)| *id);
+            self.highest_read = ids.fold(self.highest_read, i64::max);
+            let coverage = |lane: &Lane| {
+                let (first_open, last_read) =
+                    (of_lane(&scan.first_unsent, *lane), of_lane(&scan.hidden_to, *lane));
+                Coverage { lane: *lane, last_read, first_open, cut: last_read.is_some(), used_share: false }
+            };
+            self.raise(snapshot, scan.epoch, &lanes.iter().map(coverage).collect::<Vec<_>>());
         }
-        self.note_epoch(snapshot.generation, epoch);
-        self.highest_read = first.iter().fold(self.highest_read, |highest, (_, id)| highest.max(*id));
-        let coverage = |lane: &Lane| {
-            let first_open = first.iter().find(|(its, _)| its == lane).map(|(_, id)| *id);
-            Coverage { lane: *lane, last_read: None, first_open, cut: false, used_share: false }
-        };
-        self.raise(snapshot, epoch, &lanes.iter().map(coverage).collect::<Vec<_>>());
+        let mut continues = scan.hidden_to.is_empty();
+        for (lane, low) in lanes.iter().zip(&snapshot.lows) {
+            let low = if snapshot.epoch == scan.epoch { *low } else { LOWEST };
+            let hidden = &mut self.hidden[lane.index()];
+            match of_lane(&scan.hidden_to, *lane) {
+                Some(id) => {
+                    let is_new = hidden.since.get_or_insert_with(Instant::now).elapsed() < HIDDEN_AT_MOST;
+                    continues |= is_new && (self.low[lane.index()] > low || id > hidden.to);
+                    hidden.to = id.max(hidden.to);
+                }
+                None if low == LOWEST => *hidden = Hidden::default(),
+                None if snapshot.generation == self.generation => hidden.since = None,
+                None => {}
+            }
+        }
+        continues
+    }
+
+    /// Whether a claim may read the lane. Otherwise it might walk millions of rows that are held, blocked or paused, before it found
+    /// another one: a scan has to walk them in parts, so that the mark rises.
+    pub(crate) fn may_claim(&self, lane: Lane) -> bool {
+        self.hidden[lane.index()].since.is_none()
+    }
+
+    /// Whether the mark of the lane is above the hidden rows that scans have found from the smallest id on.
+    pub(crate) fn is_above_hidden(&self, lane: Lane) -> bool {
+        self.low[lane.index()] >= self.hidden[lane.index()].to
+    }
+
+    /// Records that a read of these lanes took too long, perhaps because it walked hidden rows.
+    pub(crate) fn read_timed_out(&mut self, lanes: &[Lane]) {
+        for lane in lanes {
+            if !self.is_above_hidden(*lane) {
+                self.hidden[lane.index()].since.get_or_insert_with(Instant::now);
+            }
+        }
     }
 
     /// Notes the ids of rows of any lane, sent or not, that a flow of `generation` saw. They do not change H: otherwise one very

@@ -34,6 +34,11 @@ const LOOK_SHARE: u32 = 10;
 const REST_ABOVE: Duration = Duration::from_millis(50);
 /// Feeds the watchdog while the scout waits for a long `poll_interval`.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
+/// How many rows of a lane a scan reads that are held, blocked or paused. If it read all, a lane with millions of them would keep the
+/// scout from the others. The next scan continues at the mark, and reads twice as many if it would be quick, or if the mark could not
+/// rise.
+pub const HIDDEN_ROWS_MAX: usize = 10_000;
+const HIDDEN_FOR: Duration = Duration::from_millis(250);
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
 /// A sweep walks every index entry that vacuum has not removed, so it gets about 2% of the time.
 const SWEEP_SHARE: u32 = 50;
@@ -48,8 +53,13 @@ const SWEEP_LANES: usize = 8;
 const SWEEP_SLOW: Duration = Duration::from_millis(250);
 
 pub trait ScoutQueries {
-    /// The first unsent row above the mark of each of these lanes, if there is one.
-    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, PostgresFault>;
+    /// The first unsent row above the mark of each of these lanes, if there is one among the first `rows_max`.
+    async fn scan(
+        &mut self,
+        lanes: &[Lane],
+        marks: &MarksSnapshot,
+        rows_max: usize,
+    ) -> Result<Scan, PostgresFault>;
     /// The transactions that hold RowExclusiveLock on the outbox or on the sequence of its ids.
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault>;
     /// Looks for the newest rows that `look` describes.
@@ -66,6 +76,14 @@ pub struct Scan {
     pub epoch: Epoch,
     /// Lanes with work, and the id of the first unsent row of each.
     pub first_unsent: Vec<(Lane, i64)>,
+    /// Lanes of which the first rows are all held, blocked or paused, and the id of the last one that the scan read.
+    pub hidden_to: Vec<(Lane, i64)>,
+}
+
+impl Scan {
+    fn is_empty(&self) -> bool {
+        self.first_unsent.is_empty() && self.hidden_to.is_empty()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -90,8 +108,12 @@ pub struct Scout<P, L> {
     fence_at: Instant,
     sweep_at: Instant,
     swept: usize,
+    /// Where the next sweep of each lane begins.
+    sweep_above: [i64; LANES],
     sweeping: Width,
     scan_order: ScanOrder,
+    /// How many rows of a lane the next scan reads.
+    rows_max: usize,
     lookout: Lookout,
     looked_for: Duration,
     /// The shorter time of the last two looks, because one slow look says nothing about the next.
@@ -112,8 +134,10 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             fence_at: now,
             sweep_at: now + SWEEP_EVERY,
             swept: 0,
+            sweep_above: [LOWEST; LANES],
             sweeping: Width::new(SWEEP_LANES),
             scan_order: ScanOrder::new(),
+            rows_max: HIDDEN_ROWS_MAX,
             lookout: Lookout::new(),
             looked_for: Duration::ZERO,
             looks_take: Duration::ZERO,
@@ -137,9 +161,11 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         }
     }
 
-    /// Scouts until only held rows are left, or PostgreSQL or Kafka stays unavailable, then stops the relay.
+    /// Scouts until only held rows are left, PostgreSQL or Kafka stays unavailable, or the rest stays locked or unreadable. Then stops
+    /// the relay.
     pub async fn drain(mut self) -> Result<(), Undrained> {
         self.drains = true;
+        let mut recorded = (0, Instant::now());
         while !self.relay.lanes.board.is_stopped() {
             self.relay.stats.beat();
             let patience = self.relay.settings.limits().publish_timeout;
@@ -163,6 +189,19 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                 );
                 let (kind, doing) = (FaultKind::Unavailable, "publishing the backlog");
                 return Err(PostgresFault { kind, doing, message }.into());
+            }
+            let Relay { health, lanes, stats, .. } = &*self.relay;
+            if stats.published.get() != recorded.0 {
+                recorded = (stats.published.get(), Instant::now());
+            }
+            let stuck = || {
+                health.locks.still_fails(patience).or_else(|| lanes.narrowing.outage.still_fails(patience))
+            };
+            if recorded.1.elapsed() > patience
+                && let Some(error) = stuck()
+            {
+                lanes.board.stop();
+                return Err(Undrained::Stuck(error));
             }
             if let Err(fault) = self.attempt().await
                 && fault.kind == FaultKind::Refused
@@ -290,8 +329,12 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         self.lookout.scans(&mut self.relay.lanes.marks.borrow_mut());
         self.looks_take = Duration::ZERO; // the next look may be fast again
         let begun = Instant::now();
-        let scan = match self.queries.scan(&lanes, &snapshot).await {
-            Err(fault) if fault.kind == FaultKind::TimedOut && self.scan_order.timed_out(&lanes) => {
+        let scan = match self.queries.scan(&lanes, &snapshot, self.rows_max).await {
+            Err(fault) if fault.kind == FaultKind::TimedOut => {
+                self.rows_max = (self.rows_max / 2).max(HIDDEN_ROWS_MAX);
+                if !self.scan_order.timed_out(&lanes) {
+                    return Err(fault);
+                }
                 tracing::debug!("{fault}; scanning fewer lanes next time");
                 return Ok(Work::Possible);
             }
@@ -299,10 +342,19 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         };
         self.scan_order.width.worked(lanes.len(), begun.elapsed());
         self.relay.stats.scans.inc();
-        self.relay.stats.scans_empty.inc_by(scan.first_unsent.is_empty().into());
+        self.relay.stats.scans_empty.inc_by(scan.is_empty().into());
         self.relay.lanes.marks.borrow_mut().note_server(scan.server);
-        self.relay.lanes.marks.borrow_mut().scanned(&snapshot, scan.epoch, &lanes, &scan.first_unsent);
-        self.relay.lanes.narrowing.scanned(&lanes, &scan.first_unsent);
+        let continues = self.relay.lanes.marks.borrow_mut().scanned(&snapshot, &lanes, &scan);
+        if scan.hidden_to.is_empty() {
+            self.rows_max = HIDDEN_ROWS_MAX;
+        } else if !continues || begun.elapsed() < HIDDEN_FOR {
+            self.rows_max = self.rows_max.saturating_mul(2);
+        } else {
+            self.rows_max = (self.rows_max / 2).max(HIDDEN_ROWS_MAX);
+        }
+        if scan.hidden_to.is_empty() {
+            self.relay.lanes.narrowing.scanned(&lanes, &scan.first_unsent);
+        }
         self.relay.lanes.board.add(scan.first_unsent.iter().map(|(lane, _)| *lane));
         // A claim finds out whether the settlement of these rows was recorded. Until then, an operator's replay of them
         // would be mistaken for rows that are already acknowledged.
@@ -312,10 +364,10 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let same_server = snapshot.generation == self.relay.lanes.marks.borrow().generation;
         if !same_server {
             self.lookout.forget();
-        } else if scan.first_unsent.is_empty() && covers_all && self.relay.lanes.board.none_waits() {
+        } else if scan.is_empty() && covers_all && self.relay.lanes.board.none_waits() {
             self.lookout.found_nothing(scan.epoch);
         }
-        if !(all_free && same_server && scan.first_unsent.is_empty()) {
+        if !(all_free && same_server && scan.is_empty()) {
             self.scan_order.forget_empty();
             return Ok(Work::Possible);
         }
@@ -330,8 +382,8 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         // The marks before the scan, because those of its rows may be raised before its answer arrives.
         let sent = self.relay.lanes.marks.borrow().snapshot(&lanes);
         let mut from_lowest = sent.clone();
-        from_lowest.lows.fill(LOWEST);
-        let scan = self.queries.scan(&lanes, &from_lowest).await;
+        from_lowest.lows = lanes.iter().map(|lane| self.sweep_above[lane.index()]).collect();
+        let scan = self.queries.scan(&lanes, &from_lowest, HIDDEN_ROWS_MAX).await;
         let most = SWEEP_AFTER_AT_MOST * lanes.len() as u32 / SWEEP_LANES as u32;
         self.sweep_at = after(&scan, begun, SWEEP_EVERY).min(Instant::now() + most);
         let timed_out = matches!(&scan, Err(fault) if fault.kind == FaultKind::TimedOut);
@@ -340,6 +392,10 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         }
         self.swept = (self.swept + lanes.len()) % LANES;
         let scan = scan?;
+        for lane in &lanes {
+            let hidden_to = scan.hidden_to.iter().find(|(its, _)| its == lane);
+            self.sweep_above[lane.index()] = hidden_to.map_or(LOWEST, |(_, id)| *id);
+        }
         match begun.elapsed() > SWEEP_SLOW {
             true if lanes.len() > 2 => _ = self.sweeping.timed_out(lanes.len()),
             true => {}
@@ -528,6 +584,8 @@ pub struct Look {
 pub enum Undrained {
     Postgres(PostgresFault),
     Kafka(KafkaFailure),
+    /// Nothing was recorded as sent for the `publish_timeout`, because rows are locked or unreadable.
+    Stuck(String),
 }
 
 impl From<PostgresFault> for Undrained {

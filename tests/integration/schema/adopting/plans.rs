@@ -51,7 +51,7 @@ async fn claim_scout_flow_settlement_and_reaper_use_their_index() {
     let (lanes, lows, shares) = ("0,1,2,3", "0,0,0,0", "9,9,9,9");
     let scanned = format!("'{{{lanes}}}', '{{{lows}}}', 0");
     let read = format!("{scanned}, 5000, 1000000, '{{{shares}}}', '{{9}}', 0");
-    let scan = format!("{scanned}, '{{9}}', 0");
+    let scan = format!("{scanned}, '{{9}}', 0, 10000");
     let flow = "7, '{3,5}', 0, 0, 1000000, 5000, '{1,2}', '{9}'";
     let flow_types = "bigint, bigint[], bigint, bigint, integer, bigint, smallint[], bigint[]";
     for (history, steps) in histories() {
@@ -75,7 +75,7 @@ async fn claim_scout_flow_settlement_and_reaper_use_their_index() {
                     (statements.text("read"), claim_types, read.as_str(), by_lane),
                     (
                         statements.text("scan"),
-                        "smallint[], bigint[], bigint, bigint[], bigint",
+                        "smallint[], bigint[], bigint, bigint[], bigint, bigint",
                         &scan,
                         by_lane,
                     ),

@@ -102,18 +102,47 @@ fn a_scan_raises_the_marks_and_h() {
     let other = Lane::new(6).unwrap();
     let lanes = [lane(), other];
     let snapshot = marks.snapshot(&lanes);
-    marks.scanned(&snapshot, EPOCH, &lanes, &[(other, 31)]);
+    marks.scanned(&snapshot, &lanes, &scan(EPOCH, &[(other, 31)], &[]));
     assert_eq!((marks.highest_read, marks.low(lane())), (31, LOWEST), "no fence had passed");
     marks.list_writers(31, Vec::new());
     let snapshot = marks.snapshot(&lanes);
-    marks.scanned(&snapshot, EPOCH, &lanes, &[(other, 20)]);
+    marks.scanned(&snapshot, &lanes, &scan(EPOCH, &[(other, 20)], &[]));
     assert_eq!((marks.low(lane()), marks.low(other)), (31, 19));
-    marks.scanned(&snapshot, NEXT_EPOCH, &lanes, &[]);
+    marks.scanned(&snapshot, &lanes, &scan(NEXT_EPOCH, &[], &[]));
     assert_eq!(
         (marks.low(lane()), marks.low(other)),
         (31, 31),
         "it began at the smallest id, because a hold ended"
     );
+}
+
+/// The first rows of a lane are held, and more than a scan reads.
+#[test]
+fn the_next_scan_continues_where_one_has_read_only_hidden_rows() {
+    let mut marks = fenced(50);
+    let lanes = [lane(), Lane::new(6).unwrap()];
+    let scanned = |marks: &mut Marks, epoch, first_unsent: &[(Lane, i64)], hidden_to: &[(Lane, i64)]| {
+        marks.scanned(&marks.snapshot(&lanes), &lanes, &scan(epoch, first_unsent, hidden_to))
+    };
+    assert!(scanned(&mut marks, EPOCH, &[], &[(lane(), 40)]));
+    assert_eq!((marks.low(lane()), marks.low(lanes[1]), marks.highest_read), (40, 50, 40));
+    assert!(scanned(&mut marks, EPOCH, &[], &[(lane(), 80)]));
+    assert_eq!((marks.low(lane()), marks.may_claim(lane())), (50, false), "the fence has not passed 80");
+    assert!(!scanned(&mut marks, EPOCH, &[], &[(lane(), 80)]), "the next one has to read more");
+    marks.list_writers(marks.highest_read, Vec::new());
+    assert!(scanned(&mut marks, EPOCH, &[(lane(), 85)], &[]));
+    assert_eq!((marks.low(lane()), marks.may_claim(lane()), marks.may_claim(lanes[1])), (80, true, true));
+    // A hold of another topic ends, so scans begin at the smallest id again.
+    assert!(scanned(&mut marks, NEXT_EPOCH, &[], &[(lane(), 40)]));
+    assert_eq!((marks.low(lane()), marks.may_claim(lane())), (40, false));
+    marks.note_server(ServerId { backend: 2, ..SERVER });
+    assert!(!marks.may_claim(lane()), "the rows are probably still held");
+    assert!(scanned(&mut marks, NEXT_EPOCH, &[(lane(), 1)], &[]));
+    assert!(marks.may_claim(lane()), "the hold has ended");
+}
+
+fn scan(epoch: Epoch, first_unsent: &[(Lane, i64)], hidden_to: &[(Lane, i64)]) -> Scan {
+    Scan { server: SERVER, epoch, first_unsent: first_unsent.to_vec(), hidden_to: hidden_to.to_vec() }
 }
 
 #[test]

@@ -23,6 +23,8 @@ struct Server {
     /// How long a sweep takes for each of its lanes, and how many lanes the last one had.
     sweep_takes: Rc<Cell<Duration>>,
     swept: Rc<Cell<usize>>,
+    /// The lane whose rows up to this id are held. The next row is not.
+    held: Rc<Cell<Option<(Lane, i64)>>>,
     /// A row that the next look finds.
     inserted: Rc<RefCell<Option<(i64, Lane)>>>,
 }
@@ -38,17 +40,34 @@ impl Server {
 }
 
 impl ScoutQueries for Server {
-    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, PostgresFault> {
+    async fn scan(
+        &mut self,
+        lanes: &[Lane],
+        marks: &MarksSnapshot,
+        rows_max: usize,
+    ) -> Result<Scan, PostgresFault> {
         if lanes.len() <= SWEEP_LANES && marks.lows.iter().all(|low| *low == LOWEST) {
             self.swept.set(lanes.len());
             sleep(self.sweep_takes.get() * lanes.len() as u32).await;
         }
         self.scans.set(self.scans.get() + 1);
-        self.answer(Scan { server: SERVER, epoch: marks.epoch, first_unsent: Vec::new() })
+        let mut scan =
+            Scan { server: SERVER, epoch: marks.epoch, first_unsent: Vec::new(), hidden_to: Vec::new() };
+        if let Some((lane, to)) = self.held.get()
+            && let Some(place) = lanes.iter().position(|its| *its == lane)
+        {
+            let low = marks.lows[place].max(0);
+            let read = (to + 1 - low).min(rows_max as i64);
+            sleep(Duration::from_micros(1) * read as u32).await;
+            let of_lane = if low + read > to { &mut scan.first_unsent } else { &mut scan.hidden_to };
+            of_lane.push((lane, low + read));
+        }
+        self.answer(scan)
     }
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {
         // This transaction never ends, so the scout keeps asking.
-        self.answer((SERVER, vec![Writer { name: "3/1".to_owned(), xid: None }]))
+        let writer = Writer { name: "3/1".to_owned(), xid: None };
+        self.answer((SERVER, if self.held.get().is_some() { Vec::new() } else { vec![writer] }))
     }
     async fn look(&mut self, look: &Look) -> Result<Looked, PostgresFault> {
         self.looks.set(self.looks.get() + 1);
@@ -439,6 +458,64 @@ async fn a_drain_ends_although_kafka_answers_probes() {
         () = sleep(60 * second) => panic!("it has not ended"),
     };
     assert!(matches!(undrained, Undrained::Kafka(failure) if failure.reason == LEADER_MOVING.word));
+}
+
+/// Each scan also serves the other lanes, so none may read all held rows of one lane.
+#[tokio::test(start_paused = true)]
+async fn a_lane_with_millions_of_held_rows_does_not_delay_the_others() {
+    let (relay, server) = (Rc::new(relay(fixture::limits())), Server::default());
+    let (lane, held) = (Lane::new(9).unwrap(), 3_000_000);
+    server.held.set(Some((lane, held)));
+    let watching = async {
+        let begun = Instant::now();
+        while relay.lanes.board.lanes_to_scan().contains(&lane) {
+            let scans = server.scans.get();
+            sleep(Duration::from_secs(1)).await;
+            assert!(server.scans.get() > scans, "a scan takes more than a second");
+        }
+        assert_eq!(relay.lanes.board.take().await, Some(vec![lane]), "its first row that is not held");
+        assert!(relay.lanes.marks.borrow().may_claim(lane));
+        assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    };
+    scout_during(&relay, &server, watching).await;
+}
+
+/// A worker has a lane whose rows it can never read or record.
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_if_the_last_rows_stay_locked_or_unreadable() {
+    let second = Duration::from_secs(1);
+    for (unreadable, every, published, ends) in [
+        (false, second, false, true),
+        (true, 6 * second, false, true),
+        (false, second, true, false),
+        (true, 6 * second, true, false),
+    ] {
+        let relay = Rc::new(relay(Limits { publish_timeout: 10 * second, ..fixture::limits() }));
+        let scout = Scout::new(Rc::clone(&relay), Server::default(), fastrand::Rng::with_seed(1));
+        relay.lanes.board.add(Lane::new(0));
+        let begun = Instant::now();
+        let working = async {
+            let _lanes = relay.lanes.board.take().await;
+            loop {
+                if unreadable {
+                    relay.lanes.narrowing.outage.failed(0, &"damaged", "");
+                } else {
+                    relay.health.locks_failed(1, &"locked");
+                }
+                relay.stats.published.inc_by(published.into());
+                sleep(every).await;
+            }
+        };
+        let ended = tokio::select! {
+            drained = scout.drain() => Some(drained.unwrap_err()),
+            () = working => unreachable!(),
+            () = sleep(60 * second) => None,
+        };
+        let stuck =
+            matches!(&ended, Some(Undrained::Stuck(error)) if error == "damaged" || error == "locked");
+        assert_eq!(stuck, ends, "unreadable {unreadable}, published {published}: {ended:?}");
+        assert!(begun.elapsed() > 10 * second, "it gave up after {:?}", begun.elapsed());
+    }
 }
 
 #[tokio::test(start_paused = true)]

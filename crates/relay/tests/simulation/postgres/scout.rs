@@ -1,7 +1,7 @@
 //! The statements of the scout and the prober. Each is its own transaction.
 
 use super::connection::SimConnection;
-use super::tables::{Change, Scope};
+use super::tables::{Change, Row, Scope};
 use crate::event::{TOPICS, topic_number};
 use crate::plan::Sabotage;
 use relay::failure::PostgresFault;
@@ -11,26 +11,49 @@ use relay::lanes::Lane;
 use relay::lanes::marks::MarksSnapshot;
 use relay::lanes::marks::Writer;
 use relay::lanes::scout::Look;
-use relay::lanes::scout::{Looked, Scan, ScoutQueries};
+use relay::lanes::scout::{HIDDEN_ROWS_MAX, Looked, Scan, ScoutQueries};
 use relay::outbox::{Event, ServerId};
 use relay::reason::REJECTS_EVERYTHING;
 use std::collections::HashSet;
 use std::time::Duration;
 use uuid::Uuid;
 
+/// How many rows of a lane a scan reads that may be hidden, unless the scout asks for more.
+const ROWS_READ: usize = 3;
+
 impl ScoutQueries for SimConnection {
-    async fn scan(&mut self, lanes: &[Lane], marks: &MarksSnapshot) -> Result<Scan, PostgresFault> {
+    async fn scan(
+        &mut self,
+        lanes: &[Lane],
+        marks: &MarksSnapshot,
+        rows_max: usize,
+    ) -> Result<Scan, PostgresFault> {
         self.send_statement(false).await?;
         self.in_time(lanes.len()).await?;
         let server = &self.server;
         let (lows, epoch) = (&marks.lows, server.epoch());
         let valid = marks.epoch == epoch;
         let floor = server.floor(&marks.excepted);
-        let rows = server.pending(0, lanes, |place| if valid { lows[place].min(floor) } else { i64::MIN });
+        let low = |place: usize| if valid { lows[place].min(floor) } else { i64::MIN };
+        let rows = server.pending(0, lanes, low);
         let mut first_unsent: Vec<(Lane, i64)> = Vec::new();
         for row in rows {
             if first_unsent.last().is_none_or(|(lane, _)| *lane != row.lane()) {
                 first_unsent.push((row.lane(), row.id));
+            }
+        }
+        // A small number, so that scans of many schedules end there.
+        let most = rows_max.saturating_mul(ROWS_READ) / HIDDEN_ROWS_MAX;
+        let mut hidden_to = Vec::new();
+        for (place, lane) in lanes.iter().enumerate() {
+            let is_unsent =
+                |row: &Row| row.sent_at.is_none() && row.event.lane() == *lane && row.event.id > low(place);
+            let mut ids: Vec<i64> = server.rows(is_unsent).iter().map(|row| row.event.id).collect();
+            ids.sort_unstable();
+            let Some(end) = ids.get(most - 1) else { continue };
+            if first_unsent.iter().all(|(its, id)| its != lane || id > end) {
+                first_unsent.retain(|(its, _)| its != lane);
+                hidden_to.push((*lane, *end));
             }
         }
         let is_sweep = lows.iter().all(|low| *low == i64::MIN) && lanes.len() < 64;
@@ -39,7 +62,7 @@ impl ScoutQueries for SimConnection {
         }
         let server = self.server_id();
         self.receive_answer().await?;
-        Ok(Scan { server, epoch, first_unsent })
+        Ok(Scan { server, epoch, first_unsent, hidden_to })
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {
