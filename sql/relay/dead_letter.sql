@@ -1,6 +1,6 @@
 -- Moves rejected rows to the dead letters.
 --
--- Except locked ones. The server moves whole events, so the relay need not have read their payloads. OFFSET 0 keeps the
+-- Except locked ones. Returns the IDs of those that were moved. The server moves whole events, so the relay need not have read their payloads. OFFSET 0 keeps the
 -- converted payloads out of the sort.
 --
 -- $1: the IDs of the rows
@@ -31,4 +31,5 @@ SELECT id, event_id, aggregate_type, aggregate_id, event_type, :payload_bytes, h
 \if :has_topic
        , row_topic
 \endif
-FROM (SELECT * FROM moved ORDER BY id OFFSET 0) AS moved;
+FROM (SELECT * FROM moved ORDER BY id OFFSET 0) AS moved
+RETURNING outbox_id;

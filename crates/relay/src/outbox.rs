@@ -269,12 +269,12 @@ pub struct TopicHold<'a, E> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
     All,
-    /// Other sessions have locked, moved or deleted some rows. Of the sent rows, those with these ids are known to be recorded.
+    /// Other sessions have locked, moved or deleted some rows. Those with these ids are known to be recorded.
     Only(HashSet<i64>),
 }
 
 impl Settled {
-    /// Whether this row, one of those to mark as sent, is known to be recorded.
+    /// Whether this row is known to be recorded as sent, as a dead letter or as the cause of a block.
     pub(crate) fn has_recorded<E: Event>(&self, row: &E) -> bool {
         match self {
             Settled::All => true,

@@ -40,7 +40,10 @@ pub async fn keep_reaping<R: Reap>(mut reap: R, mut paces: watch::Receiver<Pace>
         stats.reaper_batches.inc();
         match reaped {
             Ok(Reaped { rows, more }) => {
-                outage.worked(0);
+                // A fault may follow after the modules.
+                if rows > 0 || !more {
+                    outage.worked(0);
+                }
                 stats.reaped.inc_by(rows);
                 if more {
                     tokio::task::yield_now().await;

@@ -147,3 +147,29 @@ async fn single_events_of_other_lanes_do_not_wait_for_a_locked_row() {
     outbox.check().await.assert_exact();
     outbox.drop().await;
 }
+
+/// A rejected event counts as a dead letter only once it is one.
+#[tokio::test]
+async fn rejected_row_that_stays_locked_is_neither_counted_nor_logged() {
+    const INVALID: &str = "
+        INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload, headers)
+        VALUES ('order', 'key', 'Changed', '{}', '[1]')";
+    const DEAD: &str = "outbox_relay_dead_letters_total";
+    let outbox = Outbox::create("locked_rejected", 1).await;
+    run(&outbox.client, INVALID).await;
+    let operator = outbox.database.connect().await;
+    run(&operator, "BEGIN; UPDATE app.outbox SET headers = '[2]'").await;
+    let mut relay = outbox.relay().set("admin", "listen", "127.0.0.1:0").start().await;
+    wait_until("the relay has tried several times", STALLED, async || {
+        relay.metric("outbox_relay_claims_total").await.unwrap() >= 4.0
+    })
+    .await;
+    assert_eq!(relay.metric(DEAD).await, Some(0.0));
+    assert!(!relay.log().contains("moved to the dead letters"), "{}", relay.log());
+    run(&operator, "ROLLBACK").await;
+    wait_until("it is a dead letter", STALLED, async || outbox.unsent().await == 0).await;
+    wait_until("it is counted", STALLED, async || relay.metric(DEAD).await == Some(1.0)).await;
+    assert_eq!(relay.log().matches("moved to the dead letters").count(), 1, "{}", relay.log());
+    assert!(relay.stop().await.success());
+    outbox.drop().await;
+}

@@ -477,6 +477,8 @@ pub struct RelayReaper {
     reaper: PostgresReaper,
     /// Whether the outbox is finished for this round.
     at_modules: bool,
+    /// Why the outbox could not be reaped in this round, until the modules are reaped too.
+    fault: Option<PostgresFault>,
     /// The modules that are left in this round.
     remaining: VecDeque<&'static Module>,
     outage: Availability,
@@ -489,7 +491,15 @@ impl RelayReaper {
     pub fn new(reaper: PostgresReaper, stats: Arc<Stats>) -> RelayReaper {
         let outage = Availability::new("reaper of the modules", "reaper_failed");
         let outage = outage.described("failing", "working again");
-        RelayReaper { reaper, at_modules: false, remaining: VecDeque::new(), outage, reported: 0, stats }
+        RelayReaper {
+            reaper,
+            at_modules: false,
+            fault: None,
+            remaining: VecDeque::new(),
+            outage,
+            reported: 0,
+            stats,
+        }
     }
 
     /// Deletes one batch of a module, which stays one of the remaining ones if there is more.
@@ -550,7 +560,13 @@ impl Reap for RelayReaper {
         if !self.at_modules {
             let reaped = self.reaper.reap_once(pace).await;
             self.at_modules = reaped.as_ref().map_or(true, |reaped| !reaped.more);
-            return reaped.map(|Reaped { rows, .. }| Reaped { rows, more: true });
+            return match reaped {
+                Err(fault) if fault.kind != FaultKind::Unavailable => {
+                    self.fault = Some(fault);
+                    Ok(Reaped { rows: 0, more: true })
+                }
+                reaped => reaped.map(|Reaped { rows, .. }| Reaped { rows, more: true }),
+            };
         }
         if self.remaining.is_empty() {
             let installed = self.reaper.installed().await;
@@ -562,7 +578,10 @@ impl Reap for RelayReaper {
             self.note(Some(module), reaped);
         }
         self.at_modules = !self.remaining.is_empty();
-        Ok(Reaped { rows: 0, more: self.at_modules }) // only rows of the outbox are counted
+        match self.fault.take_if(|_| !self.at_modules) {
+            Some(fault) => Err(fault),
+            None => Ok(Reaped { rows: 0, more: self.at_modules }), // only rows of the outbox are counted
+        }
     }
 }
 

@@ -37,25 +37,27 @@ pub(crate) async fn settle(
         };
         all_sent = count == sent.len();
     }
-    let mut all = all_sent;
+    let mut ids = HashSet::new();
     if !rejected.is_empty() {
-        all &= record_rejected(&transaction, &statements.queries.dead_letter, rejected).await?;
+        ids.extend(record_rejected(&transaction, &statements.queries.dead_letter, rejected).await?);
     }
     // Holds before blocks, because both lock the row of the version. Another relay that holds the same topic locks the topic first.
     if !held.is_empty() {
         hold(&transaction, &statements.queries.hold, held).await?;
     }
     if !blocked.is_empty() {
-        all &= record_rejected(&transaction, &statements.queries.block, blocked).await?;
+        ids.extend(record_rejected(&transaction, &statements.queries.block, blocked).await?);
     }
     fail_point::reach("before-commit").await;
     answer(DOING, transaction.commit()).await?;
-    Ok(match (all, recorded) {
-        (true, _) => Settled::All,
-        // Only rejected rows are missing.
-        (false, None) if all_sent => Settled::Only(sent.iter().map(|row| row.id()).collect()),
-        (false, ids) => Settled::Only(ids.unwrap_or_default()),
-    })
+    if all_sent && ids.len() == rejected.len() + blocked.len() {
+        return Ok(Settled::All);
+    }
+    match recorded {
+        None if all_sent => ids.extend(sent.iter().map(|row| row.id())),
+        recorded => ids.extend(recorded.unwrap_or_default()),
+    }
+    Ok(Settled::Only(ids))
 }
 
 /// Records acknowledged rows without committing. Returns whether all of them were recorded.
@@ -158,12 +160,12 @@ async fn record_around_locks(
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Records rejected rows. Returns whether all of them were recorded.
+/// Records rejected rows. Returns the ids of those that were recorded.
 async fn record_rejected(
     transaction: &ClaimTransaction<'_>,
     sql: &str,
     rejected: &[RejectedRow<'_, OutboxRow>],
-) -> Result<bool, PostgresFault> {
+) -> Result<Vec<i64>, PostgresFault> {
     let ids: Vec<i64> = rejected.iter().map(|rejected| rejected.row.id()).collect();
     let event_ids: Vec<Uuid> = rejected.iter().map(|rejected| rejected.row.event_id()).collect();
     let topics: Vec<&str> = rejected.iter().map(|rejected| rejected.topic).collect();
@@ -173,7 +175,8 @@ async fn record_rejected(
         ids => INT8_ARRAY, event_ids => UUID_ARRAY,
         topics => TEXT_ARRAY, reasons => TEXT_ARRAY, errors => TEXT_ARRAY
     ];
-    Ok(transaction.execute(DOING, sql, &params).await? == ids.len() as u64)
+    let recorded = transaction.query(DOING, sql, &params).await?;
+    Ok(recorded.iter().map(|row| row.get(0)).collect())
 }
 
 async fn hold(

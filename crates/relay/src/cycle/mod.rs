@@ -23,6 +23,7 @@ pub mod worker;
 
 use crate::cycle::claim::{Claimed, Flow};
 use crate::cycle::publish::Sending;
+use crate::outbox::RejectedRow;
 use crate::reason::SILENT_CONNECTION;
 use crate::{
     Batch, Claim, Coverage, Event, FailureKind, KafkaFailure, Lane, MarksSnapshot, Memory, Outbox,
@@ -169,11 +170,12 @@ async fn settle<C: Claim, P>(
         }
     })?;
     fail_point::reach("committed").await;
-    for rejected in &settlement.rejected {
+    let recorded = |rejected: &&RejectedRow<'_, C::Event>| settled.has_recorded(rejected.row);
+    for rejected in settlement.rejected.iter().filter(recorded) {
         relay.stats.dead_letters.inc();
         relay.health.rejected(rejected, "moved to the dead letters (see `outbox-relay dead-letters list`)");
     }
-    for rejected in &settlement.blocked {
+    for rejected in settlement.blocked.iter().filter(recorded) {
         relay.health.rejected(rejected, "key blocked (see `outbox-relay blocked-keys list`)");
     }
     for held in &settlement.held {

@@ -227,7 +227,9 @@ impl Stats {
     pub fn refresh(&self) {
         self.ready.set(self.not_ready().is_none().into());
         self.measurement_age.set(self.since_measured().map_or(f64::INFINITY, |age| age.as_secs_f64()));
-        self.progress_age.set(self.since_beat().as_secs_f64());
+        // A relay that stops only waits for what is in flight, for up to its shutdown_timeout.
+        let since_beat = if self.is_stopping() { Duration::ZERO } else { self.since_beat() };
+        self.progress_age.set(since_beat.as_secs_f64());
     }
 
     /// Records the latency of the oldest row of a batch.
