@@ -1,7 +1,7 @@
 //! `outbox-relay doctor`: lists problems with their meanings and fixes. It never writes.
 
 use super::failed::Failed;
-use super::frame::{ConfigFile, block_on, monitoring_database};
+use super::frame::{ConfigFile, block_on, monitoring_database, renamed};
 use super::output::{self, Object, counted};
 use super::status::local_relay;
 use crate::config::Config;
@@ -25,7 +25,7 @@ codes! {
     SYSTEM_HIDDEN = Note, "system-identifier-hidden",
         "the server does not show its system identifier, so a relay of a copy of the database is not stopped";
     RELAY_NOTE = Note, "relay-note",
-        "the relay on this host is ready, and reports a change that consumers may notice";
+        "the relay on this host is ready, and reports something that consumers may notice";
 }
 
 /// Texts from servers, and names, are cut to this length.
@@ -62,6 +62,7 @@ pub(super) async fn examine(
     topics: &[String],
 ) -> Result<Examined, Failed> {
     let database = monitoring_database(config, command)?;
+    let (relay_name, _) = renamed(config, command)?;
     let reserved = config.outbox.headers.iter().filter(|header| header.is_reserved());
     let settings = Settings {
         postgres: &config.postgres,
@@ -71,6 +72,8 @@ pub(super) async fn examine(
         reserved_headers: reserved.map(|header| header.name.clone()).collect(),
         batch_rows: config.relay.batch_size,
         publish_timeout: config.relay.publish_timeout,
+        claim_within: config.relay.flow_window + config.relay.publish_timeout,
+        relay_name,
         record_bytes_max: cluster.record_bytes_max(),
     };
     let mut examined = postgres::diagnose::doctor::examine(&settings, &database).await?;
@@ -118,8 +121,15 @@ async fn clusters(
 async fn local_note(config: &Config) -> Option<Finding> {
     let here = local_relay(config.admin.listen).await.filter(|here| here.ready)?;
     let note = here.says.strip_prefix("ready; ")?;
-    let remedy = "nothing, if the change was planned. docs/record-format.md (Changing the number of partitions) has the \
-                  procedure that keeps the order of each key";
+    let remedy = match note.starts_with("throttled") {
+        true => {
+            "nothing, if the rate suffices. Otherwise, raise the quota of the relay's Kafka user (docs/failures.md, Quota)"
+        }
+        false => {
+            "nothing, if the change was planned. docs/record-format.md (Changing the number of partitions) has the procedure \
+             that keeps the order of each key"
+        }
+    };
     Some(RELAY_NOTE.found(format!("relay at {}", here.address), note, remedy))
 }
 

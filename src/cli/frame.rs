@@ -135,20 +135,19 @@ pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failed> {
 
 /// A pool of up to `connections`. They have a name other than the relay's, because `status` finds relays by their name.
 pub(crate) fn database(config: &Config, connections: usize) -> Result<Database, Failed> {
-    let mut settings = renamed(config, "command")?;
+    let (_, mut settings) = renamed(config, "command")?;
     settings.prepared_statements = config.postgres.prepared_statements;
     Ok(Database::new(&settings, connections, Arc::new(Stats::new()))?)
 }
 
 /// For a command that only examines the database: a pool of two connections under a name other than the relay's.
 pub(crate) fn monitoring_database(config: &Config, command: &str) -> Result<Database, Failed> {
-    Ok(Database::new(&renamed(config, command)?, 2, Arc::new(Stats::new()))?)
+    Ok(Database::new(&renamed(config, command)?.1, 2, Arc::new(Stats::new()))?)
 }
 
-fn renamed(config: &Config, purpose: &str) -> Result<Postgres, Failed> {
-    let settings = monitoring_settings(&config.postgres, purpose);
-    let (_, settings) = settings.map_err(|error| Failed::Unavailable(Error::new(error)))?;
-    Ok(settings)
+/// The `application_name` of relays, and the settings with which a command connects.
+pub(crate) fn renamed(config: &Config, purpose: &str) -> Result<(String, Postgres), Failed> {
+    monitoring_settings(&config.postgres, purpose).map_err(|error| Failed::Unavailable(Error::new(error)))
 }
 
 /// Prints how the schema differs from that of this version.

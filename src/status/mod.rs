@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use verdict::{Verdict, verdict};
+use verdict::{PROMPT, Verdict, verdict};
 
 /// The reaper counts as behind if the oldest sent row exceeds the retention by a patrol or this many intervals.
 const REAPER_INTERVALS: u32 = 3;
@@ -250,9 +250,18 @@ impl Monitor {
         if let Some(sample) = sample {
             tokio::time::sleep(sample.saturating_sub(begun.elapsed())).await;
         }
-        let counted = self.status.counters().await?;
         let deletes = self.config.outbox.on_sent == OnSent::Delete;
-        let rates = self.counted.and_then(|earlier| Rates::between(&earlier, &counted, deletes));
+        let is_late = status.backlog.first.age.is_some_and(|age| age > PROMPT);
+        let (counted, rates) = loop {
+            let counted = self.status.counters().await?;
+            let rates = self.counted.and_then(|earlier| Rates::between(&earlier, &counted, deletes));
+            // A server process reports what it has changed at the end of a transaction, and at most once a second.
+            let waits = sample.is_some() && is_late && begun.elapsed() < PROMPT;
+            if !waits || rates.as_ref().is_none_or(|rates| rates.sent_per_second > 0.0) {
+                break (counted, rates);
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        };
         self.counted = Some(counted);
         Ok(self.assemble(status, pooled, rates, here.await))
     }
@@ -266,12 +275,8 @@ impl Monitor {
     ) -> Report {
         let (config, at_work) = (&self.config, status.relays);
         let addresses: BTreeSet<_> = at_work.iter().map(|connection| &connection.address).collect();
-        let longest_claim = config.relay.flow_window + config.relay.publish_timeout;
-        let is_ordinary_claim = |held: &VacuumHolder| {
-            // Also those of commands, whose names begin with that of the relay.
-            held.application.as_ref().is_some_and(|name| name.starts_with(&self.relay_name))
-                && held.age.is_none_or(|age| age < longest_claim)
-        };
+        let claim_within = config.relay.flow_window + config.relay.publish_timeout;
+        let is_ordinary_claim = |held: &VacuumHolder| held.is_ordinary_claim(&self.relay_name, claim_within);
         let mut report = Report {
             verdict: Verdict::default(),
             table: config.outbox.table.to_string(),

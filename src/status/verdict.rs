@@ -12,7 +12,7 @@ use std::time::Duration;
 const WAVE: i64 = 10;
 
 /// A relay without problems sends every event within this time.
-const PROMPT: Duration = Duration::from_secs(10);
+pub(super) const PROMPT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -70,9 +70,9 @@ pub(super) fn verdict(report: &Report, config: &str) -> Verdict {
     }
     if let Some(age) = report.backlog.first.age.filter(|age| *age > PROMPT) {
         let late = format!("the oldest event that is ready to be sent is {} old", span(age));
-        // With `on_sent = "delete"`, only the rates show what was sent, and the first report has none.
-        let is_measured = report.latency.is_some() || report.rates.is_some();
-        if moves(report) || !is_measured {
+        // Only the rates show what was sent if rows are deleted, or if the latest sent rows are far from the first unsent one. The
+        // first report has none.
+        if moves(report) || report.rates.is_none() {
             let why = format!("{late}{}{}", of(report), forecast(report));
             return with_command(OutboxState::Behind, why, "outbox-relay status --watch");
         }
@@ -174,7 +174,7 @@ fn forecast(report: &Report) -> String {
     let Some(rates) = &report.rates else { return String::new() };
     let net = rates.sent_per_second - rates.inserted_per_second;
     if net <= 0.0 {
-        return "; the backlog is growing".to_owned();
+        return if net < 0.0 { "; the backlog is growing" } else { "" }.to_owned();
     }
     let left = Duration::try_from_secs_f64(report.backlog.rows as f64 / net).unwrap_or(Duration::MAX);
     format!("; at this rate it clears in about {}", span(Duration::from_secs(left.as_secs().max(1))))

@@ -114,7 +114,8 @@ fn events_sent_at_once_are_healthy() {
 
 /// An outbox with this many dead letters, of which so many are recent.
 fn rejected(rows: i64, recent: i64) -> Report {
-    let of = |reason: &str, rows, recent| RejectedEvents { reason: reason.to_owned(), rows, recent };
+    let of =
+        |reason: &str, rows, recent| RejectedEvents { reason: reason.to_owned(), rows, recent, read: rows };
     let by_reason = vec![of("record-too-large", rows, 0), of("invalid-headers", 0, recent)];
     Report { dead_letters: DeadLetters::new(by_reason), ..at_rest() }
 }

@@ -126,10 +126,12 @@ pub struct DeadLetters {
 }
 
 impl DeadLetters {
-    pub fn new(by_reason: Vec<RejectedEvents>) -> DeadLetters {
+    pub fn new(mut by_reason: Vec<RejectedEvents>) -> DeadLetters {
         let rows = by_reason.iter().map(|dead| dead.rows).sum();
         let recent = by_reason.iter().map(|dead| dead.recent).sum();
-        DeadLetters { rows, at_least: rows >= DEAD_LETTERS_COUNTED_MAX, recent, by_reason }
+        let at_least = by_reason.iter().any(|dead| dead.read >= DEAD_LETTERS_COUNTED_MAX);
+        by_reason.retain(|dead| dead.rows > 0);
+        DeadLetters { rows, at_least, recent, by_reason }
     }
 }
 
@@ -140,9 +142,12 @@ pub struct RejectedEvents {
     pub rows: i64,
     /// Those of the last 10 minutes.
     pub recent: i64,
+    /// How many dead letters were read, of all reasons.
+    #[serde(skip)]
+    pub read: i64,
 }
 
-from_row!(RejectedEvents: reason, rows, recent);
+from_row!(RejectedEvents: reason, rows, recent, read);
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct BlockedKeys {
@@ -286,6 +291,14 @@ pub struct VacuumHolder {
 }
 
 from_row!(VacuumHolder: what, name, pid, application, transactions, age as seconds, active);
+
+impl VacuumHolder {
+    /// Whether it is a claim of a relay, or a command, that may still take this long. Names of commands begin with that of the relay.
+    pub fn is_ordinary_claim(&self, relay_name: &str, claim_within: Duration) -> bool {
+        self.application.as_ref().is_some_and(|name| name.starts_with(relay_name))
+            && self.age.is_none_or(|age| age < claim_within)
+    }
+}
 
 /// The size of the outbox table. The numbers of rows are the latest estimates of vacuum or analyze.
 #[derive(Clone, Debug, Serialize)]

@@ -225,7 +225,7 @@ pub(super) fn key(aggregate_type: &str, aggregate_id: &str) -> Scope {
 }
 
 pub(super) fn dead(reason: &str, rows: i64) -> RejectedEvents {
-    RejectedEvents { reason: reason.to_owned(), rows, recent: 0 }
+    RejectedEvents { reason: reason.to_owned(), rows, recent: 0, read: rows }
 }
 
 fn lanes(lanes: &[(i16, i64, u64)]) -> Vec<LaneStatus> {

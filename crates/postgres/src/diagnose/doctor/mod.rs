@@ -37,6 +37,10 @@ pub struct Settings<'a> {
     pub batch_rows: usize,
     /// How long a claim may wait for Kafka.
     pub publish_timeout: Duration,
+    /// The same with its flow.
+    pub claim_within: Duration,
+    /// The `application_name` of relays.
+    pub relay_name: String,
     /// The size of the producer's largest record.
     pub record_bytes_max: usize,
 }

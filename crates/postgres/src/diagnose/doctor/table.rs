@@ -190,8 +190,11 @@ fn wraparound(place: &TableName, age: i32) -> Option<Finding> {
 pub(super) async fn vacuum_holders(context: &Context<'_>) -> Checked {
     let params = params![HOLDERS_SHOWN => INT8];
     let rows = context.rows(VACUUM, sql!("status/vacuum_holders"), &params).await?;
+    let name = context.settings.relay_name.as_str();
     let long = |held: &VacuumHolder| {
-        held.transactions >= TRANSACTIONS_MAX || held.age.is_some_and(|age| age >= HELD_MAX)
+        let is_ordinary_claim = held.is_ordinary_claim(name, context.settings.claim_within);
+        let is_old = held.age.is_some_and(|age| age >= HELD_MAX);
+        !is_ordinary_claim && (held.transactions >= TRANSACTIONS_MAX || is_old)
     };
     Ok(rows.iter().map(VacuumHolder::from).filter(long).map(|held| held_back(&held)).collect())
 }
