@@ -218,7 +218,13 @@ impl ScoutQueries for Supply {
         } else {
             lanes.iter().map(|lane| (*lane, stock.next.get())).collect()
         };
-        Ok(Scan { server: SERVER, epoch: Epoch::default(), first_unsent, hidden_to: Vec::new() })
+        Ok(Scan {
+            server: SERVER,
+            epoch: Epoch::default(),
+            first_unsent,
+            hidden_to: Vec::new(),
+            newest_hidden: None,
+        })
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {

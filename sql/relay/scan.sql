@@ -1,7 +1,7 @@
 -- Finds the lanes that have pending rows.
 --
--- The first pending row of each lane, with one index probe per lane. If the first rows of a lane are all held, blocked or paused, the
--- last column is the ID of the last one that was read.
+-- The first pending row of each lane, with one index probe per lane. If the rows of a lane are held, blocked or paused, the last two
+-- columns are the IDs of the last one that was read, if there may be more, and of the newest one.
 --
 -- $1: the lanes
 -- $2: the low-water mark of each lane
@@ -13,7 +13,7 @@
 \set floor $5
 SELECT l.lane, p.id,
        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
-       pg_backend_pid(), v.epoch, h.id
+       pg_backend_pid(), v.epoch, h.read_to, h.newest
 FROM :versions_and_open
 CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 LEFT JOIN LATERAL (
@@ -31,11 +31,9 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) p ON true
 LEFT JOIN LATERAL (
-    SELECT o.id
-    FROM :rows_with_topic o
+    SELECT (SELECT o.id FROM :rows_with_topic o WHERE :above_mark
+            ORDER BY (hashtext(o.aggregate_id) & 63), o.id LIMIT 1 OFFSET $6::bigint - 1) AS read_to,
+           (SELECT o.id FROM :rows_with_topic o WHERE :above_mark
+            ORDER BY (hashtext(o.aggregate_id) & 63) DESC, o.id DESC LIMIT 1) AS newest
     WHERE p.id IS NULL AND NOT (:is_free)
-        AND :above_mark
-    ORDER BY (hashtext(o.aggregate_id) & 63), o.id
-    LIMIT 1
-    OFFSET $6::bigint - 1
 ) h ON true;

@@ -203,14 +203,15 @@ impl ScoutQueries for PostgresScoutQueries {
 fn scan(connection: u64, first: &Row, rows: &[Row]) -> Result<Scan, tokio_postgres::Error> {
     let server = ServerId { connection, started_us: first.try_get(2)?, backend: first.try_get(3)? };
     let epoch = first.try_get::<_, i64>(4)?.into();
-    let (mut first_unsent, mut hidden_to) = (Vec::new(), Vec::new());
+    let (mut first_unsent, mut hidden_to, mut newest_hidden) = (Vec::new(), Vec::new(), None);
     for row in rows {
         let lane: i16 = row.try_get(0)?;
         let Some(lane) = Lane::new(lane.into()) else { continue };
         first_unsent.extend(row.try_get::<_, Option<i64>>(1)?.map(|id| (lane, id)));
         hidden_to.extend(row.try_get::<_, Option<i64>>(5)?.map(|id| (lane, id)));
+        newest_hidden = newest_hidden.max(row.try_get(6)?);
     }
-    Ok(Scan { server, epoch, first_unsent, hidden_to })
+    Ok(Scan { server, epoch, first_unsent, hidden_to, newest_hidden })
 }
 
 fn looked(connection: u64, rows: &[Row]) -> Result<Looked, tokio_postgres::Error> {

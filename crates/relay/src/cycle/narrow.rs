@@ -115,8 +115,6 @@ impl Narrowing {
 
     pub(crate) fn read_failed(&self, lanes: &[Lane], rows: usize, fault: &PostgresFault) {
         match (fault.kind, lanes) {
-            // Behind its first rows, there may be millions that are held, blocked or paused.
-            (FaultKind::TimedOut, [lane]) if rows > 1 => self.set(*lane, Step::Within(rows)),
             (FaultKind::TimedOut, _) => _ = self.width.timed_out(lanes.len().min(CLAIM_LANES_MAX)),
             (FaultKind::Data, [lane]) => {
                 self.set(*lane, if rows > 1 { Step::Within(rows) } else { Step::First });

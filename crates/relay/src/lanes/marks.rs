@@ -53,7 +53,7 @@ pub struct Marks {
 struct Hidden {
     /// Scans from the smallest id, each continuing the one before it, have read only such rows up to this id.
     to: i64,
-    /// Set until a scan has passed them.
+    /// Set until a scan has passed them: when `to` last rose.
     since: Option<Instant>,
 }
 
@@ -63,8 +63,8 @@ impl Default for Hidden {
     }
 }
 
-/// After this time, scans read more and more rows at once, until one passes the hidden rows. The marks may be discarded again and
-/// again before scans have passed them in parts.
+/// After this time without progress, scans read more and more rows at once, until one passes the hidden rows. The marks may be
+/// discarded again and again before scans have passed them in parts.
 const HIDDEN_AT_MOST: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,11 +111,10 @@ impl Marks {
         }
     }
 
-    /// Forgets everything except the known servers, because ids may be issued again. Where rows are hidden, the next scan finds out.
+    /// Forgets everything except the known servers, because ids may be issued again.
     fn forget(&mut self) {
         let (generation, servers) = (self.generation + 1, std::mem::take(&mut self.servers));
-        let hidden = self.hidden;
-        *self = Marks { generation, servers, hidden, ..Marks::with_gaps_max(self.seen.gaps_max) };
+        *self = Marks { generation, servers, ..Marks::with_gaps_max(self.seen.gaps_max) };
     }
 
     /// Forgets all marks if this server, or this backend behind a pooler, is new: the server may have lost commits and issue
@@ -129,7 +128,10 @@ impl Marks {
             self.servers.clear();
         }
         self.servers.insert(server);
+        // The same rows are probably still hidden. Otherwise the next scan finds out.
+        let hidden = self.hidden;
         self.forget();
+        self.hidden = hidden;
     }
 
     pub fn snapshot(&self, lanes: &[Lane]) -> MarksSnapshot {
@@ -172,7 +174,7 @@ impl Marks {
             |rows: &[(Lane, i64)], lane: Lane| rows.iter().find(|(its, _)| *its == lane).map(|(_, id)| *id);
         if snapshot.generation == self.generation {
             self.note_epoch(snapshot.generation, scan.epoch);
-            let ids = scan.first_unsent.iter().chain(&scan.hidden_to).map(|(_, id)| *id);
+            let ids = scan.first_unsent.iter().map(|(_, id)| *id).chain(scan.newest_hidden);
             self.highest_read = ids.fold(self.highest_read, i64::max);
             let coverage = |lane: &Lane| {
                 let (first_open, last_read) =
@@ -186,10 +188,13 @@ impl Marks {
             let low = if snapshot.epoch == scan.epoch { *low } else { LOWEST };
             let hidden = &mut self.hidden[lane.index()];
             match of_lane(&scan.hidden_to, *lane) {
-                Some(id) => {
-                    let is_new = hidden.since.get_or_insert_with(Instant::now).elapsed() < HIDDEN_AT_MOST;
-                    continues |= is_new && (self.low[lane.index()] > low || id > hidden.to);
-                    hidden.to = id.max(hidden.to);
+                Some(id) if id > hidden.to => {
+                    *hidden = Hidden { to: id, since: Some(Instant::now()) };
+                    continues = true;
+                }
+                Some(_) => {
+                    let since = hidden.since.get_or_insert_with(Instant::now);
+                    continues |= self.low[lane.index()] > low && since.elapsed() < HIDDEN_AT_MOST;
                 }
                 None if low == LOWEST => *hidden = Hidden::default(),
                 None if snapshot.generation == self.generation => hidden.since = None,

@@ -78,6 +78,8 @@ pub struct Scan {
     pub first_unsent: Vec<(Lane, i64)>,
     /// Lanes of which the first rows are all held, blocked or paused, and the id of the last one that the scan read.
     pub hidden_to: Vec<(Lane, i64)>,
+    /// The highest id of such a row, in lanes without other rows.
+    pub newest_hidden: Option<i64>,
 }
 
 impl Scan {
@@ -110,6 +112,7 @@ pub struct Scout<P, L> {
     swept: usize,
     /// Where the next sweep of each lane begins.
     sweep_above: [i64; LANES],
+    sweep_rows: usize,
     sweeping: Width,
     scan_order: ScanOrder,
     /// How many rows of a lane the next scan reads.
@@ -135,6 +138,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             sweep_at: now + SWEEP_EVERY,
             swept: 0,
             sweep_above: [LOWEST; LANES],
+            sweep_rows: HIDDEN_ROWS_MAX,
             sweeping: Width::new(SWEEP_LANES),
             scan_order: ScanOrder::new(),
             rows_max: HIDDEN_ROWS_MAX,
@@ -346,7 +350,8 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         self.relay.lanes.marks.borrow_mut().note_server(scan.server);
         let continues = self.relay.lanes.marks.borrow_mut().scanned(&snapshot, &lanes, &scan);
         if scan.hidden_to.is_empty() {
-            self.rows_max = HIDDEN_ROWS_MAX;
+            let is_passed = Lane::all().all(|lane| self.relay.lanes.marks.borrow().may_claim(lane));
+            self.rows_max = if is_passed { (self.rows_max / 2).max(HIDDEN_ROWS_MAX) } else { self.rows_max };
         } else if !continues || begun.elapsed() < HIDDEN_FOR {
             self.rows_max = self.rows_max.saturating_mul(2);
         } else {
@@ -358,9 +363,11 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         self.relay.lanes.board.add(scan.first_unsent.iter().map(|(lane, _)| *lane));
         // A claim finds out whether the settlement of these rows was recorded. Until then, an operator's replay of them
         // would be mistaken for rows that are already acknowledged.
-        let acknowledged = self.relay.memory.acknowledged.borrow();
-        self.relay.lanes.board.add(acknowledged.lanes().filter(|lane| lanes.contains(lane)));
-        drop(acknowledged);
+        let (acknowledged, marks) =
+            (self.relay.memory.acknowledged.borrow(), self.relay.lanes.marks.borrow());
+        let may_claim = |lane: &Lane| lanes.contains(lane) && marks.may_claim(*lane);
+        self.relay.lanes.board.add(acknowledged.lanes().filter(may_claim));
+        drop((acknowledged, marks));
         let same_server = snapshot.generation == self.relay.lanes.marks.borrow().generation;
         if !same_server {
             self.lookout.forget();
@@ -383,7 +390,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let sent = self.relay.lanes.marks.borrow().snapshot(&lanes);
         let mut from_lowest = sent.clone();
         from_lowest.lows = lanes.iter().map(|lane| self.sweep_above[lane.index()]).collect();
-        let scan = self.queries.scan(&lanes, &from_lowest, HIDDEN_ROWS_MAX).await;
+        let scan = self.queries.scan(&lanes, &from_lowest, self.sweep_rows).await;
         let most = SWEEP_AFTER_AT_MOST * lanes.len() as u32 / SWEEP_LANES as u32;
         self.sweep_at = after(&scan, begun, SWEEP_EVERY).min(Instant::now() + most);
         let timed_out = matches!(&scan, Err(fault) if fault.kind == FaultKind::TimedOut);
@@ -392,10 +399,15 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         }
         self.swept = (self.swept + lanes.len()) % LANES;
         let scan = scan?;
-        for lane in &lanes {
-            let hidden_to = scan.hidden_to.iter().find(|(its, _)| its == lane);
+        for (lane, low) in lanes.iter().zip(&sent.lows) {
+            let hidden_to = scan.hidden_to.iter().find(|(its, id)| its == lane && id < low);
             self.sweep_above[lane.index()] = hidden_to.map_or(LOWEST, |(_, id)| *id);
         }
+        self.sweep_rows = match begun.elapsed() > SWEEP_SLOW {
+            true => (self.sweep_rows / 2).max(HIDDEN_ROWS_MAX),
+            false if scan.hidden_to.is_empty() => self.sweep_rows,
+            false => self.sweep_rows.saturating_mul(2),
+        };
         match begun.elapsed() > SWEEP_SLOW {
             true if lanes.len() > 2 => _ = self.sweeping.timed_out(lanes.len()),
             true => {}

@@ -142,7 +142,9 @@ fn the_next_scan_continues_where_one_has_read_only_hidden_rows() {
 }
 
 fn scan(epoch: Epoch, first_unsent: &[(Lane, i64)], hidden_to: &[(Lane, i64)]) -> Scan {
-    Scan { server: SERVER, epoch, first_unsent: first_unsent.to_vec(), hidden_to: hidden_to.to_vec() }
+    let newest_hidden = hidden_to.iter().map(|(_, id)| *id).max();
+    let (first_unsent, hidden_to) = (first_unsent.to_vec(), hidden_to.to_vec());
+    Scan { server: SERVER, epoch, first_unsent, hidden_to, newest_hidden }
 }
 
 #[test]

@@ -51,8 +51,13 @@ impl ScoutQueries for Server {
             sleep(self.sweep_takes.get() * lanes.len() as u32).await;
         }
         self.scans.set(self.scans.get() + 1);
-        let mut scan =
-            Scan { server: SERVER, epoch: marks.epoch, first_unsent: Vec::new(), hidden_to: Vec::new() };
+        let mut scan = Scan {
+            server: SERVER,
+            epoch: marks.epoch,
+            first_unsent: Vec::new(),
+            hidden_to: Vec::new(),
+            newest_hidden: None,
+        };
         if let Some((lane, to)) = self.held.get()
             && let Some(place) = lanes.iter().position(|its| *its == lane)
         {
@@ -61,6 +66,7 @@ impl ScoutQueries for Server {
             sleep(Duration::from_micros(1) * read as u32).await;
             let of_lane = if low + read > to { &mut scan.first_unsent } else { &mut scan.hidden_to };
             of_lane.push((lane, low + read));
+            scan.newest_hidden = Some(to);
         }
         self.answer(scan)
     }

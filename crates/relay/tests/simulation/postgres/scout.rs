@@ -44,16 +44,20 @@ impl ScoutQueries for SimConnection {
         }
         // A small number, so that scans of many schedules end there.
         let most = rows_max.saturating_mul(ROWS_READ) / HIDDEN_ROWS_MAX;
-        let mut hidden_to = Vec::new();
+        let (mut hidden_to, mut newest_hidden) = (Vec::new(), None);
         for (place, lane) in lanes.iter().enumerate() {
             let is_unsent =
                 |row: &Row| row.sent_at.is_none() && row.event.lane() == *lane && row.event.id > low(place);
             let mut ids: Vec<i64> = server.rows(is_unsent).iter().map(|row| row.event.id).collect();
             ids.sort_unstable();
+            if first_unsent.iter().all(|(its, _)| its != lane) {
+                newest_hidden = newest_hidden.max(ids.last().copied());
+            }
             let Some(end) = ids.get(most - 1) else { continue };
             if first_unsent.iter().all(|(its, id)| its != lane || id > end) {
                 first_unsent.retain(|(its, _)| its != lane);
                 hidden_to.push((*lane, *end));
+                newest_hidden = newest_hidden.max(ids.last().copied());
             }
         }
         let is_sweep = lows.iter().all(|low| *low == i64::MIN) && lanes.len() < 64;
@@ -62,7 +66,7 @@ impl ScoutQueries for SimConnection {
         }
         let server = self.server_id();
         self.receive_answer().await?;
-        Ok(Scan { server, epoch, first_unsent, hidden_to })
+        Ok(Scan { server, epoch, first_unsent, hidden_to, newest_hidden })
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<Writer>), PostgresFault> {
