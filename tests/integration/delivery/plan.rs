@@ -192,8 +192,8 @@ async fn flow_reads_use_the_primary_key(outbox: &Outbox, statements: &Statements
 async fn settlement_deletes_by_place(outbox: &Outbox, history: &str) {
     let statements = statements(OnSent::Delete);
     for mode in MODES {
-        let arguments = "'{\"(0,1)\",\"(0,2)\"}', '{1,2}'";
-        let plan = plan(outbox, statements.text("delete"), "tid[], bigint[]", arguments, mode).await;
+        let arguments = "'{\"(0,1)\",\"(0,2)\"}', '{1,2}', '{00000000-0000-0000-0000-000000000001}'";
+        let plan = plan(outbox, statements.text("delete"), "tid[], bigint[], uuid[]", arguments, mode).await;
         let shown = format!("{history}, {mode}:\n{plan}");
         assert!(plan.contains("Tid Scan on outbox") && plan.contains("hashed SubPlan"), "{shown}");
     }

@@ -119,7 +119,9 @@ impl<'a> SentRows<'a> {
 
     fn params(&self) -> Vec<Param<'_>> {
         match &self.ctids {
-            Some(ctids) => params![*ctids => TID_ARRAY, self.ids => INT8_ARRAY].into(),
+            Some(ctids) => {
+                params![*ctids => TID_ARRAY, self.ids => INT8_ARRAY, self.event_ids => UUID_ARRAY].into()
+            }
             None => params![self.ids => INT8_ARRAY, self.event_ids => UUID_ARRAY].into(),
         }
     }

@@ -95,10 +95,16 @@ async fn claim_scout_flow_settlement_and_reaper_use_their_index() {
         }
         let delete =
             Statements::new(&renamed, PayloadType::Json, OnSent::Delete, TopicTemplate::default(), 1);
-        let arguments = "'{\"(0,1)\"}', '{1}'";
-        let deleted =
-            plan(&world, &plain_settings(), delete.text("delete"), "tid[], bigint[]", arguments, "auto")
-                .await;
+        let arguments = "'{\"(0,1)\"}', '{1}', '{00000000-0000-0000-0000-000000000001}'";
+        let deleted = plan(
+            &world,
+            &plain_settings(),
+            delete.text("delete"),
+            "tid[], bigint[], uuid[]",
+            arguments,
+            "auto",
+        )
+        .await;
         assert!(deleted.contains("Tid Scan on events") && deleted.contains("hashed SubPlan"), "{deleted}");
         let arguments = "'(0,0)', '(9,0)', 60, 'app.events'";
         let types = "text, text, float8, text";
