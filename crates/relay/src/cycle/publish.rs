@@ -402,8 +402,10 @@ impl<E: Event, P: Publisher> Sending<'_, E, P> {
     fn recount_all(&self, awaited: &mut Awaited) {
         self.recount(awaited, 0);
         if awaited.undecided == 0 {
-            awaited.rows = self.batch.len();
-            awaited.undecided = self.batch.undecided(0..awaited.rows);
+            // A later row may have been acknowledged since.
+            let all = self.awaited(awaited.begun);
+            (awaited.rows, awaited.undecided, awaited.silent_since) =
+                (all.rows, all.undecided, all.silent_since);
         }
     }
 
