@@ -24,6 +24,8 @@ pub struct Plan {
     pub flow_gap: Duration,
     /// The maximum number of gaps that a flow searches.
     pub gaps_max: usize,
+    /// How many rows of a lane a scan reads that may be hidden, unless the scout asks for more.
+    pub hidden_rows_max: usize,
     /// Whether settled rows are deleted instead of marked.
     pub deletes_sent: bool,
     /// Whether a pooler between the relays and PostgreSQL gives each transaction another backend.
@@ -267,6 +269,7 @@ pub const CALM: Plan = Plan {
     flow_window: Duration::ZERO,
     flow_gap: Duration::from_secs(3_600),
     gaps_max: 1_000,
+    hidden_rows_max: 1_000,
     deletes_sent: false,
     pooler: false,
     retention: None,
@@ -357,6 +360,7 @@ impl Plan {
             disasters: random.u32(0..=3),
             draws_early: if seed.is_multiple_of(5) { 100 } else { 0 },
             kinds: ALL,
+            hidden_rows_max: if seed & 2 == 0 { 3 } else { 1_000 },
             ..if seed.is_multiple_of(3) { Plan::busy(seed) } else { Plan::calm(seed) }
         }
     }

@@ -18,9 +18,6 @@ use std::collections::HashSet;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How many rows of a lane a scan reads that may be hidden, unless the scout asks for more.
-const ROWS_READ: usize = 3;
-
 impl ScoutQueries for SimConnection {
     async fn scan(
         &mut self,
@@ -42,10 +39,10 @@ impl ScoutQueries for SimConnection {
                 first_unsent.push((row.lane(), row.id));
             }
         }
-        // A small number, so that scans of many schedules end there.
-        let most = rows_max.saturating_mul(ROWS_READ) / HIDDEN_ROWS_MAX;
+        let most = rows_max.saturating_mul(server.world.plan.hidden_rows_max) / HIDDEN_ROWS_MAX;
         let (mut hidden_to, mut newest_hidden) = (Vec::new(), None);
-        for (place, lane) in lanes.iter().enumerate() {
+        let is_free = server.holds() == (0, 0) && server.paused().is_empty();
+        for (place, lane) in lanes.iter().enumerate().filter(|_| !is_free) {
             let is_unsent =
                 |row: &Row| row.sent_at.is_none() && row.event.lane() == *lane && row.event.id > low(place);
             let mut ids: Vec<i64> = server.rows(is_unsent).iter().map(|row| row.event.id).collect();
