@@ -130,7 +130,7 @@ impl DeadLetters {
         let rows = by_reason.iter().map(|dead| dead.rows).sum();
         let recent = by_reason.iter().map(|dead| dead.recent).sum();
         let at_least = by_reason.iter().any(|dead| dead.read >= DEAD_LETTERS_COUNTED_MAX);
-        by_reason.retain(|dead| dead.rows > 0);
+        by_reason.retain(|dead| !dead.reason.is_empty());
         DeadLetters { rows, at_least, recent, by_reason }
     }
 }
