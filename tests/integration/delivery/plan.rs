@@ -231,3 +231,22 @@ async fn claim_reads_few_pages_in_addition_to_those_of_its_rows() {
     run(&outbox.client, "ROLLBACK").await;
     outbox.drop().await;
 }
+
+/// IDs and places can be used again while a claim waits for Kafka.
+#[tokio::test]
+async fn row_with_the_place_and_the_id_of_another_event_is_not_deleted() {
+    const ROW: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', 'key', 'Changed')";
+    let outbox = Outbox::without_topics("place").await;
+    run(&outbox.client, ROW).await;
+    let delete = statements(OnSent::Delete).text("delete").to_owned();
+    run(&outbox.client, &format!("PREPARE settle (tid[], bigint[], uuid[]) AS {delete}")).await;
+    let row =
+        outbox.client.query_one("SELECT ctid::text, id, event_id::text FROM app.outbox", &[]).await.unwrap();
+    let (place, id, event_id): (String, i64, String) = (row.get(0), row.get(1), row.get(2));
+    let settle = |event: &str| format!("EXECUTE settle ('{{\"{place}\"}}', '{{{id}}}', '{{{event}}}')");
+    run(&outbox.client, &settle("00000000-0000-0000-0000-000000000000")).await;
+    assert_eq!(outbox.unsent().await, 1, "another event");
+    run(&outbox.client, &settle(&event_id)).await;
+    assert_eq!(outbox.unsent().await, 0);
+    outbox.drop().await;
+}

@@ -213,7 +213,7 @@ impl Dial {
         let tls = tls.map_err(|error| Refused(format!("TLS cannot be set up: {error}")))?;
         // As in libpq, `sslmode` does not apply to a Unix socket.
         let (stream, allowed) = match address {
-            Address::Unix(_) => (raw, self.dialer.authentication.without_tls()),
+            Address::Unix(_) => (raw, self.dialer.authentication.unverified()),
             Address::Tcp(_) => (negotiate(raw, tls, &self.dialer).await?, self.dialer.authentication),
         };
         Ok(Guard { stream, requests: Some(Requests { allowed, ..Requests::default() }) })

@@ -518,13 +518,13 @@ impl Authentication {
             self.is_default = true;
             self.methods = AuthMethod::ALL.into();
             if mode < TlsMode::VerifyCa {
-                *self = std::mem::take(self).without_tls();
+                *self = std::mem::take(self).unverified();
             }
         }
     }
 
-    /// The same for a server without TLS.
-    pub(crate) fn without_tls(mut self) -> Authentication {
+    /// The same for a server that TLS does not verify.
+    pub(crate) fn unverified(mut self) -> Authentication {
         let is_safe = |method: &AuthMethod| !matches!(method, AuthMethod::Password | AuthMethod::Md5);
         let is_default = self.is_default;
         self.methods.retain(|method| !is_default || is_safe(method));
@@ -600,17 +600,17 @@ mod tests {
         assert!(split("postgres://[::1/app").is_err() && split("postgres://[::1]x/app").is_err());
     }
 
-    /// The socket of a server has no TLS.
+    /// For example, the socket of a server has no TLS.
     #[test]
-    fn a_server_without_tls_gets_no_password_unless_require_auth_allows_it() {
+    fn an_unverified_server_gets_no_password_unless_require_auth_allows_it() {
         let mut authentication = Authentication::default();
         authentication.resolve(TlsMode::VerifyFull);
         assert_eq!(authentication.methods.len(), 4);
-        assert_eq!(authentication.without_tls().methods, [AuthMethod::ScramSha256, AuthMethod::None]);
+        assert_eq!(authentication.unverified().methods, [AuthMethod::ScramSha256, AuthMethod::None]);
         let methods = vec![AuthMethod::Password];
         let mut named = Authentication { methods: methods.clone(), ..Authentication::default() };
         named.resolve(TlsMode::VerifyFull);
-        assert_eq!(named.without_tls().methods, methods);
+        assert_eq!(named.unverified().methods, methods);
     }
 
     #[test]

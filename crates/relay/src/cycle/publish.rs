@@ -555,7 +555,7 @@ pub(super) fn patience<P>(relay: &Relay<P>) -> Duration {
 mod tests {
     use super::*;
     use crate::fixture::{self, FakeCluster, FakeProducer, Row};
-    use crate::{Marks, OnRejected, Stats};
+    use crate::{Fate, Marks, OnRejected, Stats};
     use std::cell::{Cell, RefCell};
     use std::sync::Arc;
     use tokio::time::sleep;
@@ -601,6 +601,29 @@ mod tests {
             let (held, _) = waited(vec![Row(1), Row(101)], throttled).await;
             assert_eq!(held, ["events.silent"], "throttled: {throttled}");
         }
+    }
+
+    /// A flow waits for its first rows. While later ones are acknowledged, no partition is silent.
+    #[tokio::test(start_paused = true)]
+    async fn rows_acknowledged_after_those_that_a_flow_waited_for_restart_the_time() {
+        let template = "events.{aggregate_type}".parse().unwrap();
+        let marks = Rc::new(RefCell::new(Marks::new()));
+        let cluster = Rc::new(FakeCluster::default());
+        let relay = Relay::new(cluster, template, fixture::limits(), marks, Arc::new(Stats::new()));
+        let mut session = Session::new(FakeProducer::default(), Rc::default());
+        let mut batch = Batch::new(OnRejected::default());
+        batch.rows_mut().extend([Row(1), Row(2)]);
+        batch.appended(ReadEnd::Complete);
+        let mut sending = Sending { relay: &relay, session: &mut session, batch };
+        let begun = Instant::now();
+        let mut awaited = Awaited { rows: 1, undecided: 0, begun, silent_since: begun, answered_at: begun };
+        sleep(Duration::from_secs(10)).await;
+        sending.session.reported_at = Some(Instant::now());
+        sending.batch.set(0, Fate::Acknowledged);
+        sleep(Duration::from_secs(5)).await;
+        sending.recount_all(&mut awaited);
+        assert_eq!((awaited.rows, awaited.undecided), (2, 1));
+        assert_eq!(awaited.silent_since.elapsed(), Duration::from_secs(5));
     }
 
     /// A probe opens a connection to each broker.

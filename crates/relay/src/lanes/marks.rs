@@ -174,7 +174,7 @@ impl Marks {
             |rows: &[(Lane, i64)], lane: Lane| rows.iter().find(|(its, _)| *its == lane).map(|(_, id)| *id);
         if snapshot.generation == self.generation {
             self.note_epoch(snapshot.generation, scan.epoch);
-            // With the last row that was read alone, the fence would pass each part only after it was read, so that it is read twice.
+            // The fence then passes all hidden rows at once. If H were only the last row read, each part would be read twice.
             let newest = scan.newest_hidden.filter(|_| !scan.hidden_to.is_empty());
             let ids = scan.first_unsent.iter().map(|(_, id)| *id).chain(newest);
             self.highest_read = ids.fold(self.highest_read, i64::max);

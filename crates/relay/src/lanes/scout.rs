@@ -112,6 +112,7 @@ pub struct Scout<P, L> {
     swept: usize,
     /// Where the next sweep of each lane begins.
     sweep_above: [i64; LANES],
+    /// How many rows of a lane the next sweep reads.
     sweep_rows: usize,
     sweeping: Width,
     scan_order: ScanOrder,
@@ -335,7 +336,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let begun = Instant::now();
         let scan = match self.queries.scan(&lanes, &snapshot, self.rows_max).await {
             Err(fault) if fault.kind == FaultKind::TimedOut => {
-                self.rows_max = (self.rows_max / 2).max(HIDDEN_ROWS_MAX);
+                self.rows_max = fewer(self.rows_max);
                 if !self.scan_order.timed_out(&lanes) {
                     return Err(fault);
                 }
@@ -350,15 +351,13 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         self.relay.lanes.marks.borrow_mut().note_server(scan.server);
         let continues = self.relay.lanes.marks.borrow_mut().scanned(&snapshot, &lanes, &scan);
         if scan.hidden_to.is_empty() {
+            self.relay.lanes.narrowing.scanned(&lanes, &scan.first_unsent);
             let is_passed = Lane::all().all(|lane| self.relay.lanes.marks.borrow().may_claim(lane));
-            self.rows_max = if is_passed { (self.rows_max / 2).max(HIDDEN_ROWS_MAX) } else { self.rows_max };
+            self.rows_max = if is_passed { fewer(self.rows_max) } else { self.rows_max };
         } else if !continues || begun.elapsed() < HIDDEN_FOR {
             self.rows_max = self.rows_max.saturating_mul(2);
         } else {
-            self.rows_max = (self.rows_max / 2).max(HIDDEN_ROWS_MAX);
-        }
-        if scan.hidden_to.is_empty() {
-            self.relay.lanes.narrowing.scanned(&lanes, &scan.first_unsent);
+            self.rows_max = fewer(self.rows_max);
         }
         self.relay.lanes.board.add(scan.first_unsent.iter().map(|(lane, _)| *lane));
         // A claim finds out whether the settlement of these rows was recorded. Until then, an operator's replay of them
@@ -394,6 +393,9 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let most = SWEEP_AFTER_AT_MOST * lanes.len() as u32 / SWEEP_LANES as u32;
         self.sweep_at = after(&scan, begun, SWEEP_EVERY).min(Instant::now() + most);
         let timed_out = matches!(&scan, Err(fault) if fault.kind == FaultKind::TimedOut);
+        if timed_out {
+            self.sweep_rows = fewer(self.sweep_rows);
+        }
         if timed_out && self.sweeping.timed_out(lanes.len()) {
             return Ok(()); // the same lanes again, in smaller parts
         }
@@ -404,7 +406,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             self.sweep_above[lane.index()] = hidden_to.map_or(LOWEST, |(_, id)| *id);
         }
         self.sweep_rows = match begun.elapsed() > SWEEP_SLOW {
-            true => (self.sweep_rows / 2).max(HIDDEN_ROWS_MAX),
+            true => fewer(self.sweep_rows),
             false if scan.hidden_to.is_empty() => self.sweep_rows,
             false => self.sweep_rows.saturating_mul(2),
         };
@@ -522,6 +524,11 @@ pub fn after<T>(answer: &Result<T, PostgresFault>, begun: Instant, every: Durati
         return Instant::now() + every;
     }
     Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(every, SWEEP_AFTER_AT_MOST)
+}
+
+/// Half as many hidden rows for the next scan or sweep.
+fn fewer(rows: usize) -> usize {
+    (rows / 2).max(HIDDEN_ROWS_MAX)
 }
 
 /// Which lanes the scout scans next. If one statement cannot cover all, they take turns.
