@@ -16,6 +16,7 @@ use outbox_relay::cli::run::Signals;
 use outbox_relay::cli::{completions, log, long_version, output};
 use outbox_relay::relay::failure::{FailureKind, FaultKind};
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -28,7 +29,9 @@ const NAME: &str = "outbox-bench";
 The benchmark creates its own schema in the configured database (outbox_bench_ plus eight hexadecimal digits) and \
 its own topics. Their names start with the part of [outbox] topic before the first placeholder, followed by the schema \
 name. The benchmark does not read or write the configured outbox or its topics. It removes the schema and the topics \
-at the end, on Ctrl-C and after an error. If a run is killed, the next run reports and removes what is left.
+at the end, on Ctrl-C and after an error. If a run is killed, the next run of the same role reports and removes what is \
+left. Consumers and mirrors that subscribe to topics by prefix or pattern get the records of the benchmark too. It \
+refuses a database with a publication of all tables, whose subscribers would get its tables.
 
 The role needs CREATE on the database; set OUTBOX_RELAY__POSTGRES__URL to use another role. The Kafka user must be \
 allowed to create, write, read and delete these topics. The benchmark puts full load on both servers for a minute or \
@@ -118,9 +121,13 @@ impl Bench {
         let file = self.config.as_deref().and_then(frame::named);
         frame::load(file.as_deref())?;
         let settings = Settings::new(settings::find(self.relay.as_deref())?, file);
-        let report = block_on(bench(settings, &self.plan()))??;
-        let text = if self.json { output::json(&report)? + "\n" } else { table::render(&report) };
-        output::print(text.as_bytes())?;
+        let (report, ended) = block_on(bench(settings, &self.plan()))??;
+        // Even if it is not complete.
+        if report.has_results() {
+            let text = if self.json { output::json(&report)? + "\n" } else { table::render(&report) };
+            output::print(text.as_bytes())?;
+        }
+        ended?;
         if report.verdicts().all(Verdict::is_good) {
             Ok(())
         } else {
@@ -155,15 +162,17 @@ fn payload(text: &str) -> Result<usize, String> {
     }
 }
 
-async fn bench(settings: Settings, plan: &Plan) -> Result<Report, Failed> {
+/// Returns what was measured, and how the measurement and the removal of the schema ended.
+async fn bench(settings: Settings, plan: &Plan) -> Result<(Report, Result<(), Failed>), Failed> {
     let mut signals = Signals::new()?;
     let site = tokio::select! {
         site = arrive(settings) => site?,
         () = signals.next() => return Err(interrupted()),
     };
     let place = Place::make(site).await?;
+    let mut report = Report::default();
     let measured = tokio::select! {
-        measured = plan::run(&place, plan, &say) => measured.map_err(Failed::from),
+        measured = plan::run(&place, plan, &say, &mut report) => measured.map_err(Failed::from),
         () = signals.next() => Err(interrupted()),
     };
     // Removes everything however the measurement ended. A second signal has its default effect.
@@ -177,14 +186,14 @@ async fn bench(settings: Settings, plan: &Plan) -> Result<Report, Failed> {
     if removed.is_ok() {
         say(&format!("removed the schema {schema} and its topics"));
     }
-    match (measured, removed) {
-        (Ok(report), Ok(())) => Ok(report),
-        (Err(failed), Ok(())) | (Ok(_), Err(failed)) => Err(failed),
+    let ended = match (measured, removed) {
         (Err(failed), Err(left)) => {
             left.report();
             Err(failed)
         }
-    }
+        (measured, removed) => measured.and(removed),
+    };
+    Ok((report, ended))
 }
 
 /// Connects, and removes what killed runs have left behind.
@@ -193,15 +202,19 @@ async fn arrive(settings: Settings) -> Result<Site, BenchError> {
     for leftover in site.leftovers().await? {
         let topics = output::counted(leftover.topics.len() as u64, "topic");
         say(&format!("removing the schema {} and {topics}, left by a killed run", leftover.schema));
-        if let Err(error) = site.remove(&leftover).await {
-            say(&format!("not removed: {error}"));
+        match site.remove(&leftover).await {
+            Ok(()) => {}
+            // Otherwise, each run would leave topics behind.
+            Err(error @ BenchError::Kafka(_)) => return Err(error),
+            Err(error) => say(&format!("not removed: {error}")),
         }
     }
     Ok(site)
 }
 
+/// A closed stderr must not end the process before the schema is removed.
 fn say(text: &str) {
-    eprintln!("{text}");
+    _ = writeln!(io::stderr(), "{text}");
 }
 
 fn interrupted() -> Failed {

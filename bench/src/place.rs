@@ -69,10 +69,15 @@ impl Place {
             .with("outbox", "topic_allow", "") // the scratch outbox has no column topic
             .with("outbox", "headers__event_id", "{event_id}") // the checker reads it
             .with("outbox", "headers__event_type", "{event_type}")
-            .with("postgres", "application_name", "outbox-bench")
+            .with("postgres", "application_name", "outbox-bench relay")
             .with("admin", "listen", "127.0.0.1:0")
             .with("log", "level", "info")
             .with("log", "format", "text");
+        // The columns of the scratch outbox have their standard names.
+        let renamed = config.outbox.table.columns().renamed();
+        let settings = renamed.fold(settings, |settings, (column, _)| {
+            settings.with("outbox", &format!("columns__{}", column.name()), column.name())
+        });
         let parties = Parties::find(&server, &config.kafka.bootstrap_servers);
         let (made, routes) = (RefCell::default(), Cell::new(0));
         Ok(Place { config, settings, database, server, parties, topics, schema, made, routes })
@@ -208,6 +213,8 @@ pub(crate) struct Site {
 impl Site {
     /// Connects to both without creating anything.
     pub async fn connect(settings: Settings) -> Result<Site, BenchError> {
+        // `status` would count connections with the configured name as relays.
+        let settings = settings.with("postgres", "application_name", "outbox-bench");
         let config = settings.load()?;
         let database = open(&config.postgres, CONNECTIONS)?;
         let topics = Topics::new(&config.kafka)?;

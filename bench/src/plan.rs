@@ -44,13 +44,18 @@ pub struct Plan {
     pub time: Duration,
 }
 
-/// Runs all parts, and reports the progress.
-pub async fn run(place: &Place, plan: &Plan, say: &dyn Fn(&str)) -> Result<Report, BenchError> {
+/// Runs all parts, and says which one runs. What was measured before a failure is in the report too.
+pub async fn run(
+    place: &Place,
+    plan: &Plan,
+    say: &dyn Fn(&str),
+    report: &mut Report,
+) -> Result<(), BenchError> {
     let route = place.route(&plan.shape, plan.partitions).await?;
     let round_trip = place.topics.round_trip(&route.topics[0]).await?;
     route.close().await?;
     let kafka_round_trip_ms = round_trip.as_secs_f64() * 1e3;
-    let report = Report::new(place, &plan.shape, plan.partitions, kafka_round_trip_ms);
+    *report = Report::new(place, &plan.shape, plan.partitions, kafka_round_trip_ms);
     let mut run = Run { place, plan, say, report };
     let chosen = |part: &&Part| plan.parts.is_empty() || plan.parts.contains(part);
     for part in Part::value_variants().iter().filter(chosen) {
@@ -76,16 +81,15 @@ pub async fn run(place: &Place, plan: &Plan, say: &dyn Fn(&str)) -> Result<Repor
             }
         }
     }
-    let mut report = run.report;
-    report.findings = advice::findings(&report);
-    Ok(report)
+    report.findings = advice::findings(report);
+    Ok(())
 }
 
 struct Run<'a> {
     place: &'a Place,
     plan: &'a Plan,
     say: &'a dyn Fn(&str),
-    report: Report,
+    report: &'a mut Report,
 }
 
 impl Run<'_> {

@@ -147,6 +147,11 @@ impl Report {
         }
     }
 
+    /// Whether anything was measured.
+    pub fn has_results(&self) -> bool {
+        self.idle.is_some() || !self.limits.is_empty() || self.verdicts().next().is_some()
+    }
+
     pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
         let drains = self.drains.iter().map(|drain| &drain.verdict);
         let flows = self.flows.iter().map(|flow| &flow.flow.verdict);

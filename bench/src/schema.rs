@@ -2,7 +2,8 @@
 //! other schemas.
 //!
 //! Its name, a comment on it, and a lock that its creator holds distinguish three cases: a schema in use, one that a
-//! killed run left behind, and an unrelated one. A later run drops only the second kind.
+//! killed run left behind, and an unrelated one. A later run drops only the second kind, and only its own role's, because a schema
+//! of another role could contain functions that would run with its privileges.
 
 use crate::BenchError;
 use deadpool_postgres::Object;
@@ -32,6 +33,9 @@ SET LOCAL idle_in_transaction_session_timeout = 0;
 SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'";
 const LOCK: &str = "SELECT pg_try_advisory_xact_lock(hashtextextended('outbox-bench ' || $1, 0))";
 
+const PUBLICATIONS: &str =
+    "SELECT pubname::text FROM pg_publication WHERE puballtables ORDER BY pubname LIMIT 1";
+
 const CREATE: &str = "
 CREATE SCHEMA {schema};
 COMMENT ON SCHEMA {schema} IS 'made by `outbox-bench`, which also drops it';
@@ -44,10 +48,21 @@ const TOPICS: &str = "SELECT name, bootstrap_servers FROM {schema}.bench_topic O
 const FIND: &str = "
 SELECT nspname::text
 FROM pg_namespace
-WHERE nspname ~ '^outbox_bench_[0-9a-f]{8}$' AND obj_description(oid, 'pg_namespace') = $1
+WHERE nspname ~ '^outbox_bench_[0-9a-f]{8}$'
+    AND obj_description(oid, 'pg_namespace') = $1
+    AND nspowner = (SELECT oid FROM pg_roles WHERE rolname = current_user)
 ORDER BY nspname";
 
+/// First ends what an interrupted run has left running, such as a VACUUM.
 const DROP: &str = "
+SELECT pg_terminate_backend(a.pid)
+FROM pg_stat_activity a
+WHERE a.usename = current_user
+    AND a.pid <> pg_backend_pid()
+    AND EXISTS (
+        SELECT FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+        WHERE l.pid = a.pid AND a.datname = current_database() AND c.relnamespace = '{schema}'::regnamespace
+    );
 BEGIN;
 SET LOCAL lock_timeout = '10s';
 SET LOCAL statement_timeout = 0;
@@ -78,6 +93,15 @@ impl Schema {
         hold(&holder, &name).await?;
         let schema = Schema { database, name, holder };
         let client = schema.database.get().await?;
+        let published = client.query_typed(PUBLICATIONS, &[]).await;
+        let published = published.map_err(|error| fault("reading the publications", error))?;
+        if let Some(publication) = published.first() {
+            return Err(BenchError::Configuration(format!(
+                "The publication {} is of all tables. Its subscribers would get the tables of the benchmark, and would stop \
+                 if they lack them. Create another database on this server, and set OUTBOX_RELAY__POSTGRES__URL to it.",
+                publication.get::<_, String>(0)
+            )));
+        }
         let created = client.batch_execute(&render(CREATE, &schema.name)).await;
         created.map_err(|error| match error.code() {
             Some(&SqlState::INSUFFICIENT_PRIVILEGE) => BenchError::Configuration(DENIED.to_owned()),

@@ -62,15 +62,24 @@ impl World {
         // The server may still be about to notice that the client of a slot is gone.
         let begun = Instant::now();
         while client
-            .query_opt("SELECT 1 FROM pg_replication_slots WHERE active LIMIT 1", &[])
+            .query_opt(
+                "SELECT FROM pg_replication_slots WHERE active AND slot_name ~ '^debezium_[0-9]+$' LIMIT 1",
+                &[],
+            )
             .await?
             .is_some()
         {
             ensure!(begun.elapsed() < SLOTS_FREE_WITHIN, "a replication slot of this server is still in use");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        client.batch_execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots").await?;
-        for publication in client.query("SELECT quote_ident(pubname) FROM pg_publication", &[]).await? {
+        client
+            .batch_execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name ~ '^debezium_[0-9]+$'",
+            )
+            .await?;
+        const PUBLICATIONS: &str =
+            "SELECT quote_ident(pubname) FROM pg_publication WHERE pubname ~ '^debezium_[0-9]+$'";
+        for publication in client.query(PUBLICATIONS, &[]).await? {
             client.batch_execute(&format!("DROP PUBLICATION {}", publication.get::<_, &str>(0))).await?;
         }
         for leftover in site.leftovers().await? {
