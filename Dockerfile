@@ -1,4 +1,5 @@
-# An image of the relay: docker build --build-arg COMMIT="$(git rev-parse --short=12 HEAD)" --tag outbox-relay .
+# An image of the relay. It needs BuildKit (on Debian and Ubuntu, the package docker-buildx):
+#   docker build --build-arg COMMIT="$(git rev-parse --short=12 HEAD)" --tag outbox-relay .
 #
 # There is no HEALTHCHECK, because the image contains no HTTP client. Probe [admin] listen from outside, as
 # deploy/kubernetes does: /livez checks that the relay makes progress, /readyz that it can publish events.

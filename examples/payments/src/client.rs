@@ -110,6 +110,11 @@ impl Client {
     /// Makes payments up to this number, or until `stop`. It finishes the current payment first.
     pub async fn run(mut self, payments: u64, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         tokio::pin!(stop);
+        if self.next > payments {
+            eprintln!(
+                "the journal has an answer to each of the {payments} payments; use another --journal to begin again"
+            );
+        }
         while self.next <= payments {
             self.pay().await?;
             let pause = tokio::time::sleep(Duration::from_millis(fastrand::u64(..20)));
