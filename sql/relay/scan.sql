@@ -13,7 +13,10 @@
 \set floor $5
 SELECT l.lane, p.id,
        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
-       pg_backend_pid(), v.epoch, h.read_to, h.newest
+       pg_backend_pid(), v.epoch, h.read_to,
+       CASE WHEN h.read_to IS NOT NULL
+            THEN (SELECT o.id FROM :rows_with_topic o WHERE :above_mark
+                  ORDER BY (hashtext(o.aggregate_id) & 63) DESC, o.id DESC LIMIT 1) END
 FROM :versions_and_open
 CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 LEFT JOIN LATERAL (
@@ -32,8 +35,6 @@ LEFT JOIN LATERAL (
 ) p ON true
 LEFT JOIN LATERAL (
     SELECT (SELECT o.id FROM :rows_with_topic o WHERE :above_mark
-            ORDER BY (hashtext(o.aggregate_id) & 63), o.id LIMIT 1 OFFSET $6::bigint - 1) AS read_to,
-           (SELECT o.id FROM :rows_with_topic o WHERE :above_mark
-            ORDER BY (hashtext(o.aggregate_id) & 63) DESC, o.id DESC LIMIT 1) AS newest
+            ORDER BY (hashtext(o.aggregate_id) & 63), o.id LIMIT 1 OFFSET $6::bigint - 1) AS read_to
     WHERE p.id IS NULL AND NOT (:is_free)
 ) h ON true;

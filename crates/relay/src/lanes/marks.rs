@@ -175,8 +175,7 @@ impl Marks {
         if snapshot.generation == self.generation {
             self.note_epoch(snapshot.generation, scan.epoch);
             // The fence then passes all hidden rows at once. If H were only the last row read, each part would be read twice.
-            let newest = scan.newest_hidden.filter(|_| !scan.hidden_to.is_empty());
-            let ids = scan.first_unsent.iter().map(|(_, id)| *id).chain(newest);
+            let ids = scan.first_unsent.iter().map(|(_, id)| *id).chain(scan.newest_hidden);
             self.highest_read = ids.fold(self.highest_read, i64::max);
             let coverage = |lane: &Lane| {
                 let (first_open, last_read) =

@@ -78,7 +78,7 @@ pub struct Scan {
     pub first_unsent: Vec<(Lane, i64)>,
     /// Lanes of which the first rows are all held, blocked or paused, and the id of the last one that the scan read.
     pub hidden_to: Vec<(Lane, i64)>,
-    /// The highest id of such a row, in lanes without other rows.
+    /// The highest id of a row of these lanes.
     pub newest_hidden: Option<i64>,
 }
 
@@ -193,7 +193,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                     "PostgreSQL was unavailable for more than the publish_timeout of {patience:?}: {error}"
                 );
                 let (kind, doing) = (FaultKind::Unavailable, "publishing the backlog");
-                return Err(PostgresFault { kind, doing, message }.into());
+                return Err(Undrained::Postgres(PostgresFault { kind, doing, message }));
             }
             let Relay { health, lanes, stats, .. } = &*self.relay;
             if stats.published.get() != recorded.0 {
@@ -211,7 +211,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             if let Err(fault) = self.attempt().await
                 && fault.kind == FaultKind::Refused
             {
-                return Err(fault.into());
+                return Err(Undrained::Postgres(fault));
             }
         }
         Ok(())
@@ -605,12 +605,6 @@ pub enum Undrained {
     Kafka(KafkaFailure),
     /// Nothing was recorded as sent for the `publish_timeout`, because rows are locked or unreadable.
     Stuck(String),
-}
-
-impl From<PostgresFault> for Undrained {
-    fn from(fault: PostgresFault) -> Undrained {
-        Undrained::Postgres(fault)
-    }
 }
 
 /// Decides whether the scout looks for new rows or has to scan.

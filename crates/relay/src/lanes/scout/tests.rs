@@ -66,7 +66,7 @@ impl ScoutQueries for Server {
             sleep(Duration::from_micros(1) * read as u32).await;
             let of_lane = if low + read > to { &mut scan.first_unsent } else { &mut scan.hidden_to };
             of_lane.push((lane, low + read));
-            scan.newest_hidden = Some(to);
+            scan.newest_hidden = (!scan.hidden_to.is_empty()).then_some(to);
         }
         self.answer(scan)
     }

@@ -47,9 +47,6 @@ impl ScoutQueries for SimConnection {
                 |row: &Row| row.sent_at.is_none() && row.event.lane() == *lane && row.event.id > low(place);
             let mut ids: Vec<i64> = server.rows(is_unsent).iter().map(|row| row.event.id).collect();
             ids.sort_unstable();
-            if first_unsent.iter().all(|(its, _)| its != lane) {
-                newest_hidden = newest_hidden.max(ids.last().copied());
-            }
             let Some(end) = ids.get(most - 1) else { continue };
             if first_unsent.iter().all(|(its, id)| its != lane || id > end) {
                 first_unsent.retain(|(its, _)| its != lane);
