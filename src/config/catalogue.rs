@@ -165,7 +165,8 @@ section! {
         interval: Duration, Span(secs(1), secs(DAY)), Default("1m"), Now,
             "How often the relay checks for old rows.";
         batch_size: usize, Count(1, 100_000), Default("5000"), Now,
-            "Maximum number of rows deleted in one transaction.";
+            "Maximum number of rows deleted in one transaction, in whole pages of up to 100 rows: at least one page, at\n\
+             most 256.";
         inbox_retention: Duration, Span(secs(MODULE_RETENTION_LEAST), secs(3660 * DAY)), Default("30d"), Now,
             "How long the inbox module, if installed, remembers processed events. Keep it above the retention\nof the \
              topics plus the longest replay.";

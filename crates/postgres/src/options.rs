@@ -44,17 +44,19 @@ section! {
              never logged.";
         sslmode: Option<TlsMode>, Choice(TlsMode::WORDS), Unset("verify-full"), NextConnection,
             "How strictly TLS is required and verified. This setting and the next three override the parameters of \
-             the same\nname in the url. If sslmode is set neither here nor in the url, it is verify-full, or \
-             prefer if every host is a\nloopback address or a Unix socket.";
+             the same\nname in the url, except in a url from the environment, which overrides the file. If sslmode is \
+             set neither here\nnor in the url, it is verify-full, or prefer if every host is a loopback address or a \
+             Unix socket.";
         sslrootcert: Option<String>, Text, Unset("ca.pem"), NextConnection,
             "File with the trusted certificate authorities. If unset or \"system\", the system's trust \
-             store is used.";
+             store is used.\nverify-ca requires a file, \"system\" requires verify-full.";
         sslcert: Option<String>, File, Unset("client.pem"), NextConnection,
             "Client certificate, if the server requires one.";
         sslkey: Option<String>, File, Unset("client.key"), NextConnection,
             "Private key of the client certificate.";
         connect_timeout: Option<Duration>, Span(Duration::from_millis(100), CONNECT_TIMEOUT_MAX), Default("10s"), Restart,
-            "Timeout for one attempt to connect to one address.";
+            "Timeout for one attempt to connect to one address. For TLS and the login, the last or only address \
+             gets the rest of\nfour times this time.";
         prepared_statements: bool, Flag, Default("true"), Restart,
             "Set to false behind a pooler in transaction mode that does not support prepared statements\n(PgBouncer \
              before 1.21, or with max_prepared_statements = 0).";

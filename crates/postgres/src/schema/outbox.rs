@@ -185,7 +185,9 @@ async fn behind(client: &Client, table: &TableName, row: &Row) -> Result<Option<
                 "stop all relays, then run: UPDATE {outbox} SET {id} = DEFAULT WHERE {id} = {};",
                 ahead.get::<_, i64>(2)
             ),
-            false => format!("SELECT setval({literal}, (SELECT max({id}) FROM {outbox}));"),
+            false => format!(
+                "SELECT setval({literal}, (SELECT max({id}) FROM {outbox} WHERE {id} < 4611686018427387904));"
+            ),
         };
         let remedy = match row.get(4) {
             true => advance,
