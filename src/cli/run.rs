@@ -21,6 +21,7 @@ use relay::health::availability::{Availability, POSTGRES_ADVICE, rounded};
 use relay::health::stats::Stats;
 use relay::holds::Waiting;
 use std::convert::Infallible;
+use std::hint::black_box;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::rc::Rc;
@@ -42,7 +43,7 @@ pub(super) const MORE_THAN_NEEDED: &str = "which can read and change everything.
 #[derive(Debug, Args)]
 #[command(after_help = include_str!("help/run.txt").trim_ascii_end())]
 pub(crate) struct Run {
-    /// Publish all unsent events, then exit.
+    /// Publish all unsent events except those that are held, blocked or paused, then exit.
     #[arg(long)]
     once: bool,
     /// Shut down as on SIGTERM when stdin is closed, so that the relay does not outlive the process that started it.
@@ -52,6 +53,7 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
+        keep_freed_memory();
         let config = file.read()?;
         let filter = log::init(&config.log)?;
         file.announced();
@@ -420,6 +422,13 @@ async fn read_again(path: Option<PathBuf>, old: Config) -> Result<Config, String
         }
     };
     spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// Lets glibc keep 1 MiB of freed memory for each thread instead of 128 KiB: it raises its limits once a large block is freed (mallopt(3),
+/// `M_MMAP_THRESHOLD`). librdkafka allocates and frees more than that for a request. Returning it to the kernel and taking it again each time
+/// costs a fifth of the relay's CPU at 1,000 events/s.
+fn keep_freed_memory() {
+    drop(black_box(vec![0_u8; 512 << 10]));
 }
 
 fn log_rejected(why: &str) {
