@@ -73,13 +73,10 @@ fn report(what: &str, cause: Cause, text: &str) -> Option<Cause> {
     Some(cause)
 }
 
-fn postgres_problem(failed: Failed) -> Option<Cause> {
-    let (cause, text) = match failed {
-        Failed::Unavailable(error) => (Cause::Unavailable, format!("{error:#}")),
-        Failed::Failure(error) | Failed::Configuration(error) => (Cause::Invalid, format!("{error:#}")),
-        Failed::Usage(text) => (Cause::Invalid, text),
-    };
-    report("postgres", cause, &text)
+fn postgres_problem(failed: &Failed) -> Option<Cause> {
+    let is_unavailable = matches!(failed, Failed::Unavailable(_));
+    let cause = if is_unavailable { Cause::Unavailable } else { Cause::Invalid };
+    report("postgres", cause, &failed.to_string())
 }
 
 /// Reports a failed write on stderr and continues, because the exit code must reflect the check.
@@ -106,14 +103,14 @@ async fn connect(config: &Config, cluster: &KafkaCluster, topics: &[String]) -> 
     }
     match doctor::examine(config, cluster, "check-config", topics).await {
         Ok(examined) => print_findings(&examined),
-        Err(failed) => postgres_problem(failed),
+        Err(failed) => postgres_problem(&failed),
     }
 }
 
 async fn check_postgres(config: &Config) -> Option<Cause> {
     let database = match database(config, 1) {
         Ok(database) => database,
-        Err(failed) => return postgres_problem(failed),
+        Err(failed) => return postgres_problem(&failed),
     };
     let facts = match supervisor::check_schema(config, &database, None).await {
         Ok(facts) => facts,

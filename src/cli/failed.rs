@@ -9,15 +9,19 @@ use std::fmt;
 use std::process::ExitCode;
 
 /// Why a command failed. Uses the codes of `sysexits.h` where there is one.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// The command failed, or a check found errors.
-    Failure(Error),
+    #[error("{0:#}")]
+    Failure(#[from] Error),
     /// The command line is invalid.
+    #[error("{0}")]
     Usage(String),
     /// Postgres or Kafka is unreachable.
+    #[error("{0:#}")]
     Unavailable(Error),
     /// The configuration or the schema is invalid.
+    #[error("{0:#}")]
     Configuration(Error),
 }
 
@@ -53,23 +57,6 @@ impl Failed {
             Failed::Unavailable(_) => 69,
             Failed::Configuration(_) => 78,
         })
-    }
-}
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failed::Usage(text) => f.write_str(text),
-            Failed::Failure(error) | Failed::Unavailable(error) | Failed::Configuration(error) => {
-                write!(f, "{error:#}")
-            }
-        }
-    }
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Failed {
-        Failed::Failure(error)
     }
 }
 

@@ -22,9 +22,7 @@ use kafka::headers::{self, EnvelopeOptions};
 pub use kafka::headers::{HeaderTemplate, Part, default_headers};
 pub use kafka::options::{ClientAuthentication, Kafka, Property};
 pub use postgres::columns::{Column, Columns};
-pub use postgres::options::{
-    Connection, ConnectionError, OnSent, PasswordCommand, Postgres, TlsMode, TlsVersion,
-};
+pub use postgres::options::{Connection, ConnectionError, OnSent, PasswordCommand, Postgres, TlsMode};
 pub use postgres::table::{TableName, TableNameError};
 use relay::Limits;
 use relay::failure::KafkaFailure;

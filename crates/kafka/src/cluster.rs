@@ -47,7 +47,6 @@ const IDENTIFIED_WITHIN: Duration = Duration::from_secs(5);
 /// How long to wait for the producer ID after each metadata response.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A Kafka cluster.
 pub struct KafkaCluster {
     settings: RefCell<Kafka>,
     batches: Cell<Limits>,

@@ -47,7 +47,6 @@ pub enum Part {
     CreatedAt,
 }
 
-/// A header of each record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderTemplate {
     /// The name. It contains no NUL character.

@@ -46,7 +46,6 @@ impl Drop for Admin {
     }
 }
 
-/// The size limits of the topics in use.
 #[derive(Default)]
 pub(crate) struct TopicLimits {
     /// librdkafka's `message.max.bytes`, the largest allowed record.

@@ -126,7 +126,6 @@ impl KafkaProducer {
     }
 }
 
-/// The topic in this metadata, if it exists.
 pub(crate) fn existing<'m>(metadata: &'m Metadata, topic: &str) -> Result<&'m MetadataTopic, KafkaFailure> {
     let found = metadata.topics().iter().find(|found| found.name() == topic);
     let error = found.and_then(MetadataTopic::error);

@@ -20,7 +20,6 @@ use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
-/// How to send a request.
 pub(crate) struct Https<'a> {
     /// The trusted authorities; `None` for those of the system.
     pub ca_location: Option<&'a Path>,

@@ -190,7 +190,6 @@ pub(crate) fn issued(tokens: Option<&Arc<Tokens>>) -> Result<OAuthToken, Box<dyn
 /// The limit for one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Issues tokens.
 pub(super) struct TokenSource {
     /// Requests a new token, for which it reads secrets again. Blocks the thread for at most [`TIMEOUT`].
     pub(super) request: Box<dyn Fn() -> Result<Issued, Problem> + Send + Sync>,

@@ -176,7 +176,6 @@ impl PayloadType {
         }
     }
 
-    /// SQL for a payload as bytes.
     pub(crate) fn bytes_sql(self, column: &str) -> String {
         match self {
             PayloadType::Bytea => column.to_owned(),

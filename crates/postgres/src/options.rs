@@ -3,7 +3,7 @@
 mod conninfo;
 
 use conninfo::ConnectionBuilder;
-pub use conninfo::{AuthMethod, Authentication, Tls, TlsMode, TlsVersion};
+pub use conninfo::{AuthMethod, Authentication, Tls, TlsMode};
 use settings::file::{Entries, Entry};
 use settings::findings::Problem;
 use settings::reader::{Raw, Reader, Value, is_loopback, words};
@@ -96,7 +96,7 @@ pub fn is_replaced(given: &Entries, section: &'static str, key: &str) -> bool {
         && (url || (is_command && password) || (!is_command && command))
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Connection {
     /// For `tokio_postgres`, with the password. Its `ssl_mode` is not used.
     pub config: tokio_postgres::Config,

@@ -19,29 +19,15 @@ macro_rules! sql {
 pub(crate) use sql;
 
 macro_rules! parts {
-    ($($name:literal),+ $(,)?) => {
-        &[$(($name, sql!("part/", $name))),+]
+    ($($name:ident)+) => {
+        &[$((stringify!($name), sql!("part/", stringify!($name)))),+]
     };
 }
 
 /// The parts that several statements share.
 const PARTS: &[(&str, &str)] = parts![
-    "above_mark",
-    "are_open",
-    "changed_headers",
-    "event",
-    "is_free",
-    "key_not_blocked",
-    "key_not_paused",
-    "measured",
-    "not_blocked",
-    "not_held",
-    "not_paused",
-    "pending",
-    "read_lanes",
-    "versions",
-    "versions_and_open",
-    "versions_if_open",
+    above_mark are_open changed_headers event is_free key_not_blocked key_not_paused measured not_blocked not_held not_paused
+    pending read_lanes versions versions_and_open versions_if_open
 ];
 
 /// A file with the values of its variables.

@@ -248,7 +248,6 @@ impl<E: Event> Batch<E> {
     }
 }
 
-/// How far a batch went in one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coverage {
     pub lane: Lane,

@@ -106,8 +106,10 @@ impl<P> Relay<P> {
     /// Records for this task whether all of its rows could be recorded. While acknowledged rows wait, success with other rows does not
     /// show that a lock is gone.
     pub(crate) fn note_marked(&self, task: usize, all: bool) {
-        if !all || !self.memory.waits_for_locks() {
-            self.health.marked_rows(task, all);
+        if !all {
+            self.health.locks_failed(task, &"sent or rejected rows cannot be recorded");
+        } else if !self.memory.waits_for_locks() {
+            self.health.locks.worked(task);
         }
     }
 

@@ -8,7 +8,6 @@ use std::io::ErrorKind;
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
-/// A value with its place.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub raw: Raw,
@@ -30,7 +29,6 @@ impl Entries {
         entries.map(|((_, name), entry)| (name.clone(), entry.clone())).collect()
     }
 
-    /// Whether this setting has a value.
     pub fn contains(&self, section: &'static str, key: &str) -> bool {
         self.0.contains_key(&(section, key.to_owned()))
     }
@@ -242,7 +240,6 @@ fn raw(value: &DeValue<'_>) -> Raw {
     }
 }
 
-/// Reads the variables that override settings.
 pub fn from_environment(
     catalogue: &Catalogue,
     variables: impl IntoIterator<Item = (String, String)>,

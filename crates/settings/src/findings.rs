@@ -7,7 +7,6 @@ use std::path::PathBuf;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// A line of the configuration file.
     Line {
         path: PathBuf,
         /// The number of the line, from 1.
@@ -42,7 +41,6 @@ pub struct Finding {
     pub help: String,
 }
 
-/// The message and the help of a finding, without its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub message: String,

@@ -58,7 +58,6 @@ pub fn check_key(setting: &str, path: &Path) -> Result<(), Problem> {
 }
 
 impl Reader {
-    /// The place of the setting; `None` if it is not set.
     pub fn place(&self, setting: &Setting) -> Option<Place> {
         self.entries.get(setting).map(|entry| entry.place.clone())
     }

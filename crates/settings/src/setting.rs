@@ -21,7 +21,6 @@ pub enum Kind {
     Span(Duration, Duration),
     /// A program and its arguments.
     Command,
-    /// A table whose keys the user chooses.
     Table(&'static Table),
 }
 
@@ -68,7 +67,6 @@ pub enum Effect {
     Now,
     /// With the next connection to PostgreSQL. Open connections stay.
     NextConnection,
-    /// After a restart.
     Restart,
 }
 
@@ -129,7 +127,6 @@ impl Group {
 }
 
 impl Catalogue {
-    /// In the order of the file.
     pub fn settings(&self) -> impl Iterator<Item = &'static Setting> + Clone + use<> {
         self.sections.iter().flat_map(|group| group.settings)
     }
@@ -158,10 +155,8 @@ impl Catalogue {
 
 /// A section of the configuration file, as [`section!`](crate::section) defines it.
 pub trait Section: Sized {
-    /// The name in the file.
     const NAME: &'static str;
     const ABOUT: &'static str;
-    /// In the order of the file.
     const SETTINGS: &'static [Setting];
 
     /// Reads each setting and reports problems. `None` if a setting has no value.
@@ -209,7 +204,6 @@ macro_rules! section {
         #[allow(non_upper_case_globals)] // named like the fields
         impl $name {
             $(
-                #[doc = concat!("The setting `", stringify!($key), "`.")]
                 pub const $key: $crate::setting::Setting = $crate::setting::Setting {
                     section: $section,
                     key: stringify!($key),
@@ -220,7 +214,6 @@ macro_rules! section {
                     help: $help,
                 };
                 $(
-                    #[doc = concat!("The setting `", stringify!($file), "`.")]
                     pub const $file: $crate::setting::Setting = $crate::setting::Setting {
                         key: stringify!($file),
                         kind: $crate::setting::Kind::File,
@@ -232,7 +225,6 @@ macro_rules! section {
                 )?
             )*
             $(
-                #[doc = concat!("The table `", stringify!($table), "`.")]
                 pub const $table: $crate::setting::Setting = $crate::setting::Setting {
                     section: $section,
                     key: stringify!($table),

@@ -122,7 +122,8 @@ fn every_parameter_of_libpq_is_supported_or_rejected_with_help() {
 
 #[test]
 fn tls_parameters_reach_the_connection() {
-    use crate::config::{TlsMode, TlsVersion};
+    use crate::config::TlsMode;
+    use openssl::ssl::SslVersion;
     let url = "postgres://db.example/?sslmode=verify-full&sslrootcert=file&sslcrl=file&sslcrldir=/&sslpassword=x&sslsni=0\
                &ssl_min_protocol_version=TLSv1.2&ssl_max_protocol_version=TLSv1.3&sslnegotiation=direct";
     let case = case(url);
@@ -130,8 +131,8 @@ fn tls_parameters_reach_the_connection() {
     assert_eq!(tls.mode, TlsMode::VerifyFull);
     assert_eq!((tls.crl, tls.crl_dir), (Some(case.path("file")), Some("/".into())));
     assert_eq!(tls.key_password.unwrap().expose(), "x");
-    assert_eq!((tls.version_min, tls.version_max), (TlsVersion::V1_2, Some(TlsVersion::V1_3)));
-    assert!(!tls.names_host);
+    assert_eq!((tls.version_min, tls.version_max), (Some(SslVersion::TLS1_2), Some(SslVersion::TLS1_3)));
+    assert!(tls.hides_host);
 }
 
 #[test]

@@ -27,7 +27,6 @@ pub struct Copier {
     pub cluster: KafkaCluster,
 }
 
-/// Publishing stopped.
 #[derive(Debug)]
 pub struct Stopped {
     /// How many events of the batch, from the first, Kafka has acknowledged.

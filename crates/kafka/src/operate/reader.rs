@@ -26,7 +26,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 const WAIT: Duration = Duration::from_millis(200);
 const MICROSECONDS: i64 = 1_000;
 
-/// A record in Kafka.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The place in the list of topics that the caller reads.
@@ -60,7 +59,6 @@ pub struct TopicReader {
     id_header: String,
 }
 
-/// What was read of a topic.
 #[derive(Clone, Debug, Default)]
 pub struct TopicRead {
     pub records: u64,

@@ -130,7 +130,6 @@ impl Topics {
         Ok(Topics { producer: cluster.connecting().await?, admin: admin(settings)? })
     }
 
-    /// Whether the topic exists.
     pub async fn has(&self, topic: &str) -> Result<bool, KafkaFailure> {
         let metadata = self.producer.metadata(topic, METADATA_TIMEOUT).await?;
         match existing(&metadata, topic) {

@@ -63,7 +63,6 @@ impl RelayRole {
         format!("GRANT {} TO {}", quote_identifier(&self.operator()), quote_identifier(role))
     }
 
-    /// The group for monitoring.
     pub fn monitor(&self) -> String {
         format!("{}_monitor", self.0)
     }

@@ -3,7 +3,7 @@
 //! There are two intended differences: without a root certificate, the system's authorities are trusted, and `prefer` does
 //! not fall back to plain text after a failed handshake.
 
-use crate::options::{Tls, TlsMode, TlsVersion};
+use crate::options::{Tls, TlsMode};
 use openssl::error::ErrorStack;
 use openssl::pkey::{PKey, Private};
 use openssl::ssl::{SslConnector, SslConnectorBuilder, SslFiletype, SslMethod, SslVerifyMode, SslVersion};
@@ -24,8 +24,6 @@ pub enum TlsError {
     Unreadable { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("the {what} {} is invalid: {problem}", path.display())]
     Unusable { what: &'static str, path: PathBuf, problem: &'static str },
-    #[error("the client certificate and its key must be set together")]
-    CertOrKeyMissing,
     #[error("OpenSSL cannot be set up: {0}")]
     OpenSsl(#[from] ErrorStack),
 }
@@ -35,16 +33,14 @@ pub enum TlsError {
 /// [`Tls::mode`] decides whether TLS is used. The connector decides what to verify.
 pub fn connector(tls: &Tls) -> Result<MakeTlsConnector, TlsError> {
     let mut builder = SslConnector::builder(SslMethod::tls_client())?;
-    builder.set_min_proto_version(Some(version(tls.version_min)))?;
-    builder.set_max_proto_version(tls.version_max.map(version))?;
+    builder.set_min_proto_version(tls.version_min.or(Some(SslVersion::TLS1_2)))?;
+    builder.set_max_proto_version(tls.version_max)?;
     postgres_openssl::set_postgresql_alpn(&mut builder)?; // required for sslnegotiation=direct
     if tls.root_cert.is_some() || tls.crl.is_some() || tls.crl_dir.is_some() {
         builder.set_cert_store(trusted(tls)?);
     }
-    match (&tls.client_cert, &tls.client_key) {
-        (Some(cert), Some(key)) => present(&mut builder, cert, key, tls)?,
-        (None, None) => {}
-        _ => return Err(TlsError::CertOrKeyMissing),
+    if let (Some(cert), Some(key)) = (&tls.client_cert, &tls.client_key) {
+        present(&mut builder, cert, key, tls)?;
     }
 
     let verify_chain = match tls.mode {
@@ -54,7 +50,7 @@ pub fn connector(tls: &Tls) -> Result<MakeTlsConnector, TlsError> {
     };
     builder.set_verify(if verify_chain { SslVerifyMode::PEER } else { SslVerifyMode::NONE });
     let verify_host = tls.mode == TlsMode::VerifyFull;
-    let names_host = tls.names_host;
+    let names_host = !tls.hides_host;
     let mut connector = MakeTlsConnector::new(builder.build());
     connector.set_callback(move |connection, _| {
         connection.set_verify_hostname(verify_host);
@@ -62,13 +58,6 @@ pub fn connector(tls: &Tls) -> Result<MakeTlsConnector, TlsError> {
         Ok(())
     });
     Ok(connector)
-}
-
-fn version(version: TlsVersion) -> SslVersion {
-    match version {
-        TlsVersion::V1_2 => SslVersion::TLS1_2,
-        TlsVersion::V1_3 => SslVersion::TLS1_3,
-    }
 }
 
 /// Trusts only the authorities of the file, because any of the system's could sign for the server. With revocation lists,

@@ -6,9 +6,7 @@ use crate::cycle::settle::storable;
 use crate::cycle::statements::{Queries, Statements};
 use relay::failure::PostgresFault;
 use relay::health::stats::TOPICS_NAMED_MAX;
-use relay::holds::{
-    Counts, Due, ExampleRow, Failed, Holds, LEASE, PAUSES_NAMED_MAX, Pause, PauseScope, Waiting,
-};
+use relay::holds::{Counts, Due, ExampleRow, Failed, Holds, LEASE, PAUSES_NAMED_MAX, Pause, Waiting};
 use relay::lanes::Lane;
 use relay::reason::REJECTS_EVERYTHING;
 use std::collections::{HashMap, HashSet};
@@ -141,10 +139,10 @@ impl Holds for PostgresHolds {
 }
 
 fn pause(row: &Row) -> Pause {
-    let scope = match (row.get(1), row.get(2)) {
-        (Some(topic), _) => PauseScope::Topic(topic),
-        (None, Some(aggregate_type)) => PauseScope::KeyOf(aggregate_type),
-        (None, None) => PauseScope::Everything,
+    let scope = match (row.get::<_, Option<&str>>(1), row.get::<_, Option<&str>>(2)) {
+        (Some(topic), _) => Some(format!("topic {topic}")),
+        (None, Some(aggregate_type)) => Some(format!("a key of {aggregate_type}")),
+        (None, None) => None,
     };
     Pause { id: row.get(0), scope, reason: row.get(3) }
 }

@@ -52,7 +52,6 @@ queries! {
 }
 
 queries! {
-    /// The statements of the reaper.
     Reaping { edge, reap, reap_around_locks, count_old }
 }
 

@@ -54,7 +54,6 @@ pub struct OutboxStatus {
     pub size: Size,
 }
 
-/// The unsent rows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Backlog {
     pub rows: i64,

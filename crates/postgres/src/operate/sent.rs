@@ -225,7 +225,6 @@ impl PostgresHistory {
         Ok(counted)
     }
 
-    /// Finds the selected rows of a batch.
     pub async fn pick(
         &self,
         selection: &SentSelection,

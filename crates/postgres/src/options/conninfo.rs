@@ -4,6 +4,7 @@
 
 use crate::is_in;
 use crate::options::Connection;
+use openssl::ssl::SslVersion;
 use settings::choice;
 use settings::file::nearest;
 use settings::findings::Problem;
@@ -233,8 +234,7 @@ pub(super) struct ConnectionBuilder<'a> {
 
 impl ConnectionBuilder<'_> {
     pub(super) fn new(lookup: &Lookup, config: Config) -> ConnectionBuilder<'_> {
-        let (tls, authentication) = (Tls::new(TlsMode::Prefer), Authentication::default());
-        let connection = Connection { config, tls, authentication, accepts_read_only: false };
+        let connection = Connection { config, ..Connection::default() };
         ConnectionBuilder { lookup, connection, mode: None, trusts_system: false }
     }
 
@@ -248,8 +248,11 @@ impl ConnectionBuilder<'_> {
     fn apply(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
         let lookup = self.lookup;
         let path = || Some(value).filter(|name| !name.is_empty()).map(|name| lookup.resolve(name));
-        let version =
-            || TlsVersion::named(value).ok_or("set TLSv1.2 or TLSv1.3: older versions are insecure");
+        let version = || match value {
+            "TLSv1.2" => Ok(Some(SslVersion::TLS1_2)),
+            "TLSv1.3" => Ok(Some(SslVersion::TLS1_3)),
+            _ => Err("set TLSv1.2 or TLSv1.3: older versions are insecure"),
+        };
         let positive =
             |help| value.parse::<i64>().map(|number| u64::try_from(number).unwrap_or(0)).map_err(|_| help);
         let Connection { config, tls, authentication, accepts_read_only } = &mut self.connection;
@@ -271,10 +274,10 @@ impl ConnectionBuilder<'_> {
             "sslpassword" => tls.key_password = Some(Secret::new(value)),
             "sslcrl" => tls.crl = path(),
             "sslcrldir" => tls.crl_dir = path(),
-            "sslsni" if ["0", "1"].contains(&value) => tls.names_host = value == "1",
+            "sslsni" if ["0", "1"].contains(&value) => tls.hides_host = value == "0",
             "sslsni" => return Err("set 1, or 0 to hide the host name"),
             "ssl_min_protocol_version" => tls.version_min = version()?,
-            "ssl_max_protocol_version" => tls.version_max = Some(version()?),
+            "ssl_max_protocol_version" => tls.version_max = version()?,
             "connect_timeout" => match positive("set a number of seconds")? {
                 0 => {}
                 seconds => _ = config.connect_timeout(Duration::from_secs(seconds)),
@@ -344,7 +347,7 @@ impl ConnectionBuilder<'_> {
                 "set both or neither",
             ),
             (
-                tls.version_max.is_some_and(|max| max < tls.version_min),
+                (tls.version_min, tls.version_max) == (Some(SslVersion::TLS1_3), Some(SslVersion::TLS1_2)),
                 "ssl_max_protocol_version is lower than ssl_min_protocol_version".to_owned(),
                 "remove ssl_max_protocol_version",
             ),
@@ -384,7 +387,7 @@ fn is_within(value: &str, most: u32) -> bool {
 }
 
 /// How the connection is encrypted, and how the server is verified.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     pub mode: TlsMode,
     /// The trusted certificate authorities; `None` for those of the system.
@@ -396,30 +399,15 @@ pub struct Tls {
     pub crl: Option<PathBuf>,
     /// A folder of revocation lists, named by hash as in OpenSSL.
     pub crl_dir: Option<PathBuf>,
-    /// Whether to send the host name to the server (SNI).
-    pub names_host: bool,
-    pub version_min: TlsVersion,
+    /// Whether not to send the host name to the server (SNI).
+    pub hides_host: bool,
+    /// The oldest version of TLS; `None` for 1.2.
+    pub version_min: Option<SslVersion>,
     /// The newest version of TLS; `None` for the newest of OpenSSL.
-    pub version_max: Option<TlsVersion>,
+    pub version_max: Option<SslVersion>,
 }
 
 impl Tls {
-    /// This mode, with defaults for everything else.
-    pub fn new(mode: TlsMode) -> Tls {
-        Tls {
-            mode,
-            root_cert: None,
-            client_cert: None,
-            client_key: None,
-            key_password: None,
-            crl: None,
-            crl_dir: None,
-            names_host: true,
-            version_min: TlsVersion::V1_2,
-            version_max: None,
-        }
-    }
-
     fn unreadable_files(&self, lookup: &Lookup) -> Vec<Problem> {
         let files = [
             ("sslrootcert", &self.root_cert),
@@ -446,19 +434,12 @@ impl Tls {
 }
 
 choice! {
-    #[derive(PartialOrd, Ord)]
-    TlsVersion {
-        V1_2 = "TLSv1.2",
-        V1_3 = "TLSv1.3",
-    }
-}
-
-choice! {
     /// How far TLS is required and verified: libpq's `sslmode`.
-    #[derive(PartialOrd, Ord)]
+    #[derive(PartialOrd, Ord, Default)]
     TlsMode {
         Disable = "disable",
         /// TLS if the server supports it, without verification.
+        #[default]
         Prefer = "prefer",
         /// TLS, without verification.
         Require = "require",

@@ -157,18 +157,22 @@ pub struct MigrationState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Applied with this text.
-    Applied { at: SystemTime },
-    /// Not applied yet.
+    Applied {
+        at: SystemTime,
+    },
     Pending,
     /// Applied with a different text, whose SHA-256 is recorded.
-    ChecksumDiffers { recorded: String },
+    ChecksumDiffers {
+        recorded: String,
+    },
     /// Applied by a newer version. `min_relay` is the lowest version of the relay that can run on it, or `None` if no valid one
     /// is recorded.
-    Unknown { min_relay: Option<Version> },
+    Unknown {
+        min_relay: Option<Version>,
+    },
 }
 
 impl State {
-    /// Whether this version can run on the migration.
     pub(crate) fn is_compatible(&self) -> bool {
         matches!(self, State::Applied { .. }) || self.is_newer_and_compatible()
     }

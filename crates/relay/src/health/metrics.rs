@@ -65,7 +65,6 @@ impl Metric {
         }
     }
 
-    /// The names of its samples.
     pub fn samples(&self) -> Vec<String> {
         match self.kind {
             MetricKind::Histogram => {

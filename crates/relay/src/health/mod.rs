@@ -71,15 +71,6 @@ impl Health {
         }
     }
 
-    /// Records for this task whether a settlement could mark all of its rows as sent.
-    pub(crate) fn marked_rows(&self, task: usize, all: bool) {
-        if all {
-            self.locks.worked(task);
-        } else {
-            self.locks_failed(task, &"sent or rejected rows cannot be recorded");
-        }
-    }
-
     /// Records that locks of other sessions stopped this task.
     pub(crate) fn locks_failed(&self, task: usize, error: &dyn Display) {
         self.locks.failed(

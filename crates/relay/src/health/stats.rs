@@ -201,9 +201,7 @@ crate::metrics! {
         topics: Named = Named::new(TOPICS_COUNTED_MAX);
         /// Brokers by number.
         pub brokers: Named = Named::new(BROKERS_NAMED_MAX);
-        /// Whether Kafka answers.
         pub kafka: Side = Side::new(kafka_up.clone());
-        /// Whether Postgres answers.
         pub postgres: Side = Side::new(postgres_up.clone());
         /// Whether the schema is that of this version, as far as known.
         pub schema: Side = Side { fault: Mutex::default(), ..Side::new(Gauge::default()) };

@@ -179,28 +179,22 @@ impl Counts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
     pub id: i64,
-    pub scope: PauseScope,
+    /// `topic NAME`, or `a key of TYPE` without the key, which may be personal data. `None` for everything.
+    pub scope: Option<String>,
     pub reason: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PauseScope {
-    Everything,
-    Topic(String),
-    /// The events of one key of this aggregate type. The log does not show the key, which may be personal data.
-    KeyOf(String),
-}
-
 /// Logs which pauses have begun and ended since those that were logged before.
-pub(crate) fn log_pauses(before: &[Pause], now: &[Pause]) {
+pub(crate) fn log_pauses<'a>(before: &'a [Pause], now: &'a [Pause]) {
+    let scope_of = |pause: &'a Pause| pause.scope.as_deref().unwrap_or("everything");
     for ended in without(before, now) {
-        let (pause, scope) = (ended.id, ended.scope.name());
+        let (pause, scope) = (ended.id, scope_of(ended));
         tracing::info!(code = "resumed", pause, scope, "resumed {scope}");
     }
     for begun in without(now, before) {
-        let (pause, scope) = (begun.id, begun.scope.name());
+        let (pause, scope) = (begun.id, scope_of(begun));
         let reason = begun.reason.as_deref().unwrap_or("no reason given");
-        let others = if begun.scope == PauseScope::Everything { "" } else { "; other events continue" };
+        let others = if begun.scope.is_none() { "" } else { "; other events continue" };
         tracing::warn!(
             code = "paused",
             pause,
@@ -214,16 +208,6 @@ pub(crate) fn log_pauses(before: &[Pause], now: &[Pause]) {
 
 fn without<'a>(pauses: &'a [Pause], others: &[Pause]) -> Vec<&'a Pause> {
     pauses.iter().filter(|pause| others.iter().all(|other| other.id != pause.id)).collect()
-}
-
-impl PauseScope {
-    fn name(&self) -> String {
-        match self {
-            PauseScope::Everything => "everything".to_owned(),
-            PauseScope::Topic(topic) => format!("topic {topic}"),
-            PauseScope::KeyOf(aggregate_type) => format!("a key of {aggregate_type}"),
-        }
-    }
 }
 
 fn log_released(topic: &str, lasted: Option<Duration>) {
@@ -262,7 +246,7 @@ mod tests {
 
     #[test]
     fn only_pauses_that_began_or_ended_are_reported() {
-        let pause = |id| Pause { id, scope: PauseScope::Everything, reason: None };
+        let pause = |id| Pause { id, scope: None, reason: None };
         let (before, after) = ([pause(1), pause(2)], [pause(2), pause(3)]);
         assert_eq!(without(&before, &after), [&before[0]]);
         assert_eq!(without(&after, &before), [&after[1]]);
