@@ -21,9 +21,11 @@
 //!     cents: i64,
 //! ) -> Result<(), Box<dyn std::error::Error>> {
 //!     let tx = client.transaction().await?;
-//!     // Update the order first: its row lock makes the writers of one order take turns.
-//!     tx.execute("UPDATE shop_order SET status = 'paid' WHERE id = $1", &[&order_id]).await?;
-//!     pg_outbox::enqueue(&tx, &OrderPaid { order_id, cents }).await?;
+//!     // Update the order first: its row lock makes the writers of one order take turns. Without a change, there is no event.
+//!     let sql = "UPDATE shop_order SET status = 'paid' WHERE id = $1 AND status = 'placed'";
+//!     if tx.execute(sql, &[&order_id]).await? == 1 {
+//!         pg_outbox::enqueue(&tx, &OrderPaid { order_id, cents }).await?;
+//!     }
 //!     tx.commit().await?;
 //!     Ok(())
 //! }

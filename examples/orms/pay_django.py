@@ -3,7 +3,7 @@
 import os
 import sys
 import uuid
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import django
 from django.conf import settings
@@ -14,10 +14,11 @@ settings.configure(
         "default": {
             "ENGINE": "django.db.backends.postgresql",
             "NAME": url.path[1:],
-            "USER": url.username,
-            "PASSWORD": url.password or "",
+            "USER": unquote(url.username or ""),
+            "PASSWORD": unquote(url.password or ""),
             "HOST": url.hostname,
             "PORT": url.port or "",
+            "OPTIONS": dict(parse_qsl(url.query)),  # such as sslmode
         }
     }
 )

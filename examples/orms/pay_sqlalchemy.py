@@ -42,8 +42,9 @@ class Order(Base):
 
 
 def pay(session: Session, order_id: int) -> OutboxEvent:
-    # A flush does not keep the order of these lines, so lock the order with the first statement.
-    order = session.get_one(Order, order_id, with_for_update=True)
+    # A flush does not keep the order of these lines, so lock the order with the first statement. populate_existing: the session may
+    # have read the order before another payment committed.
+    order = session.get_one(Order, order_id, with_for_update=True, populate_existing=True)
     if order.status != "placed":
         raise LookupError(f"order {order_id} is already paid")
     order.status = "paid"

@@ -28,7 +28,8 @@ class Order(Base):
 
 def pay(session: Session, order_id: int) -> UUID:
     # Lock the order first, so that the writers of this key take turns and its events are in commit order.
-    order = session.get_one(Order, order_id, with_for_update=True)
+    # populate_existing: the session may have read the order before another payment committed.
+    order = session.get_one(Order, order_id, with_for_update=True, populate_existing=True)
     if order.status != "placed":
         raise LookupError(f"order {order_id} is already paid")
     order.status = "paid"

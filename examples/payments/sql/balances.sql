@@ -20,5 +20,7 @@ CREATE TABLE IF NOT EXISTS consumed (
 -- Records without a valid payment, for inspection. They must not stop the others.
 CREATE TABLE IF NOT EXISTS unreadable_record (
     place  text PRIMARY KEY,                      -- topic, partition and offset
-    reason text NOT NULL
+    reason text NOT NULL,
+    key    bytea,
+    value  bytea
 );

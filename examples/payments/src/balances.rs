@@ -31,13 +31,15 @@ const COUNT: &str = "
 INSERT INTO consumed AS c (consumer, records, duplicates) VALUES ($1, $2, $3)
 ON CONFLICT (consumer) DO UPDATE SET records = c.records + excluded.records, duplicates = c.duplicates + excluded.duplicates";
 
-const SET_ASIDE: &str =
-    "INSERT INTO unreadable_record (place, reason) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+const SET_ASIDE: &str = "INSERT INTO unreadable_record (place, reason, key, value) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING";
 
 /// A record with its payment, or the reason why it contains none.
 pub struct Record {
     pub place: String,
     pub payment: Result<Payment, String>,
+    /// Kept if there is no payment in it.
+    pub key: Option<Vec<u8>>,
+    pub value: Option<Vec<u8>>,
 }
 
 /// A payment.
@@ -109,7 +111,7 @@ impl Balances {
         post(&tx, &first).await?;
         for record in records {
             if let Err(reason) = &record.payment {
-                tx.execute(SET_ASIDE, &[&record.place, reason]).await?;
+                tx.execute(SET_ASIDE, &[&record.place, reason, &record.key, &record.value]).await?;
             }
         }
         let (all, duplicates) = (records.len() as i64, (payments.len() - first.len()) as i64);

@@ -64,7 +64,10 @@ struct Batch {
 impl Batch {
     fn add(&mut self, message: &BorrowedMessage<'_>) {
         self.next.insert(message.partition(), message.offset() + 1);
-        self.records.push(record(message));
+        // The topic of the aggregate has all types of its events.
+        if header(message, "event_type") == Some(b"PaymentMade".as_slice()) {
+            self.records.push(record(message));
+        }
     }
 
     fn offsets(&self) -> Result<TopicPartitionList, KafkaError> {
@@ -107,13 +110,18 @@ async fn handle_error(consumer: &StreamConsumer, error: KafkaError) -> anyhow::R
     Ok(())
 }
 
+fn header<'a>(message: &'a BorrowedMessage<'_>, name: &str) -> Option<&'a [u8]> {
+    message.headers()?.iter().find(|header| header.key == name)?.value
+}
+
 fn record(message: &BorrowedMessage<'_>) -> Record {
     let place = format!("{}/{}/{}", message.topic(), message.partition(), message.offset());
-    let header = |name| message.headers()?.iter().find(|header| header.key == name)?.value;
-    let event_id = header("event_id").and_then(|id| std::str::from_utf8(id).ok());
+    let event_id = header(message, "event_id").and_then(|id| std::str::from_utf8(id).ok());
     let payment = match event_id {
         Some(event_id) => Payment::read(event_id, message.payload().unwrap_or_default()),
         None => Err("the header event_id is missing".to_owned()),
     };
-    Record { place, payment }
+    let kept = |bytes: Option<&[u8]>| bytes.filter(|_| payment.is_err()).map(<[u8]>::to_vec);
+    let (key, value) = (kept(message.key()), kept(message.payload()));
+    Record { place, payment, key, value }
 }

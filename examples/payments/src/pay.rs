@@ -91,13 +91,13 @@ impl Shop {
         Ok(response)
     }
 
-    /// Calls the provider if the payment is not charged yet, with a key that is the same in each attempt of this
-    /// request.
+    /// Calls the provider if the payment is not charged yet, with a key that is the same in each attempt for this
+    /// payment. The provider must keep it for longer than the completer tries. Otherwise, look up the charge by its reference first.
     async fn charge(&self, guard: &mut Guard, order: &Order, payment: i64) -> Result<Charge, Unfinished> {
         if let Some(charge) = guard.kept("charged")? {
             return Ok(charge);
         }
-        let mut key = guard.foreign_key("charge");
+        let mut key = guard.foreign_key(&format!("charge {payment}"));
         if self.mistakes.contains(&Mistake::NewKeyForProvider) {
             key = format!("{:032x}", fastrand::u128(..));
         }
@@ -123,6 +123,10 @@ impl Shop {
     ) -> Result<Response, Unfinished> {
         let mut client = connection(&self.pool).await?;
         let tx = client.transaction().await?;
+        // First, so that the writers of this payment's events take turns.
+        let status = if charge.approved { "done" } else { "declined" };
+        let sql = "UPDATE payment SET status = $2, done_by = $3 WHERE id = $1";
+        tx.execute(sql, &[&payment, &status, &by]).await?;
         let response = if charge.approved {
             enter(&tx, order, payment).await?;
             let event = Event::new("payment", payment, "PaymentMade").json(order)?;
@@ -131,9 +135,6 @@ impl Shop {
         } else {
             Response::new(402).json(&serde_json::json!({ "payment": payment, "why": "declined" }))?
         };
-        let status = if charge.approved { "done" } else { "declined" };
-        let sql = "UPDATE payment SET status = $2, done_by = $3 WHERE id = $1";
-        tx.execute(sql, &[&payment, &status, &by]).await?;
         if self.mistakes.contains(&Mistake::ResponseAfterCommit) {
             tx.commit().await?;
             return store_late(&mut client, guard, response).await;

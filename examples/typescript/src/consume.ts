@@ -1,10 +1,9 @@
 // Adds up the payments of each customer. A record that arrives again changes nothing.
 import { Consumer, type Message, stringDeserializers } from "@platformatic/kafka";
-import pg from "pg";
-import { transaction } from "./shop.js";
+import { connect, transaction } from "./shop.js";
 
 const subscriber = "totals-typescript"; // the consumer group, and the name in the inbox
-const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL });
+const pool = connect(process.env.DATABASE_URL);
 
 async function handle(message: Message<string, string, string, string>): Promise<void> {
   if (message.headers.get("event_type") !== "OrderPaid") return;

@@ -15,6 +15,9 @@ const customerOrder = pgTable("customer_order", {
 });
 
 const db = drizzle(process.env.DATABASE_URL!);
+// Without listeners, a lost connection would end the process.
+db.$client.on("error", (lost) => console.error("connection lost:", lost.message));
+db.$client.on("connect", (client) => client.on("error", (lost) => console.error("connection lost:", lost.message)));
 
 async function pay(orderId: number): Promise<string> {
   // Commits at the end of the function, and rolls back if it throws. Use `tx` for each statement, not `db`.

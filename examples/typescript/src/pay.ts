@@ -1,8 +1,7 @@
 // Pays an order. The change and its event are committed together, or neither is.
-import pg from "pg";
-import { pay, transaction } from "./shop.js";
+import { connect, pay, transaction } from "./shop.js";
 
-const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL });
+const pool = connect(process.env.DATABASE_URL);
 try {
   const eventId = await transaction(pool, (client) => pay(client, Number(process.argv[2])));
   console.log("committed event", eventId);

@@ -23,19 +23,31 @@ export async function pay(client: pg.ClientBase, orderId: number): Promise<strin
   return events.rows[0]!.event_id;
 }
 
+/** Opens a pool. Without a listener, a lost connection would end the process. */
+export function connect(url: string | undefined): pg.Pool {
+  const pool = new pg.Pool({ connectionString: url });
+  pool.on("error", (lost) => console.error("connection lost:", lost.message));
+  return pool;
+}
+
 /** Runs the work in a transaction. All statements need the same client: pool.query() may use another one each time. */
 export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
   const client = await pool.connect();
   let broken: Error | undefined;
+  const lost = (error: Error) => {
+    broken = error;
+  };
+  client.on("error", lost); // the pool listens only while the client is idle
   try {
     await client.query("BEGIN");
     const result = await work(client);
     await client.query("COMMIT");
     return result;
   } catch (error) {
-    await client.query("ROLLBACK").catch((lost: Error) => (broken = lost));
+    await client.query("ROLLBACK").catch(lost);
     throw error;
   } finally {
+    client.off("error", lost);
     client.release(broken); // a client that could not roll back leaves the pool
   }
 }

@@ -124,6 +124,9 @@ impl Guard {
     /// # Ok(()) }
     /// # }
     /// ```
+    ///
+    /// The other service must keep its keys for longer than attempts of this request can continue. Otherwise, ask it first whether the step
+    /// had its effect.
     pub fn foreign_key(&self, step: &str) -> String {
         let mut digest = Sha256::new();
         for part in [self.scope.as_str(), self.key.as_str(), step] {

@@ -95,7 +95,10 @@ func (a api) first(ctx context.Context, w http.ResponseWriter, orderID int64, sc
 		return
 	}
 	// The client can then repeat the request at once. If the response was committed after all, it is kept.
-	_, _ = a.db.Exec(context.WithoutCancel(ctx), "SELECT idempotency_release($1, $2, $3)", scope, key, token)
+	// If this takes too long, the lock expires by itself.
+	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginWithin)
+	defer cancel()
+	_, _ = a.db.Exec(release, "SELECT idempotency_release($1, $2, $3)", scope, key, token)
 	if errors.Is(err, shop.ErrRefused) {
 		http.Error(w, err.Error(), http.StatusPaymentRequired)
 	} else {

@@ -68,8 +68,12 @@ public class PayHibernate {
     }
 
     static OutboxEvent pay(EntityManager entities, long orderId) {
-        // A flush sends inserts before updates, so lock the order with the first statement.
-        Order order = entities.find(Order.class, orderId, LockModeType.PESSIMISTIC_WRITE);
+        // A flush sends inserts before updates, so lock the order first. refresh also reads it again: the entity manager may have read it
+        // before another payment committed.
+        Order order = entities.find(Order.class, orderId);
+        if (order != null) {
+            entities.refresh(order, LockModeType.PESSIMISTIC_WRITE);
+        }
         if (order == null || !order.status.equals("placed")) {
             throw new IllegalStateException("order " + orderId + " does not exist or is already paid");
         }
