@@ -85,7 +85,8 @@ impl Inspector {
         let settings = settings_of(admin, topic, broker, METADATA_TIMEOUT).await.ok().flatten();
         let read = |settings: &ConfigResource| {
             Some(TopicSettings {
-                min_insync: value(settings, "min.insync.replicas")?,
+                // Servers other than Apache Kafka may lack it.
+                min_insync: value(settings, "min.insync.replicas").unwrap_or(1),
                 request_bytes_max: value(settings, "max.message.bytes")?,
                 unclean_election: value(settings, "unclean.leader.election.enable").unwrap_or(false),
             })
