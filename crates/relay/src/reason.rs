@@ -72,7 +72,7 @@ reasons! {
 
     UNKNOWN_TOPIC = Topic, "unknown-topic",
         "the topic or partition does not exist, or the relay's Kafka user is not allowed to describe it",
-        "create the topic, or delete the rows if their aggregate_type or event_type is a mistake";
+        "create the topic. If the aggregate_type or event_type of the rows is a mistake, delete them and the topic's row in outbox_hold";
     TOPIC_AUTHORIZATION = Topic, "topic-authorization",
         "the relay's Kafka user is not allowed to write to the topic",
         "grant the relay's Kafka user Write and Describe on the topic";

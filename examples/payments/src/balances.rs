@@ -98,6 +98,9 @@ pub struct Balances {
 impl Balances {
     /// Applies each record once. If the answer to COMMIT is lost, the batch is retried. The event ids make this safe.
     pub async fn apply(&self, records: &[Record]) -> Result<(), Failure<Unapplied>> {
+        if records.is_empty() {
+            return Ok(());
+        }
         let policy = Policy::default().attempts_max(u32::MAX).within(ATTEMPTS_WITHIN);
         policy.keyed(records).run(|records| self.try_to_apply(records)).await
     }

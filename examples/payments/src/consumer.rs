@@ -65,7 +65,7 @@ impl Batch {
     fn add(&mut self, message: &BorrowedMessage<'_>) {
         self.next.insert(message.partition(), message.offset() + 1);
         // The topic of the aggregate has all types of its events.
-        if header(message, "event_type") == Some(b"PaymentMade".as_slice()) {
+        if header(message, "event_type").is_none_or(|event_type| event_type == b"PaymentMade") {
             self.records.push(record(message));
         }
     }
@@ -82,7 +82,7 @@ impl Batch {
 /// Waits for a record, and adds the records that follow immediately.
 async fn next_batch(consumer: &StreamConsumer) -> anyhow::Result<Batch> {
     let mut batch = Batch::default();
-    while batch.records.is_empty() {
+    while batch.next.is_empty() {
         match consumer.recv().await {
             Ok(message) => batch.add(&message),
             Err(error) => handle_error(consumer, error).await?,

@@ -138,19 +138,20 @@ fn judge(topic: &TopicInUse, described: &Described, record_bytes_max: usize) -> 
             return findings;
         }
     };
-    if in_sync < min_insync.max(1) {
-        findings.push(unavailable(&place, in_sync, min_insync));
+    let wanted = min_insync.unwrap_or(1);
+    if in_sync < wanted.max(1) {
+        findings.push(unavailable(&place, in_sync, wanted));
     }
-    if min_insync > replicas || min_insync == replicas && replicas > 1 {
+    if let Some(min_insync) = min_insync.filter(|min| *min > replicas || *min == replicas && replicas > 1) {
         let problem = format!("min.insync.replicas is {min_insync}, and the topic has {replicas} replicas");
         let remedy = alter(&format!("min.insync.replicas={}", (replicas - 1).max(1)));
         findings.push(MIN_INSYNC_TOO_HIGH.found(&place, problem, remedy));
     }
-    if min_insync == 1 && replicas > 2 {
+    if min_insync == Some(1) && replicas > 2 {
         let problem = format!("min.insync.replicas is 1, and the topic has {replicas} replicas");
         findings.push(MIN_INSYNC_TOO_LOW.found(&place, problem, alter("min.insync.replicas=2")));
     }
-    if min_insync == 1 && replicas == 2 {
+    if min_insync == Some(1) && replicas == 2 {
         let problem = "min.insync.replicas is 1, the only choice with two replicas";
         let remedy = "run kafka-reassign-partitions.sh with a plan that has three replicas for each partition, then \
         set min.insync.replicas=2";
@@ -218,7 +219,7 @@ mod tests {
         let topic =
             TopicInUse { topic: "events.order".to_owned(), has_events: true, waiting: 1, largest_bytes };
         let settings = settings.map(|(min_insync, request_bytes_max)| TopicSettings {
-            min_insync,
+            min_insync: Some(min_insync).filter(|min| *min > 0),
             request_bytes_max,
             unclean_election: false,
         });
@@ -243,6 +244,11 @@ mod tests {
         assert_eq!(words(3, 3, Ok((2, 1_000)), 1_001), ["payload-above-topic-limit"]);
         assert_eq!(words(3, 3, Ok((2, 1_048_588)), 10), [""; 0], "both defaults");
         assert_eq!(words(3, 3, Ok((2, 5_242_880)), 10), ["topic-limit-above-relay"]);
+        for (replicas, in_sync, found) in
+            [(3, 3, vec![]), (2, 2, vec![]), (3, 0, vec!["partition-unavailable"])]
+        {
+            assert_eq!(words(replicas, in_sync, Ok((0, 1_000)), 10), found, "without min.insync.replicas");
+        }
         assert_eq!(words(3, 3, Err(Unknown::Hidden), 10), ["topic-settings-hidden"]);
         assert_eq!(words(3, 0, Err(Unknown::Hidden), 10), ["topic-settings-hidden", "partition-unavailable"]);
         assert_eq!(words(3, 3, Err(Unknown::Unsupported), 10), [""; 0]);

@@ -27,8 +27,8 @@ pub(crate) struct Described {
 /// The settings of a topic that decide whether it accepts events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TopicSettings {
-    /// `min.insync.replicas`
-    pub min_insync: usize,
+    /// `min.insync.replicas`; `None` on servers that do not have it.
+    pub min_insync: Option<usize>,
     /// `max.message.bytes`
     pub request_bytes_max: i64,
     /// `unclean.leader.election.enable`
@@ -85,8 +85,7 @@ impl Inspector {
         let settings = settings_of(admin, topic, broker, METADATA_TIMEOUT).await.ok().flatten();
         let read = |settings: &ConfigResource| {
             Some(TopicSettings {
-                // Servers other than Apache Kafka may lack it.
-                min_insync: value(settings, "min.insync.replicas").unwrap_or(1),
+                min_insync: value(settings, "min.insync.replicas"),
                 request_bytes_max: value(settings, "max.message.bytes")?,
                 unclean_election: value(settings, "unclean.leader.election.enable").unwrap_or(false),
             })

@@ -51,8 +51,8 @@ crate::metrics! {
                 "a high quantile far above its usual value";
             unsettled: Gauge "outbox_relay_unsettled_rows" [],
                 "Rows that Kafka has acknowledged and that are not marked as sent yet",
-                "above 0 for minutes: another session holds locks on outbox rows, or settlements fail; after a crash, these rows \
-                 would be sent again";
+                "above 0 for minutes: another session holds locks on outbox rows, settlements fail, or the rows were paused, held or \
+                 blocked after the acknowledgement; after a crash, these rows would be sent again";
             oldest_writer_seconds: FloatGauge "outbox_relay_oldest_writer_seconds" [],
                 "Time for which the oldest transaction that has written to the outbox, or drawn an ID for it, has been open; 0 \
                  while there is nothing to publish",
