@@ -31,7 +31,7 @@ its own topics. Their names start with the part of [outbox] topic before the fir
 name. The benchmark does not read or write the configured outbox or its topics. It removes the schema and the topics \
 at the end, on Ctrl-C and after an error. If a run is killed, the next run of the same role reports and removes what is \
 left. Consumers and mirrors that subscribe to topics by prefix or pattern get the records of the benchmark too. It \
-refuses a database with a publication of all tables, whose subscribers would get its tables.
+refuses a database with a publication of all tables, because its subscribers would get the tables of the benchmark.
 
 The role needs CREATE on the database; set OUTBOX_RELAY__POSTGRES__URL to use another role. The Kafka user must be \
 allowed to create, write, read and delete these topics. The benchmark puts full load on both servers for a minute or \

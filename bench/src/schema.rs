@@ -97,7 +97,7 @@ impl Schema {
         let published = published.map_err(|error| fault("reading the publications", error))?;
         if let Some(publication) = published.first() {
             return Err(BenchError::Configuration(format!(
-                "The publication {} is of all tables. Its subscribers would get the tables of the benchmark, and would stop \
+                "The publication {} publishes all tables. Its subscribers would get the tables of the benchmark, and would stop \
                  if they lack them. Create another database on this server, and set OUTBOX_RELAY__POSTGRES__URL to it.",
                 publication.get::<_, String>(0)
             )));

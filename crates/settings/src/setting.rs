@@ -127,6 +127,7 @@ impl Group {
 }
 
 impl Catalogue {
+    /// In the order of the file.
     pub fn settings(&self) -> impl Iterator<Item = &'static Setting> + Clone + use<> {
         self.sections.iter().flat_map(|group| group.settings)
     }
