@@ -28,52 +28,58 @@ WITH relation AS (
     UNION ALL SELECT stxrelid, 'pg_statistic_ext'::regclass, oid, true FROM pg_statistic_ext
     UNION ALL SELECT polrelid, 'pg_policy'::regclass, oid, false FROM pg_policy
     UNION ALL SELECT tgrelid, 'pg_trigger'::regclass, oid, false FROM pg_trigger WHERE NOT tgisinternal
-), code AS (
-    SELECT 'pg_proc'::regclass::oid AS class, oid, proname AS name, proowner AS owner FROM pg_proc
-    WHERE NOT (prosecdef AND proconfig = ARRAY['search_path=pg_catalog, pg_temp']
-               AND (proname::text, prosrc) IN (SELECT * FROM unnest($4::text[], $5::text[])))
-    UNION ALL SELECT 'pg_operator'::regclass, oid, oprname, oprowner FROM pg_operator
-    UNION ALL SELECT 'pg_type'::regclass, oid, typname, typowner FROM pg_type WHERE typtype <> 'e'
-    UNION ALL SELECT 'pg_opclass'::regclass, oid, opcname, opcowner FROM pg_opclass
+), code AS MATERIALIZED (
+    SELECT r.oid AS relation, f.name, f.owner
+    FROM relation AS r
+    JOIN part ON part.relation = r.oid
+    JOIN pg_depend AS d ON d.classid = part.class AND d.objid = part.object
+    CROSS JOIN LATERAL (
+        SELECT proname AS name, proowner AS owner FROM pg_proc
+        WHERE d.refclassid = 'pg_proc'::regclass AND oid = d.refobjid
+          AND NOT (prosecdef AND proconfig = ARRAY['search_path=pg_catalog, pg_temp']
+                   AND (proname::text, prosrc) IN (SELECT * FROM unnest($4::text[], $5::text[])))
+        UNION ALL SELECT oprname, oprowner FROM pg_operator
+        WHERE d.refclassid = 'pg_operator'::regclass AND oid = d.refobjid
+        UNION ALL SELECT typname, typowner FROM pg_type
+        WHERE d.refclassid = 'pg_type'::regclass AND oid = d.refobjid AND typtype <> 'e'
+        UNION ALL SELECT opcname, opcowner FROM pg_opclass
+        WHERE d.refclassid = 'pg_opclass'::regclass AND oid = d.refobjid
+    ) AS f
+    WHERE r.relname <> $2
+       OR ($6 OR part.is_planned) AND (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
+), key AS MATERIALIZED (
+    SELECT f.oid, r.oid AS relation, f.conname AS name, f.conrelid::regclass::text AS place, c.relowner AS owner
+    FROM relation AS r JOIN pg_constraint AS f ON f.confrelid = r.oid JOIN pg_class AS c ON c.oid = f.conrelid
+    WHERE f.contype = 'f' AND (r.relname <> $2 OR $6)
+      AND (f.confdeltype IN ('c', 'n', 'd') OR f.confupdtype IN ('c', 'n', 'd'))
+), function AS (
+    SELECT p.proname AS name, p.proowner AS owner FROM pg_proc AS p JOIN pg_namespace AS s ON s.oid = p.pronamespace
+    WHERE s.nspname = $1 AND p.proname = ANY ($3)
+), trusted AS MATERIALIZED (
+    SELECT who.oid, who.rolsuper OR who.rolname = current_user
+                    OR NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS is_run
+    FROM pg_roles AS who
+    WHERE who.oid IN (SELECT relowner FROM relation UNION ALL SELECT owner FROM code UNION ALL SELECT owner FROM key
+                      UNION ALL SELECT owner FROM function)
+      AND (who.rolsuper OR who.rolname = current_user OR EXISTS (
+        SELECT FROM pg_class AS o JOIN pg_namespace AS s ON s.oid = o.relnamespace
+        WHERE s.nspname = $1 AND o.relname = $2 AND o.relkind = 'r' AND pg_has_role(who.oid, o.relowner, 'MEMBER')))
 )
-SELECT r.relname::text, pg_get_userbyid(r.relowner)::text, r.relkind::text, EXISTS (
-        SELECT FROM pg_roles AS who WHERE who.oid = r.relowner AND (who.rolsuper OR who.rolname = current_user OR EXISTS (
-            SELECT FROM pg_class AS o JOIN pg_namespace AS s ON s.oid = o.relnamespace
-            WHERE s.nspname = $1 AND o.relname = $2 AND o.relkind = 'r' AND pg_has_role(who.oid, o.relowner, 'MEMBER')))),
+SELECT r.relname::text, pg_get_userbyid(r.relowner)::text, r.relkind::text,
+       EXISTS (SELECT FROM trusted AS t WHERE t.oid = r.relowner),
        EXISTS (SELECT FROM pg_rewrite AS w WHERE w.ev_class = r.oid),
        EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = r.oid),
-       (SELECT min(code.name::text)
-        FROM part JOIN pg_depend AS d ON d.classid = part.class AND d.objid = part.object
-        JOIN code ON code.class = d.refclassid AND code.oid = d.refobjid
-        WHERE part.relation = r.oid
-          AND (r.relname <> $2
-               OR ($6 OR part.is_planned) AND (SELECT rolsuper FROM pg_roles WHERE rolname = current_user))
-          AND NOT EXISTS (SELECT FROM pg_roles AS who
-                          WHERE who.oid = code.owner AND (who.rolsuper OR who.rolname = current_user))
-          AND ((SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR NOT EXISTS (
-        SELECT FROM pg_roles AS who WHERE who.oid = code.owner AND (who.rolsuper OR who.rolname = current_user OR EXISTS (
-            SELECT FROM pg_class AS o JOIN pg_namespace AS s ON s.oid = o.relnamespace
-            WHERE s.nspname = $1 AND o.relname = $2 AND o.relkind = 'r' AND pg_has_role(who.oid, o.relowner, 'MEMBER')))))),
-       k.name::text, k.place, k.owner::text
+       (SELECT min(code.name::text) FROM code
+        WHERE code.relation = r.oid AND NOT EXISTS (SELECT FROM trusted AS t WHERE t.oid = code.owner AND t.is_run)),
+       k.name::text, k.place, pg_get_userbyid(k.owner)::text
 FROM relation AS r
 LEFT JOIN LATERAL (
-    SELECT f.conname AS name, f.conrelid::regclass::text AS place, pg_get_userbyid(c.relowner) AS owner
-    FROM pg_constraint AS f JOIN pg_class AS c ON c.oid = f.conrelid
-    WHERE f.contype = 'f' AND f.confrelid = r.oid AND (r.relname <> $2 OR $6)
-      AND (f.confdeltype IN ('c', 'n', 'd') OR f.confupdtype IN ('c', 'n', 'd'))
-      AND NOT EXISTS (SELECT FROM pg_roles AS who
-                      WHERE who.oid = c.relowner AND (who.rolsuper OR who.rolname = current_user))
-      AND ((SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR NOT EXISTS (
-        SELECT FROM pg_roles AS who WHERE who.oid = c.relowner AND (who.rolsuper OR who.rolname = current_user OR EXISTS (
-            SELECT FROM pg_class AS o JOIN pg_namespace AS s ON s.oid = o.relnamespace
-            WHERE s.nspname = $1 AND o.relname = $2 AND o.relkind = 'r' AND pg_has_role(who.oid, o.relowner, 'MEMBER')))))
-    ORDER BY f.oid
+    SELECT key.name, key.place, key.owner FROM key
+    WHERE key.relation = r.oid AND NOT EXISTS (SELECT FROM trusted AS t WHERE t.oid = key.owner AND t.is_run)
+    ORDER BY key.oid
     LIMIT 1
 ) AS k ON true
 UNION ALL
-SELECT p.proname::text, pg_get_userbyid(p.proowner)::text, 'function', false, false, false, NULL, NULL, NULL, NULL
-FROM pg_proc AS p JOIN pg_namespace AS s ON s.oid = p.pronamespace
-WHERE s.nspname = $1 AND p.proname = ANY ($3) AND NOT EXISTS (
-        SELECT FROM pg_roles AS who WHERE who.oid = p.proowner AND (who.rolsuper OR who.rolname = current_user OR EXISTS (
-            SELECT FROM pg_class AS o JOIN pg_namespace AS s ON s.oid = o.relnamespace
-            WHERE s.nspname = $1 AND o.relname = $2 AND o.relkind = 'r' AND pg_has_role(who.oid, o.relowner, 'MEMBER'))));
+SELECT f.name::text, pg_get_userbyid(f.owner)::text, 'function', false, false, false, NULL, NULL, NULL, NULL
+FROM function AS f
+WHERE NOT EXISTS (SELECT FROM trusted AS t WHERE t.oid = f.owner);
