@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::outbox::Outbox;
 use crate::support::relay::Relay;
-use crate::support::wait::STALLED;
+use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers::{self, Load, Writers};
 
 const WORKERS: usize = 3;
@@ -114,7 +114,8 @@ async fn second_sigterm_ends_immediately() {
 
     kafka.broker_round_trip_time(1, Duration::from_secs(300)).unwrap();
     writers::write(&outbox.client, &keys).await;
-    outbox.wait_until_publishing(&relay).await;
+    // A claim that has not sent its row yet would give it back.
+    wait_until("a claim waits for Kafka", STALLED, async || outbox.waiting_claims().await > 0).await;
     relay.signal(Signal::TERM);
     relay.wait_for_log("shutdown requested, draining").await;
     assert!(relay.is_running(), "the first signal waits for rows in flight");
