@@ -21,17 +21,22 @@ WITH relation AS (
     SELECT c.oid, c.relname, c.relkind, c.relowner FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
     WHERE s.nspname = $1 AND c.relname = ANY ($3)
 ), part AS (
-    SELECT oid AS relation, 'pg_class'::regclass::oid AS class, oid AS object, false AS is_planned FROM relation
-    UNION ALL SELECT adrelid, 'pg_attrdef'::regclass, oid, false FROM pg_attrdef
-    UNION ALL SELECT conrelid, 'pg_constraint'::regclass, oid, true FROM pg_constraint
-    UNION ALL SELECT indrelid, 'pg_class'::regclass, indexrelid, true FROM pg_index
-    UNION ALL SELECT stxrelid, 'pg_statistic_ext'::regclass, oid, true FROM pg_statistic_ext
-    UNION ALL SELECT polrelid, 'pg_policy'::regclass, oid, false FROM pg_policy
-    UNION ALL SELECT tgrelid, 'pg_trigger'::regclass, oid, false FROM pg_trigger WHERE NOT tgisinternal
+    SELECT oid AS relation, relname, 'pg_class'::regclass::oid AS class, oid AS object, false AS is_planned FROM relation
+    UNION ALL SELECT r.oid, relname, 'pg_attrdef'::regclass, p.oid, false
+    FROM relation AS r JOIN pg_attrdef AS p ON adrelid = r.oid
+    UNION ALL SELECT r.oid, relname, 'pg_constraint'::regclass, p.oid, true
+    FROM relation AS r JOIN pg_constraint AS p ON conrelid = r.oid
+    UNION ALL SELECT r.oid, relname, 'pg_class'::regclass, indexrelid, true
+    FROM relation AS r JOIN pg_index ON indrelid = r.oid
+    UNION ALL SELECT r.oid, relname, 'pg_statistic_ext'::regclass, p.oid, true
+    FROM relation AS r JOIN pg_statistic_ext AS p ON stxrelid = r.oid
+    UNION ALL SELECT r.oid, relname, 'pg_policy'::regclass, p.oid, false
+    FROM relation AS r JOIN pg_policy AS p ON polrelid = r.oid
+    UNION ALL SELECT r.oid, relname, 'pg_trigger'::regclass, p.oid, false
+    FROM relation AS r JOIN pg_trigger AS p ON tgrelid = r.oid AND NOT tgisinternal
 ), code AS MATERIALIZED (
-    SELECT r.oid AS relation, f.name, f.owner
-    FROM relation AS r
-    JOIN part ON part.relation = r.oid
+    SELECT part.relation, f.name, f.owner
+    FROM part
     JOIN pg_depend AS d ON d.classid = part.class AND d.objid = part.object
     CROSS JOIN LATERAL (
         SELECT proname AS name, proowner AS owner FROM pg_proc
@@ -45,7 +50,7 @@ WITH relation AS (
         UNION ALL SELECT opcname, opcowner FROM pg_opclass
         WHERE d.refclassid = 'pg_opclass'::regclass AND oid = d.refobjid
     ) AS f
-    WHERE r.relname <> $2
+    WHERE part.relname <> $2
        OR ($6 OR part.is_planned) AND (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
 ), key AS MATERIALIZED (
     SELECT f.oid, r.oid AS relation, f.conname AS name, f.conrelid::regclass::text AS place, c.relowner AS owner

@@ -8,8 +8,9 @@ use crate::support::rows::{self, Filling};
 use crate::support::wait::{STALLED, wait_until};
 use postgres::schema::migrate;
 use postgres::table::Module;
+use serde_json::Value;
 use tempfile::{TempDir, tempdir};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 /// Raises, so that a call cannot be missed, even in a READ ONLY transaction.
 const EVIL: &str = "CREATE FUNCTION public.evil() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE 'evil code ran'; END $$;
@@ -359,4 +360,46 @@ async fn view_that_replaces_a_table_of_a_running_relay_runs_nothing() {
     relay.kill();
     drop(evils);
     outbox.drop_database().await;
+}
+
+const APPLICATION: &str = "DO $$ BEGIN
+    FOR n IN 1..1000 LOOP
+        EXECUTE format('CREATE FUNCTION public.f_%s() RETURNS integer LANGUAGE sql AS ''SELECT 1''', n);
+        EXECUTE format('CREATE TABLE public.t_%s (id bigserial PRIMARY KEY, name text DEFAULT lower(''X'') CHECK (name > ''''))', n);
+    END LOOP;
+END $$; ANALYZE";
+
+/// Relays and commands search for foreign code when they start, also next to thousands of an application's tables.
+#[tokio::test]
+async fn search_for_foreign_code_reads_no_catalog_again_for_each_relation() {
+    let outbox = Outbox::without_topics("catalog").await;
+    run(&outbox.client, APPLICATION).await;
+    let search = include_str!("../../../sql/check/foreign.sql");
+    run(&outbox.client, &format!("PREPARE search (text, text, text[], text[], text[], boolean) AS {search}"))
+        .await;
+    let names = "SELECT array_agg(relname)::text, (SELECT count(*) FROM pg_depend) FROM pg_class
+                 WHERE relnamespace = 'app'::regnamespace AND relname LIKE 'outbox%' AND relkind IN ('r', 'S')";
+    let found = outbox.client.query_one(names, &[]).await.unwrap();
+    let (names, dependencies): (String, i64) = (found.get(0), found.get(1));
+    let explain = format!(
+        "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) EXECUTE search ('app', 'outbox', '{names}', '{{}}', '{{}}', true)"
+    );
+    let explained = outbox.client.simple_query(&explain).await.unwrap();
+    let plan = explained.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    let plan: Value = serde_json::from_str(plan.unwrap()).unwrap();
+    let read = rows_read(&plan[0]["Plan"]);
+    println!("{read} rows read, {dependencies} dependencies");
+    assert!(read < 10 * dependencies, "{read} rows read, {dependencies} dependencies: {plan:#}");
+    outbox.drop().await;
+}
+
+/// The rows that this node of a plan and those below it have read.
+fn rows_read(node: &Value) -> i64 {
+    let counts = ["Actual Rows", "Rows Removed by Filter", "Rows Removed by Join Filter"];
+    let rows: f64 = counts.iter().filter_map(|count| node[count].as_f64()).sum();
+    let below = node["Plans"].as_array().into_iter().flatten().map(rows_read).sum::<i64>();
+    (rows * node["Actual Loops"].as_f64().unwrap()) as i64 + below
 }
