@@ -41,8 +41,8 @@ WITH relation AS (
     CROSS JOIN LATERAL (
         SELECT proname AS name, proowner AS owner FROM pg_proc
         WHERE d.refclassid = 'pg_proc'::regclass AND oid = d.refobjid
-          AND NOT (prosecdef AND proconfig = ARRAY['search_path=pg_catalog, pg_temp']
-                   AND (proname::text, prosrc) IN (SELECT * FROM unnest($4::text[], $5::text[])))
+          AND (prosecdef AND proconfig = ARRAY['search_path=pg_catalog, pg_temp']
+               AND (proname::text, prosrc) IN (SELECT * FROM unnest($4::text[], $5::text[]))) IS NOT TRUE
         UNION ALL SELECT oprname, oprowner FROM pg_operator
         WHERE d.refclassid = 'pg_operator'::regclass AND oid = d.refobjid
         UNION ALL SELECT typname, typowner FROM pg_type

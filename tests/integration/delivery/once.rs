@@ -88,7 +88,7 @@ async fn run_once_ends_with_1_if_a_row_stays_locked() {
     let writer = outbox.database.connect().await;
     run(&writer, "BEGIN; UPDATE app.outbox SET headers = '{}' WHERE id = (SELECT min(id) FROM app.outbox)")
         .await;
-    let mut relay = outbox.relay().set("relay", "publish_timeout", "2s").spawn(&["run", "--once"]);
+    let mut relay = outbox.relay().set("relay", "publish_timeout", "5s").spawn(&["run", "--once"]);
     assert_eq!(relay.ended().await.code(), Some(1), "{}", relay.log());
     assert!(relay.log().contains("No event was recorded as sent for the publish_timeout"), "{}", relay.log());
     assert_eq!(outbox.unsent().await, 1, "the others are recorded");

@@ -198,6 +198,9 @@ async fn outbox_of_an_application_role_is_used_by_a_superuser_until_its_tables_r
     world.assert_stops("outbox_hold", &[&["status"], &["pause"], &["doctor"]]);
     run(&world.evils, &as_before).await;
     world.command(&["status"]).succeeds();
+    run(&world.evils, "ALTER FUNCTION public.outbox_hold_changed RESET ALL").await;
+    world.assert_stops("outbox_hold", &[&["status"]]);
+    run(&world.evils, &as_before).await;
     // A table of the outbox that was replaced.
     let replaced = "DROP TABLE public.outbox_lane; CREATE VIEW public.outbox_lane AS
                     SELECT 1::smallint AS lane FROM (SELECT public.evil()) AS e; GRANT ALL ON public.outbox_lane TO PUBLIC";
@@ -392,7 +395,7 @@ async fn search_for_foreign_code_reads_no_catalog_again_for_each_relation() {
     let plan: Value = serde_json::from_str(plan.unwrap()).unwrap();
     let read = rows_read(&plan[0]["Plan"]);
     println!("{read} rows read, {dependencies} dependencies");
-    assert!(read < 10 * dependencies, "{read} rows read, {dependencies} dependencies: {plan:#}");
+    assert!(read < 5 * dependencies, "{read} rows read, {dependencies} dependencies: {plan:#}");
     outbox.drop().await;
 }
 

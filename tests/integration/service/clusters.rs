@@ -133,9 +133,9 @@ async fn relay_that_reconnects_to_another_cluster_publishes_nothing_there() {
     let mut relay = outbox.start_relay().await;
     rows::insert(&outbox, "order", 10, 0..10, Filling::Nothing).await;
     outbox.wait_until_drained(STALLED).await;
-    // The events become visible with the other cluster, and all connections end in the same moment.
+    // The events become visible with the other cluster. The lock makes a new connection wait for that.
     let switch = format!(
-        "{OTHER_DATABASE};
+        "LOCK TABLE app.outbox_setting; {OTHER_DATABASE};
          INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
          SELECT 'order', g::text, 'E', '{{}}' FROM generate_series(1, 20) AS g;
          SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{}'",

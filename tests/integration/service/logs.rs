@@ -101,7 +101,8 @@ async fn steer(outbox: &Outbox, config: Relay, relay: &mut RelayProcess) {
 async fn outage(outbox: &Outbox, login: &str) {
     let role = outbox.roles.relay();
     let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'");
-    run(&outbox.client, &format!("ALTER ROLE {role} {login}; {end}")).await;
+    run(&outbox.client, &format!("ALTER ROLE {role} {login}")).await;
+    run(&outbox.client, &end).await;
 }
 
 fn lines(relay: &RelayProcess) -> Vec<Value> {

@@ -81,7 +81,8 @@ async fn fail_in_every_way(outbox: &Outbox, role: &str, relay: Relay) -> RelayPr
 
     // No connection, and no new one.
     let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'");
-    run(&outbox.client, &format!("ALTER ROLE {role} NOLOGIN; {end}")).await;
+    run(&outbox.client, &format!("ALTER ROLE {role} NOLOGIN")).await;
+    run(&outbox.client, &end).await;
     wait_until("connecting fails", STALLED, async || relay.log().contains("not permitted to log in")).await;
     run(&outbox.client, &format!("ALTER ROLE {role} LOGIN")).await;
     run(&outbox.client, &insert("order", "NULL", marked)).await;
