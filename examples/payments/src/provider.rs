@@ -46,13 +46,13 @@ enum Mood {
 }
 
 impl Mood {
-    /// 85 of 100 requests are answered normally.
+    /// 80 of 100 requests are answered normally.
     fn drawn() -> Mood {
         match fastrand::u32(..100) {
             0..5 => Mood::Slow,
             5..9 => Mood::FailsBefore,
-            9..12 => Mood::FailsAfter,
-            12..15 => Mood::NeverAnswers,
+            9..17 => Mood::FailsAfter,
+            17..20 => Mood::NeverAnswers,
             _ => Mood::Good,
         }
     }
