@@ -17,6 +17,7 @@ use postgres::operate::rejected::{
     Act, Action, Batch, Changed, Details, Form, HeaderChanges, PostgresRejected, RejectedAgain,
     RejectedEvent, Selection, WholeDeadLetter, history,
 };
+use postgres::table::TableName;
 use relay::failure::{FaultKind, PostgresFault};
 use serde::Serialize;
 use serde_json::Value;
@@ -50,7 +51,25 @@ pub(super) enum DeadLetters {
     Show(Show),
     /// Put dead letters back into the outbox.
     #[command(after_help = include_str!("help/dead-letters-requeue.txt").trim_ascii_end())]
-    Requeue(Requeue),
+    Requeue {
+        #[command(flatten)]
+        change: Change,
+        /// Include dead letters that were already requeued.
+        #[arg(long)]
+        again: bool,
+        /// Only dead letters that were not requeued. This is the default.
+        #[arg(long, conflicts_with = "again")]
+        not_requeued: bool,
+        /// Replace header values that are neither strings nor base64 by their JSON text, and drop null.
+        #[arg(long, help_heading = "Headers")]
+        stringify_headers: bool,
+        /// Drop the header NAME. May be repeated.
+        #[arg(long, value_name = "NAME", help_heading = "Headers")]
+        drop_header: Vec<String>,
+        /// Set the header NAME to VALUE. May be repeated.
+        #[arg(long, value_name = "NAME=VALUE", value_parser = header, help_heading = "Headers")]
+        set_header: Vec<(String, String)>,
+    },
     /// Delete dead letters.
     #[command(after_help = include_str!("help/dead-letters-discard.txt").trim_ascii_end())]
     Discard {
@@ -64,7 +83,13 @@ pub(super) enum DeadLetters {
     },
     /// List operator actions, newest first.
     #[command(after_help = include_str!("help/dead-letters-history.txt").trim_ascii_end())]
-    History(History),
+    History {
+        /// Only actions on this event.
+        #[arg(long, value_name = "UUID", value_parser = event_id)]
+        event_id: Option<Uuid>,
+        #[command(flatten)]
+        options: ListOptions,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -93,26 +118,35 @@ impl DeadLetters {
                 list_events(file, filters.selection(Form::DeadLetter, requeued), &options)
             }
             DeadLetters::Show(show) => show.run(file),
-            DeadLetters::Requeue(requeue) => requeue.run(file),
-            DeadLetters::Discard { filters, requeued, options } => {
-                let selection = filters.selection(Form::DeadLetter, requeued.then_some(true));
-                change(file, selection, &options, &Action::Discard)
+            DeadLetters::Requeue { change, again, stringify_headers, drop_header, set_header, .. } => {
+                let changes = HeaderChanges::new(stringify_headers, drop_header, set_header);
+                perform(file, change, (!again).then_some(false), &Action::Requeue(changes))
             }
-            DeadLetters::History(history) => history.run(file),
+            DeadLetters::Discard { filters, requeued, options } => {
+                let change = Change { filters, options };
+                perform(file, change, requeued.then_some(true), &Action::Discard)
+            }
+            DeadLetters::History { event_id, options } => {
+                let config = file.load_for_database()?;
+                on_outbox(&config, HISTORY_PRIVILEGES, async |outbox| {
+                    let (reading, table) = (ShortTransaction::reading(outbox.database), &config.outbox.table);
+                    let page = async |before, rows| history(&reading, table, event_id, before, rows).await;
+                    list(&options, "no actions", page).await
+                })
+            }
         }
     }
 }
 
 impl BlockedKeys {
     pub(super) fn run(self, file: &ConfigFile) -> Result<(), Failed> {
-        let (Change { filters, options }, action) = match self {
+        match self {
             BlockedKeys::List { filters, options } => {
-                return list_events(file, filters.selection(Form::BlockedKey, None), &options);
+                list_events(file, filters.selection(Form::BlockedKey, None), &options)
             }
-            BlockedKeys::Retry(change) => (change, Action::Retry),
-            BlockedKeys::DeadLetter(change) => (change, Action::DeadLetter),
-        };
-        change(file, filters.selection(Form::BlockedKey, None), &options, &action)
+            BlockedKeys::Retry(change) => perform(file, change, None, &Action::Retry),
+            BlockedKeys::DeadLetter(change) => perform(file, change, None, &Action::DeadLetter),
+        }
     }
 }
 
@@ -160,10 +194,8 @@ impl Filters {
 }
 
 fn list_events(file: &ConfigFile, selection: Selection, options: &ListOptions) -> Result<(), Failed> {
-    let (privileges, none) = match selection.form {
-        Form::DeadLetter => (LETTER_PRIVILEGES, "no dead letters"),
-        Form::BlockedKey => (BLOCK_PRIVILEGES, "no blocked keys"),
-    };
+    let (privileges, none) =
+        selection.form.choose((LETTER_PRIVILEGES, "no dead letters"), (BLOCK_PRIVILEGES, "no blocked keys"));
     on_outbox(&file.load_for_database()?, privileges, async |outbox| {
         let rejected = rejected(outbox, selection);
         list(options, none, async |before, rows| rejected.newest(before, rows).await).await
@@ -276,39 +308,9 @@ pub(super) struct Change {
     options: ChangeOptions,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct Requeue {
-    #[command(flatten)]
-    change: Change,
-    /// Include dead letters that were already requeued.
-    #[arg(long)]
-    again: bool,
-    /// Only dead letters that were not requeued. This is the default.
-    #[arg(long, conflicts_with = "again")]
-    not_requeued: bool,
-    /// Replace header values that are neither strings nor base64 by their JSON text, and drop null.
-    #[arg(long, help_heading = "Headers")]
-    stringify_headers: bool,
-    /// Drop the header NAME. May be repeated.
-    #[arg(long, value_name = "NAME", help_heading = "Headers")]
-    drop_header: Vec<String>,
-    /// Set the header NAME to VALUE. May be repeated.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = header, help_heading = "Headers")]
-    set_header: Vec<(String, String)>,
-}
-
 fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, such as source=shop")?;
     Ok((name.to_owned(), value.to_owned()))
-}
-
-impl Requeue {
-    fn run(self, file: &ConfigFile) -> Result<(), Failed> {
-        let Change { filters, options } = self.change;
-        let selection = filters.selection(Form::DeadLetter, (!self.again).then_some(false));
-        let changes = HeaderChanges::new(self.stringify_headers, &self.drop_header, &self.set_header);
-        change(file, selection, &options, &Action::Requeue(changes))
-    }
 }
 
 /// Fails for events that would lose their topic, and warns of those that would be rejected again.
@@ -350,24 +352,20 @@ async fn check_requeue(
 }
 
 /// Performs the action, or previews it for a dry run, and prints the counts. It does not process events that are rejected meanwhile.
-fn change(
-    file: &ConfigFile,
-    selection: Selection,
-    options: &ChangeOptions,
-    action: &Action,
-) -> Result<(), Failed> {
+fn perform(file: &ConfigFile, change: Change, requeued: Option<bool>, action: &Action) -> Result<(), Failed> {
     let config = file.load_for_database()?;
-    options.check(!selection.is_all())?;
-    let (question, privileges) = match action {
-        Action::Requeue(_) => ("Requeue all selected dead letters of", REQUEUE_PRIVILEGES),
-        Action::Discard => ("Discard all selected dead letters of", DISCARD_PRIVILEGES),
-        Action::Retry => ("Apply retry to all blocked keys of", RETRY_PRIVILEGES),
-        Action::DeadLetter => ("Apply dead-letter to all blocked keys of", UNBLOCK_PRIVILEGES),
+    let (form, question, privileges) = match action {
+        Action::Requeue(_) => (Form::DeadLetter, "Requeue all selected dead letters", REQUEUE_PRIVILEGES),
+        Action::Discard => (Form::DeadLetter, "Discard all selected dead letters", DISCARD_PRIVILEGES),
+        Action::Retry => (Form::BlockedKey, "Apply retry to all blocked keys", RETRY_PRIVILEGES),
+        Action::DeadLetter => (Form::BlockedKey, "Apply dead-letter to all blocked keys", UNBLOCK_PRIVILEGES),
     };
+    let Change { filters, options } = change;
+    let selection = filters.selection(form, requeued);
+    options.check(!selection.is_all())?;
     let table = &config.outbox.table;
-    options.confirm(&format!("{question} {table}?"))?;
-    let no_match = no_match(&selection);
-    let repeats = matches!(action, Action::Requeue(_)) && selection.requeued.is_none();
+    options.confirm(&format!("{question} of {table}?"))?;
+    let repeats = matches!(action, Action::Requeue(_)) && requeued.is_none();
     let changed = on_outbox(&config, privileges, async |outbox| {
         let rejected = rejected(outbox, selection);
         let up_to = rejected.highest_id().await?;
@@ -386,36 +384,32 @@ fn change(
         let batch = async |batch| rejected.act(action, batch).await;
         in_batches(options.most().unsigned_abs(), up_to, repeats, batch).await
     })?;
-    if options.json {
-        return output::text(output::json(&changed_json(action, options.dry_run, changed))? + "\n");
-    }
-    output::text(format!("{table}: {}\n", changed_text(action, options.dry_run, changed)))?;
-    if changed.all() == 0 {
-        output::note(&no_match);
+    print_changed(action, &options, table, changed)?;
+    if changed.all() == 0 && !options.json {
+        output::note(&no_match(form, requeued));
     }
     Ok(())
 }
 
-fn changed_json(action: &Action, dry_run: bool, Changed { events, lifted, .. }: Changed) -> Object {
-    let (name, field) = match action {
-        Action::Requeue(_) => ("requeue", "dead_letters"),
-        Action::Discard => ("discard", "dead_letters"),
-        Action::Retry => ("retry", "blocked_keys"),
-        Action::DeadLetter => ("dead-letter", "blocked_keys"),
+fn print_changed(
+    action: &Action,
+    options: &ChangeOptions,
+    table: &TableName,
+    Changed { events, lifted, .. }: Changed,
+) -> Result<(), Failed> {
+    let (name, field, what, done) = match action {
+        Action::Requeue(_) => ("requeue", "dead_letters", "dead letter", "requeued"),
+        Action::Discard => ("discard", "dead_letters", "dead letter", "discarded"),
+        Action::Retry => ("retry", "blocked_keys", "rejected event", "retried"),
+        Action::DeadLetter => ("dead-letter", "blocked_keys", "rejected event", "moved to the dead letters"),
     };
-    let mut object = vec![("act", name.into()), ("dry_run", dry_run.into()), (field, events.into())];
-    object.extend((field == "blocked_keys").then(|| ("lifted", lifted.into())));
-    Object(object)
-}
-
-fn changed_text(action: &Action, dry_run: bool, Changed { events, lifted, .. }: Changed) -> String {
-    let (what, done) = match action {
-        Action::Requeue(_) => ("dead letter", "requeued"),
-        Action::Discard => ("dead letter", "discarded"),
-        Action::Retry => ("rejected event", "retried"),
-        Action::DeadLetter => ("rejected event", "moved to the dead letters"),
-    };
-    let (auxiliary, lifted_as) = match (dry_run, action) {
+    if options.json {
+        let mut object: Vec<(_, Value)> =
+            vec![("act", name.into()), ("dry_run", options.dry_run.into()), (field, events.into())];
+        object.extend((field == "blocked_keys").then(|| ("lifted", lifted.into())));
+        return output::text(output::json(&Object(object))? + "\n");
+    }
+    let (auxiliary, lifted_as) = match (options.dry_run, action) {
         (true, _) => ("would be ", "would be unblocked"),
         (false, Action::Retry) => ("will be ", "unblocked"),
         (false, _) => ("", "unblocked"),
@@ -424,19 +418,14 @@ fn changed_text(action: &Action, dry_run: bool, Changed { events, lifted, .. }: 
         0 => String::new(),
         _ => format!("; {} {lifted_as} because the event no longer exists", counted(lifted, "key")),
     };
-    format!("{} {auxiliary}{done}{gone}", counted(events, what))
+    output::text(format!("{table}: {} {auxiliary}{done}{gone}\n", counted(events, what)))
 }
 
 /// What the operator reads if nothing was changed.
-fn no_match(selection: &Selection) -> String {
-    let (what, command) = match selection.form {
-        Form::DeadLetter => ("dead letter", "dead-letters"),
-        Form::BlockedKey => ("blocked key", "blocked-keys"),
-    };
-    let skipped = match selection.requeued {
-        Some(false) => " Requeued ones are skipped unless --again is set.",
-        _ => "",
-    };
+fn no_match(form: Form, requeued: Option<bool>) -> String {
+    let (what, command) = form.choose(("dead letter", "dead-letters"), ("blocked key", "blocked-keys"));
+    let skipped =
+        if requeued == Some(false) { " Requeued ones are skipped unless --again is set." } else { "" };
     format!("No {what} matches.{skipped} To list all, run: outbox-relay {command} list")
 }
 
@@ -452,37 +441,34 @@ async fn in_batches(
     let (mut total, mut after) = (Changed::default(), i64::MIN);
     while total.all() < most {
         let rows = BATCH_ROWS.min(most - total.all()) as i64;
-        match batch(Batch { after, up_to, rows }).await {
-            Ok(Changed { last: None, .. }) => break,
-            Ok(Changed { events, lifted, last: Some(last) }) => {
-                total.events += events;
-                total.lifted += lifted;
-                after = last;
-            }
-            Err(fault) => {
-                // The connection may have been lost after the commit.
-                let is_unknown = repeats && fault.kind == FaultKind::Unavailable;
-                if total.all() == 0 && !is_unknown {
-                    return Err(fault.into());
-                }
-                let unknown = match is_unknown {
-                    false => "",
-                    true => " Events of the batch that failed may have been requeued.",
-                };
-                let rest = match repeats {
-                    false => "Fix the cause, then run the command again for the rest".to_owned(),
-                    true => format!(
-                        "Fix the cause.{unknown} The same command would requeue events again, because of --again: pass the \
-                         IDs of the rest with --id. `outbox-relay dead-letters list` shows when each was requeued"
-                    ),
-                };
-                let done = counted(total.all(), "event");
-                let context = format!("stopped after {done} had been processed and recorded. {rest}");
-                return Err(Failed::from(fault).map(|error| error.context(context)));
-            }
-        }
+        let changed = batch(Batch { after, up_to, rows }).await;
+        let changed = changed.map_err(|fault| stopped(fault, total.all(), repeats))?;
+        let Some(last) = changed.last else { break };
+        total.events += changed.events;
+        total.lifted += changed.lifted;
+        after = last;
     }
     Ok(total)
+}
+
+/// Adds to the fault of a batch how many events were done before, and how to continue.
+fn stopped(fault: PostgresFault, done: u64, repeats: bool) -> Failed {
+    // The connection may have been lost after the commit.
+    let is_unknown = repeats && fault.kind == FaultKind::Unavailable;
+    if done == 0 && !is_unknown {
+        return fault.into();
+    }
+    let unknown = if is_unknown { " Events of the batch that failed may have been requeued." } else { "" };
+    let rest = match repeats {
+        false => "Fix the cause, then run the command again for the rest".to_owned(),
+        true => format!(
+            "Fix the cause.{unknown} The same command would requeue events again, because of --again: pass the IDs of \
+             the rest with --id. `outbox-relay dead-letters list` shows when each was requeued"
+        ),
+    };
+    let done = counted(done, "event");
+    let context = format!("stopped after {done} had been processed and recorded. {rest}");
+    Failed::from(fault).map(|error| error.context(context))
 }
 
 impl Entry for RejectedEvent {
@@ -518,26 +504,6 @@ fn bytes(count: i32) -> String {
     counted(count.unsigned_abs().into(), "byte")
 }
 
-#[derive(Debug, Args)]
-pub(super) struct History {
-    /// Only actions on this event.
-    #[arg(long, value_name = "UUID", value_parser = event_id)]
-    event_id: Option<Uuid>,
-    #[command(flatten)]
-    options: ListOptions,
-}
-
-impl History {
-    fn run(self, file: &ConfigFile) -> Result<(), Failed> {
-        let config = file.load_for_database()?;
-        on_outbox(&config, HISTORY_PRIVILEGES, async |outbox| {
-            let (reading, table) = (ShortTransaction::reading(outbox.database), &config.outbox.table);
-            let page = async |before, rows| history(&reading, table, self.event_id, before, rows).await;
-            list(&self.options, "no actions", page).await
-        })
-    }
-}
-
 impl Entry for Act {
     fn id(&self) -> i64 {
         self.id
@@ -548,24 +514,20 @@ impl Entry for Act {
             Some(pause) => pause_in_line(self, pause),
             None => event_in_line(self),
         };
+        let role = in_line(&self.role, 63);
+        // The role that logged in, and the one that it acted as.
+        let who = match &self.login {
+            Some(login) if *login != self.role => format!("{} as {role}", in_line(login, 63)),
+            _ => role,
+        };
         let address = self.address.as_deref();
         format!(
             "{at}  {who}  {what}{about}  from {application} {address}",
             at = time(self.at),
-            who = who(self),
             what = in_line(&self.act, 20),
             application = in_line(&self.application, 63),
             address = address.map_or("over a Unix socket".to_owned(), |address| format!("at {address}")),
         )
-    }
-}
-
-/// The role that logged in, and the one that it acted as.
-fn who(act: &Act) -> String {
-    let role = in_line(&act.role, 63);
-    match &act.login {
-        Some(login) if *login != act.role => format!("{} as {role}", in_line(login, 63)),
-        _ => role.clone(),
     }
 }
 
@@ -615,33 +577,21 @@ mod tests {
         let again = "Fix the cause. Events of the batch that failed may have been requeued. The same command would \
                      requeue events again, because of --again: pass the IDs of the rest with --id. `outbox-relay \
                      dead-letters list` shows when each was requeued";
-        for (repeats, rest) in
-            [(false, "Fix the cause, then run the command again for the rest"), (true, again)]
+        let after = |done| format!("stopped after {done} events had been processed and recorded. {again}: ");
+        let simple = "stopped after 7 events had been processed and recorded. Fix the cause, then run the command again \
+                      for the rest: ";
+        for (done, repeats, context) in
+            [(7, false, simple), (7, true, &after(7)), (0, false, ""), (0, true, &after(0))]
         {
             let batch = async |batch: Batch| match batch.after {
-                i64::MIN => Ok(Changed { events: 7, lifted: 0, last: Some(7) }),
+                i64::MIN if done > 0 => Ok(Changed { events: done, lifted: 0, last: Some(7) }),
                 _ => Err(unavailable("requeueing", "gone")),
             };
             let Err(Failed::Unavailable(error)) = in_batches(100, 7, repeats, batch).await else { panic!() };
-            assert_eq!(
-                format!("{error:#}"),
-                format!(
-                    "stopped after 7 events had been processed and recorded. {rest}: requeueing failed: gone"
-                )
-            );
+            assert_eq!(format!("{error:#}"), format!("{context}requeueing failed: gone"));
         }
 
-        let lost = || unavailable("requeueing", "gone");
-        let ended = in_batches(100, 7, false, async |_: Batch| Err(lost())).await;
-        let Err(Failed::Unavailable(error)) = ended else { panic!() };
-        assert_eq!(format!("{error:#}"), "requeueing failed: gone");
-        let ended = in_batches(100, 7, true, async |_: Batch| Err(lost())).await;
-        let Err(Failed::Unavailable(error)) = ended else { panic!() };
-        let expected = format!(
-            "stopped after 0 events had been processed and recorded. {again}: requeueing failed: gone"
-        );
-        assert_eq!(format!("{error:#}"), expected);
-        let refused = || PostgresFault { kind: FaultKind::Refused, ..lost() };
+        let refused = || PostgresFault { kind: FaultKind::Refused, ..unavailable("requeueing", "gone") };
         let ended = in_batches(100, 7, true, async |_: Batch| Err(refused())).await;
         let Err(Failed::Failure(error)) = ended else { panic!() };
         assert_eq!(format!("{error:#}"), "requeueing failed: gone");

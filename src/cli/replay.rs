@@ -10,12 +10,12 @@ use crate::config::Config;
 use anyhow::Error;
 use clap::Args;
 use humantime::format_rfc3339_micros;
-use kafka::operate::copy::{Copier, Stopped};
+use kafka::operate::copy::Copier;
 use pg_outbox::topic::check_topic;
 use postgres::access::grants::REPLAY_PRIVILEGES;
 use postgres::operate::rejected::Batch;
 use postgres::operate::sent::{Bounds, HistoryRange, HistoryRow, PostgresHistory, SentSelection};
-use relay::failure::{FailureKind, FaultKind, KafkaFailure, PostgresFault};
+use relay::failure::{FailureKind, FaultKind, KafkaFailure};
 use relay::reason::TOPIC_AUTHORIZATION;
 use relay::topic;
 use serde_json::json;
@@ -89,10 +89,7 @@ impl Replay {
             let unusable = |error| Failed::Usage(format!("--to-topic {}: {error}.", to.escape_debug()));
             check_topic(to).map_err(unusable)?;
         }
-        let config = match &self.to_topic {
-            Some(_) => file.load()?,
-            None => file.load_for_database()?,
-        };
+        let config = if self.to_topic.is_some() { file.load()? } else { file.load_for_database()? };
         keeps_history(&config)?;
         self.options.confirm(&format!("Replay all sent events of {}?", config.outbox.table))?;
         let replay = async |outbox: Outbox<'_>| self.replay(file, &outbox).await;
@@ -138,45 +135,37 @@ impl Replay {
     }
 
     async fn publish(&self, file: &ConfigFile, plan: &Plan<'_>) -> Result<Counts, Failed> {
+        let (what, how) = match self.to_topic {
+            None => ("set back to unsent", "To continue"),
+            Some(_) => ("published", "To publish all events again"),
+        };
         let mut counts = Counts::default();
         let rest = |done| self.rest(file, &plan.selection, done);
+        // Before the first event, because a lost connection or a SIGKILL leaves no time for it.
+        let announce = || note(&format!("{how} if this is interrupted, run:\n  {}", rest(0)));
         let work = Box::pin(async {
             let Some(to) = &self.to_topic else {
-                self.announce(&rest(0));
+                announce();
                 return plan.reset(&mut counts).await;
             };
             let target = plan.target(to, &plan.count().await?).await?;
-            self.announce(&rest(0));
+            announce();
             plan.copy(target, &mut counts).await
         });
         let ended = until_stopped(work, &plan.is_stopped).await;
-        match ended {
-            Err(failed) if counts.events > 0 || plan.is_uncertain.get() => {
-                Err(self.explained(failed, counts.events, plan.is_uncertain.get(), &rest(counts.events)))
-            }
-            ended => ended.map(|()| counts),
-        }
-    }
-
-    /// Prints how to publish the rest before the first event, because a lost connection or a SIGKILL leaves no time for it.
-    fn announce(&self, rest: &str) {
-        let what = if self.to_topic.is_some() { "To publish all events again" } else { "To continue" };
-        note(&format!("{what} if this is interrupted, run:\n  {rest}"));
-    }
-
-    /// Adds what was done to an error, and how to continue. The command line was valid when the copying began.
-    fn explained(&self, failed: Failed, done: u64, is_uncertain: bool, rest: &str) -> Failed {
-        let uncertain = if is_uncertain { ", and perhaps those of the last batch," } else { "" };
-        let failed = if let Failed::Usage(text) = failed { Failed::failure(text) } else { failed };
-        failed.map(|error| {
-            let (error, done) = (format!("{error:#}"), counted(done, "event"));
-            let error = error.trim_end_matches('.');
-            let (what, how) = match self.to_topic {
-                None => ("set back to unsent", "To continue"),
-                Some(_) => ("published", "To publish all events again"),
-            };
+        let uncertain = if plan.is_uncertain.get() { ", and perhaps those of the last batch," } else { "" };
+        let failed = match ended {
+            Ok(()) => return Ok(counts),
+            Err(failed) if counts.events == 0 && uncertain.is_empty() => return Err(failed),
+            // The command line was valid when the copying began.
+            Err(Failed::Usage(text)) => Failed::failure(text),
+            Err(failed) => failed,
+        };
+        Err(failed.map(|error| {
+            let (error, done) = (format!("{error:#}"), counted(counts.events, "event"));
+            let (error, rest) = (error.trim_end_matches('.'), rest(counts.events));
             Error::msg(format!("{error}. {done}{uncertain} had been {what}. {how}, run: {rest}"))
-        })
+        }))
     }
 
     fn text(&self, config: &Config, counts: &Counts) -> String {
@@ -207,29 +196,26 @@ impl Replay {
     /// from the first event, because no row shows that it was copied.
     fn rest(&self, file: &ConfigFile, selection: &SentSelection, done: u64) -> String {
         let done = if self.to_topic.is_some() { 0 } else { done };
-        let mut command = "outbox-relay replay".to_owned();
-        let mut add = |name: &str, value: Option<String>| {
-            command += &value.map_or_else(String::new, |value| option(name, &value));
-        };
-        add("config", file.config.as_ref().map(|file| file.to_string_lossy().into_owned()));
         let time = |at: Option<_>| at.map(|at| format_rfc3339_micros(at).to_string());
-        add("since", time(selection.since));
-        add("until", time(selection.until));
-        add("sent-before", time(selection.sent_before));
-        let filters = &self.filters;
-        add("topic", filters.topic.clone());
-        add("key", filters.key.clone());
-        let ids: Vec<String> = filters.event_id.iter().map(Uuid::to_string).collect();
-        add("event-id", (!ids.is_empty()).then(|| ids.join(",")));
-        add("limit", self.options.limit.map(|limit| u64::from(limit).saturating_sub(done).to_string()));
-        add("rate", self.rate.map(|rate| rate.to_string()));
-        add("to-topic", self.to_topic.clone());
-        add("reason", Some(self.reason.clone()).filter(|reason| reason != REASON));
-        let flags = [("created", filters.created), ("all", self.options.all), ("json", self.options.json)];
-        for (name, _) in flags.iter().filter(|(_, is_set)| *is_set) {
-            command += &format!(" --{name}");
-        }
-        command
+        let ids: Vec<String> = self.filters.event_id.iter().map(Uuid::to_string).collect();
+        let values = [
+            ("config", file.config.as_ref().map(|file| file.to_string_lossy().into_owned())),
+            ("since", time(selection.since)),
+            ("until", time(selection.until)),
+            ("sent-before", time(selection.sent_before)),
+            ("topic", self.filters.topic.clone()),
+            ("key", self.filters.key.clone()),
+            ("event-id", (!ids.is_empty()).then(|| ids.join(","))),
+            ("limit", self.options.limit.map(|limit| u64::from(limit).saturating_sub(done).to_string())),
+            ("rate", self.rate.map(|rate| rate.to_string())),
+            ("to-topic", self.to_topic.clone()),
+            ("reason", Some(self.reason.clone()).filter(|reason| reason != REASON)),
+        ];
+        let flags =
+            [("created", self.filters.created), ("all", self.options.all), ("json", self.options.json)];
+        let values = values.into_iter().filter_map(|(name, value)| Some(option(name, &value?)));
+        let flags = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| format!(" --{name}"));
+        "outbox-relay replay".to_owned() + &values.chain(flags).collect::<String>()
     }
 }
 
@@ -298,7 +284,7 @@ impl Plan<'_> {
         self.each_page(&mut counts, async |after, counts| {
             let batch = self.batch(after, BATCH_ROWS, counts);
             let counted = self.history.count(&self.selection, batch).await?;
-            counts.add_all(counted.rows);
+            counts.add(counted.rows);
             Ok(counted.reached)
         })
         .await?;
@@ -315,9 +301,9 @@ impl Plan<'_> {
                 let reason = &self.replay.reason;
                 self.is_uncertain.set(true);
                 let replayed = self.history.replay(&self.selection, &picked.rows, reason).await;
-                let is_lost = |fault: &PostgresFault| fault.kind == FaultKind::Unavailable;
-                self.is_uncertain.set(replayed.as_ref().is_err_and(is_lost));
-                counts.add_all(replayed?);
+                let is_lost = matches!(&replayed, Err(fault) if fault.kind == FaultKind::Unavailable);
+                self.is_uncertain.set(is_lost);
+                counts.add(replayed?);
                 self.pause_after(counts.events - before).await;
             }
             Ok(picked.reached)
@@ -389,11 +375,9 @@ impl Plan<'_> {
             return Err(own_topic(&target.topic));
         }
         let events: Vec<_> = batch.iter().map(|row| &row.event).collect();
-        let (acknowledged, failure) = match target.publish(&events).await {
-            Ok(()) => (batch.len(), None),
-            Err(Stopped { acknowledged, failure }) => (acknowledged, Some(failure)),
-        };
-        topics.into_iter().take(acknowledged).for_each(|topic| counts.add(topic, 1));
+        let published = target.publish(&events).await;
+        let acknowledged = published.as_ref().map_or_else(|stopped| stopped.acknowledged, |()| batch.len());
+        counts.add(topics.into_iter().take(acknowledged).map(|topic| (topic, 1)));
         if acknowledged > 0 {
             let recorded =
                 self.history.record_copies(&batch[..acknowledged], &target.topic, &self.replay.reason);
@@ -401,7 +385,7 @@ impl Plan<'_> {
                 format!("{} not recorded in the history", counted(acknowledged as u64, "published event"));
             recorded.await.map_err(|fault| Failed::from(fault).map(|error| error.context(what)))?;
         }
-        failure.map_or(Ok(()), |failure| Err(unusable(&target.topic, failure)))
+        published.map_err(|stopped| unusable(&target.topic, stopped.failure))
     }
 
     /// Fails after a signal. Called before each batch, so that a signal during the last one is not a failure.
@@ -433,12 +417,10 @@ fn own_topic(to: &str) -> Failed {
 }
 
 fn unusable(to: &str, failure: KafkaFailure) -> Failed {
-    if failure.reason == TOPIC_AUTHORIZATION.word {
-        return Failed::configuration(format!(
-            "The Kafka user may not publish to topic {to}. Grant it Write and Describe on the topic."
-        ));
-    }
     match failure.kind {
+        _ if failure.reason == TOPIC_AUTHORIZATION.word => Failed::configuration(format!(
+            "The Kafka user may not publish to topic {to}. Grant it Write and Describe on the topic."
+        )),
         FailureKind::Topic => Failed::Usage(format!("--to-topic: {failure}.")),
         _ => failure.into(),
     }
@@ -452,13 +434,11 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, topic: String, events: u64) {
-        self.events += events;
-        *self.topics.entry(topic).or_default() += events;
-    }
-
-    fn add_all(&mut self, topics: Vec<(String, u64)>) {
-        topics.into_iter().for_each(|(topic, events)| self.add(topic, events));
+    fn add(&mut self, topics: impl IntoIterator<Item = (String, u64)>) {
+        for (topic, events) in topics {
+            self.events += events;
+            *self.topics.entry(topic).or_default() += events;
+        }
     }
 }
 
@@ -476,18 +456,12 @@ fn option(name: &str, value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, Command};
     use clap::Parser;
 
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        config: ConfigFile,
-        #[command(flatten)]
-        replay: Replay,
-    }
-
     fn rest(args: &[&str], done: u64) -> String {
-        let Line { config, replay } = Line::parse_from([&["replay"], args].concat());
+        let Cli { config, command } = Cli::parse_from([&["outbox-relay", "replay"], args].concat());
+        let Command::Replay(replay) = command else { panic!("{args:?}") };
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(86_400);
         let Ok(selection) = replay.filters.selection(now, now) else { panic!("{args:?}") };
         replay.rest(&config, &selection, done)

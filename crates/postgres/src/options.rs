@@ -156,10 +156,8 @@ impl Postgres {
                 Some(option) => format!("[postgres] url has an invalid value for {option}"),
                 None => "[postgres] url cannot be parsed".to_owned(),
             };
-            vec![Problem::new(
-                message,
-                "correct the url, and percent-encode special characters in the password",
-            )]
+            let help = "correct the url, and percent-encode special characters in the password";
+            vec![Problem::new(message, help)]
         })?;
         let mut problems = Vec::new();
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -176,14 +174,13 @@ impl Postgres {
         }
         let mut builder = ConnectionBuilder::new(&self.lookup, config);
         // Settings override the URL.
-        let keys = [
-            ("sslrootcert", self.sslrootcert.as_deref()),
-            ("sslcert", self.sslcert.as_deref()),
-            ("sslkey", self.sslkey.as_deref()),
-        ];
-        let keys = keys.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let keys = [("sslrootcert", &self.sslrootcert), ("sslcert", &self.sslcert), ("sslkey", &self.sslkey)];
+        let keys = keys.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?)));
         let in_url = conninfo.parameters.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        problems.extend(in_url.chain(keys).filter_map(|(key, value)| builder.set(key, value).err()));
+        problems.extend(in_url.chain(keys).filter_map(|(key, value)| {
+            let help = builder.set(key, value).err()?;
+            Some(Problem::new(format!("connection parameter {key} has an invalid value"), help))
+        }));
         builder.mode = self.sslmode.or(builder.mode);
         self.set_defaults(&mut builder.connection.config);
         let (connection, faults) = builder.resolve();

@@ -177,10 +177,7 @@ impl Reader {
         } else if Path::new(name).is_absolute() {
             "correct the name, or create the file".to_owned()
         } else {
-            format!(
-                "correct the name, or create the file. Relative names are looked up in {}",
-                self.lookup.places()
-            )
+            self.lookup.help_with_absent()
         };
         Problem::new(format!("{setting}: cannot read {}: {error}", path.display()), help)
     }

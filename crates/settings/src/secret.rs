@@ -112,12 +112,14 @@ impl Lookup {
         }
     }
 
-    pub fn places(&self) -> String {
+    /// The help for a file that does not exist.
+    pub fn help_with_absent(&self) -> String {
         let folder = Some(self.config_folder()).filter(|path| !path.as_os_str().is_empty());
         let config_folder = folder.unwrap_or(Path::new(".")).display();
-        match &self.credentials {
+        let places = match &self.credentials {
             Some(folder) => format!("{} (CREDENTIALS_DIRECTORY), then {config_folder}", folder.display()),
             None => format!("{config_folder} (CREDENTIALS_DIRECTORY is not set)"),
-        }
+        };
+        format!("correct the name, or create the file. Relative names are looked up in {places}")
     }
 }

@@ -1,7 +1,7 @@
 //! Finds out what exists, and every fault that can be found before the first change. Changes nothing.
 
 use super::plan::{self, ConfigFileState, PASSWORD_FILE, Password, Plan, SECRET_MODE};
-use super::{Wanted, unusable};
+use super::{Init, Wanted, unusable};
 use crate::cli::failed::{Failed, not_probed};
 use crate::cli::frame::database;
 use crate::config::{self, Config, Secret, environment};
@@ -30,35 +30,32 @@ pub(super) struct Servers {
 }
 
 pub(super) async fn inspect(wanted: &Wanted) -> Result<(Plan<'_>, Servers), Failed> {
-    let Wanted { file, table, role, .. } = wanted;
+    let Wanted { file, args: Init { table, role, with_stats, topics, .. }, .. } = wanted;
     plan::check_writable(plan::folder(file))?;
     let config = plan::config_state(file)?;
     let password_file = plan::password_file(file);
     let password = plan::existing_password(&password_file)?;
     let relay_url = wanted.owner.of_role(role.relay());
     let of_relay = settings(wanted, &relay_url, None)?;
-    match config {
-        ConfigFileState::Existing => check_topics(&compare(file, &of_relay)?, &wanted.topics)?,
-        ConfigFileState::Missing | ConfigFileState::Packaged => check_topics(&of_relay, &wanted.topics)?,
-    }
+    let kept = if config == ConfigFileState::Existing { compare(file, &of_relay)? } else { of_relay };
+    check_topics(&kept, topics)?;
     let of_owner = wanted.owner_password.as_ref().map(|password| ("password", password.expose()));
     let of_owner = settings(wanted, &wanted.owner.text, of_owner)?;
 
     let mut connection = connect(wanted, &of_owner).await?;
-    let transaction = open(&mut connection, true, &check_settings()).await;
-    let transaction = transaction.map_err(|error| server(error.into()))?;
+    let transaction = open(&mut connection, true, &check_settings()).await.map_err(server)?;
     check_server(transaction.client()).await?;
     let migrations = migrate::read_status(&transaction, table, migrate::Series::Outbox).await?;
     let grant = roles::missing_grant(&transaction, table).await.map_err(server)?;
     let existing_roles = roles::existing(&transaction, role).await.map_err(server)?;
-    transaction.rollback().await.map_err(|error| server(error.into()))?;
+    transaction.rollback().await.map_err(server)?;
     let role_exists = existing_roles.iter().any(|name| name == role.relay());
     let password = decide(wanted, config, password, role_exists)?;
     let secret = match &password {
         Password::Generated(secret) | Password::Kept(secret) if !role_exists => Some(secret),
         _ => None,
     };
-    let roles = NewRoles::new(table, role, secret, wanted.with_stats);
+    let roles = NewRoles::new(table, role, secret, *with_stats);
     let mut plan = Plan {
         wanted,
         config,
@@ -171,10 +168,10 @@ async fn check_server(connection: &Client) -> Result<(), Failed> {
     if faults.is_empty() { Ok(()) } else { Err(Failed::Configuration(CheckError::Faults(faults).into())) }
 }
 
-fn server(error: ServerError) -> Failed {
-    let is_connection_lost = error.is_connection_lost();
-    let error = Error::new(error).context("Cannot examine the database, so nothing was changed");
-    if is_connection_lost { Failed::Unavailable(error) } else { Failed::Failure(error) }
+fn server(error: impl Into<ServerError>) -> Failed {
+    let error = error.into();
+    let failed = if error.is_connection_lost() { Failed::Unavailable } else { Failed::Failure };
+    failed(Error::new(error).context("Cannot examine the database, so nothing was changed"))
 }
 
 /// The password that the relay will use. An existing role keeps its password, which must then be known.
@@ -184,15 +181,14 @@ fn decide(
     found: Option<Secret>,
     role_exists: bool,
 ) -> Result<Password, Failed> {
-    let (role, file) = (&wanted.role, plan::password_file(&wanted.file));
+    let (role, file) = (&wanted.args.role, plan::password_file(&wanted.file));
     match (found, role_exists, config) {
         (Some(password), ..) => Ok(Password::Kept(password)),
         (None, true, ConfigFileState::Existing) => Ok(Password::Unknown),
         (None, true, _) => Err(unusable(&format!(
             "The role {role} exists, but {} does not, and `init` does not change the password of an existing role. \
-             Fix: write its password to that file, with mode {:o}, or create another role with --role NAME",
-            file.display(),
-            SECRET_MODE
+             Fix: write its password to that file, with mode {SECRET_MODE:o}, or create another role with --role NAME",
+            file.display()
         ))),
         (None, false, ConfigFileState::Existing) => Err(unusable(&format!(
             "{} exists, but neither the role {role} nor {} does. Fix: rename the configuration file, so that `init` \
@@ -219,11 +215,11 @@ async fn inspect_topics(
     let cluster = config.cluster()?;
     cluster.check_settings()?;
     cluster.probe().await.map_err(not_probed)?;
-    if wanted.topics.is_empty() {
+    if wanted.args.topics.is_empty() {
         return Ok(None);
     }
     let topics = Topics::new(&config.kafka, &cluster).await?;
-    for topic in &wanted.topics {
+    for topic in &wanted.args.topics {
         let exists = topics.has(topic).await?;
         if !exists {
             topics.create(topic, wanted.shape, Mode::Validate).await.map_err(topic_failed)?;
@@ -249,12 +245,12 @@ pub(super) fn topic_failed(failure: KafkaFailure) -> Failed {
 pub(super) struct OwnerUrl {
     /// As given.
     pub(super) text: String,
-    scheme: &'static str,
+    scheme: String,
     /// Everything after the role.
     rest: String,
 }
 
-const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
+const SCHEMES: [&str; 2] = ["postgres", "postgresql"];
 
 /// Parameters of the owner that the relay's URL must not contain, or that the relay's URL sets elsewhere.
 const REFUSED: [(&str, &str); 6] = [
@@ -277,10 +273,9 @@ impl OwnerUrl {
     ///
     /// The problem and a remedy, as two sentences. The text is not quoted.
     pub(super) fn parse(text: &str) -> Result<OwnerUrl, String> {
-        let scheme = SCHEMES.into_iter().find(|scheme| text.starts_with(scheme)).ok_or(
+        let (scheme, after) = text.split_once("://").filter(|(scheme, _)| SCHEMES.contains(scheme)).ok_or(
             "The database URL does not start with postgres://. Fix: write it as postgres://ROLE@HOST/DATABASE",
         )?;
-        let after = &text[scheme.len()..];
         let (authority, path) = after.split_at(after.find(['/', '?', '#']).unwrap_or(after.len()));
         let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
         if user.contains(':') {
@@ -296,12 +291,12 @@ impl OwnerUrl {
                 return Err(format!("The database URL contains the parameter {key}. Fix: {fix}"));
             }
         }
-        Ok(OwnerUrl { text: text.to_owned(), scheme, rest: format!("{host}{path}") })
+        Ok(OwnerUrl { text: text.to_owned(), scheme: scheme.to_owned(), rest: format!("{host}{path}") })
     }
 
     pub(super) fn of_role(&self, role: &str) -> String {
         let OwnerUrl { scheme, rest, .. } = self;
-        format!("{scheme}{}@{rest}", percent_encode(role, "-._~"))
+        format!("{scheme}://{}@{rest}", percent_encode(role, "-._~"))
     }
 }
 

@@ -18,7 +18,6 @@ use kafka::options::is_secret;
 use pg_outbox::topic::{TopicTemplate, check_topic};
 use postgres::access::roles::{RelayRole, example_insert};
 use settings::text::shell;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 const DATABASE: &str = "postgres://postgres@localhost/app";
@@ -79,15 +78,13 @@ pub(crate) struct Init {
 
 /// What the user wants.
 struct Wanted {
+    /// With the topics that the user named when asked.
+    args: Init,
     file: PathBuf,
     owner: OwnerUrl,
     owner_password: Option<Secret>,
     brokers: String,
     properties: Vec<(String, String)>,
-    table: TableName,
-    role: RelayRole,
-    with_stats: bool,
-    topics: Vec<String>,
     /// The template in `[outbox] topic` of a new configuration.
     template: String,
     shape: Shape,
@@ -98,49 +95,43 @@ impl Wanted {
     fn config_text(&self, url: &str, password: Option<(&str, &str)>) -> String {
         let mut text = format!("{HEADER}\n[postgres]\nurl = {}\n", quoted(url));
         if let Some((setting, value)) = password {
-            _ = writeln!(text, "{setting} = {}", quoted(value));
+            text += &format!("{setting} = {}\n", quoted(value));
         }
-        _ = write!(text, "\n[kafka]\nbootstrap_servers = {}\n", quoted(&self.brokers));
+        text += &format!("\n[kafka]\nbootstrap_servers = {}\n", quoted(&self.brokers));
         if !self.properties.is_empty() {
-            text.push_str("\n[kafka.properties]\n");
-            for (name, value) in &self.properties {
-                _ = writeln!(text, "{} = {}", quoted(name), quoted(value));
-            }
+            text += "\n[kafka.properties]\n";
         }
-        let (table, topic) = (quoted(&self.table.to_string()), quoted(&self.template));
-        _ = write!(text, "\n[outbox]\ntable = {table}\ntopic = {topic}\n");
-        text
+        for (name, value) in &self.properties {
+            text += &format!("{} = {}\n", quoted(name), quoted(value));
+        }
+        let (table, topic) = (quoted(&self.args.table.to_string()), quoted(&self.template));
+        text + &format!("\n[outbox]\ntable = {table}\ntopic = {topic}\n")
     }
 }
 
 /// A basic string of TOML.
 fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            control if control.is_control() => _ = write!(quoted, "\\u{:04X}", u32::from(control)),
-            plain => quoted.push(plain),
-        }
-    }
-    quoted.push('"');
-    quoted
+    let escaped = |character: char| match character {
+        '"' | '\\' => format!("\\{character}"),
+        control if control.is_control() => format!("\\u{:04X}", u32::from(control)),
+        plain => plain.to_string(),
+    };
+    format!("\"{}\"", text.chars().map(escaped).collect::<String>())
 }
 
 impl Init {
     pub(crate) fn run(self) -> Result<(), Failed> {
-        let (yes, dry_run) = (self.yes, self.dry_run);
         let wanted = self.wanted()?;
-        if !block_on(prepare(&wanted, yes, dry_run))?? {
+        if !block_on(prepare(&wanted))?? {
             return Ok(());
         }
         let config = loaded(Some(&wanted.file), config::load(Some(&wanted.file), inspect::variables()))?;
-        check_config::check(&config, &wanted.file.display().to_string(), true, &wanted.topics)?;
+        check_config::check(&config, &wanted.file.display().to_string(), true, &wanted.args.topics)?;
         output::text(next_commands(&wanted, &config))
     }
 
     /// The arguments, and answers for those that are missing.
-    fn wanted(self) -> Result<Wanted, Failed> {
+    fn wanted(mut self) -> Result<Wanted, Failed> {
         let asks = !self.yes && output::can_ask();
         if !asks && !self.yes && !self.dry_run {
             let text = "stdin is not a terminal, so the command cannot ask for confirmation. Pass --yes, or --dry-run";
@@ -156,7 +147,7 @@ impl Init {
         let properties: Result<_, _> = self.properties.iter().map(|text| property(text)).collect();
         let properties = properties.map_err(|error| Failed::Usage(format!("--kafka-property: {error}")))?;
         let question = "Database URL of a role that may create tables and roles";
-        let url = or_ask(self.database, "--database", question, DATABASE)?;
+        let url = or_ask(self.database.take(), "--database", question, DATABASE)?;
         let owner = OwnerUrl::parse(&url).map_err(|problem| unusable(&problem))?;
         if owner.text == owner.of_role(self.role.relay()) {
             return Err(unusable(&format!(
@@ -170,30 +161,26 @@ impl Init {
             None if asks => output::ask_password("Password of that role (empty for none)")?,
             given => given.map(Secret::new),
         };
-        let brokers = or_ask(self.brokers, "--brokers", "Kafka brokers", BROKERS)?;
-        let topics = if self.topics.is_empty() && asks {
-            asked_topics(&output::ask("Topics to create, such as events.order", NONE)?)?
-        } else {
-            self.topics
-        };
+        let brokers = or_ask(self.brokers.take(), "--brokers", "Kafka brokers", BROKERS)?;
+        if self.topics.is_empty() && asks {
+            self.topics = asked_topics(&output::ask("Topics to create, such as events.order", NONE)?)?;
+        }
         Ok(Wanted {
             file,
             owner,
             owner_password,
             brokers,
             properties,
-            table: self.table,
-            role: self.role,
-            with_stats: self.with_stats,
-            template: template(&topics),
-            topics,
+            template: template(&self.topics),
             shape: Shape { partitions: self.partitions, replicas: self.replication_factor },
+            args: self,
         })
     }
 }
 
 /// Shows the plan and carries it out. Returns false for a dry run.
-async fn prepare(wanted: &Wanted, yes: bool, dry_run: bool) -> Result<bool, Failed> {
+async fn prepare(wanted: &Wanted) -> Result<bool, Failed> {
+    let Init { yes, dry_run, .. } = wanted.args;
     let (plan, mut servers) = inspect::inspect(wanted).await?;
     let details = if yes && !dry_run { String::new() } else { plan.details() };
     output::text(format!("{details}{plan}\n"))?;
@@ -221,10 +208,7 @@ fn asked_topics(answer: &str) -> Result<Vec<String>, Failed> {
 
 /// The template of the first topic: its last part is the aggregate type. `inspect` checks the other topics.
 fn template(topics: &[String]) -> String {
-    let prefix = topics.first().map_or("events.", |topic| match topic.rfind('.') {
-        Some(dot) => &topic[..=dot],
-        None => "",
-    });
+    let prefix = topics.first().map_or("events.", |topic| topic.trim_end_matches(|c: char| c != '.'));
     format!("{prefix}{{aggregate_type}}")
 }
 
@@ -233,12 +217,11 @@ fn topic(name: &str) -> Result<String, String> {
 }
 
 fn property(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, _)) if is_secret(name.trim()) => Err(format!(
-            "other users can see the arguments of a command. Write the secret to a file, and pass {}_file=NAME",
-            name.trim()
+    match text.split_once('=').map(|(name, value)| (name.trim(), value)) {
+        Some((name, _)) if is_secret(name) => Err(format!(
+            "other users can see the arguments of a command. Write the secret to a file, and pass {name}_file=NAME"
         )),
-        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.to_owned())),
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("write it as NAME=VALUE".to_owned()),
     }
 }
@@ -252,8 +235,9 @@ fn next_commands(wanted: &Wanted, config: &Config) -> String {
         _ => format!("outbox-relay run --config {}", shell(&file)),
     };
     let psql = |sql: &str| format!("psql {} -c {}", shell(&wanted.owner.text), shell(sql));
-    let grant = psql(&wanted.role.operator_grant("alice"));
-    let insert = psql(&example_insert(&wanted.table, aggregate_type(&config.outbox.topic, &wanted.topics)));
+    let Init { table, role, topics, .. } = &wanted.args;
+    let grant = psql(&role.operator_grant("alice"));
+    let insert = psql(&example_insert(table, aggregate_type(&config.outbox.topic, topics)));
     format!(
         "\nTo let alice use the commands of operators, such as `dead-letters` (docs/operating.md):\n  {grant}\n\
          \nNext, start the relay, and insert an event from another terminal:\n  {run}\n  {insert}\n"
@@ -270,29 +254,24 @@ fn aggregate_type<'a>(template: &TopicTemplate, topics: &'a [String]) -> &'a str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
 
     #[test]
     fn the_written_configuration_is_valid_and_has_these_settings() {
-        let table: TableName = "\"My Schema\".\"out\"\"box\"".parse().unwrap();
+        let table = "\"My Schema\".\"out\"\"box\"";
         let url = "postgres://relay@localhost/app?application_name=a%20b";
         let secret = Secret::new("a\"b\\c\u{7f}\n\u{e9}");
-        let wanted = Wanted {
-            file: PathBuf::from("config.toml"),
-            owner: OwnerUrl::parse(url).unwrap(),
-            owner_password: None,
-            brokers: "k1:9092,k2:9092".to_owned(),
-            properties: vec![("security.protocol".to_owned(), "ssl".to_owned())],
-            table: table.clone(),
-            role: "outbox_relay".parse().unwrap(),
-            with_stats: false,
-            topics: Vec::new(),
-            template: "shop.{aggregate_type}".to_owned(),
-            shape: Shape { partitions: 3, replicas: None },
-        };
+        let outbox =
+            ["--config", "config.toml", "--database", url, "--table", table, "--topic", "shop.order"];
+        let kafka = ["--brokers", "k1:9092,k2:9092", "--kafka-property", "security.protocol=ssl", "--yes"];
+        let command = Cli::parse_from([&["outbox-relay", "init"][..], &outbox, &kafka].concat()).command;
+        let Command::Init(init) = command else { panic!() };
+        let wanted = init.wanted().unwrap();
         let text = wanted.config_text(url, Some(("password", secret.expose())));
         let loaded = config::load_text(&wanted.file, &text, std::iter::empty());
         let config = loaded.unwrap_or_else(|findings| panic!("{findings}\n{text}"));
-        assert_eq!(config.outbox.table, table);
+        assert_eq!(config.outbox.table, table.parse::<TableName>().unwrap());
         assert_eq!(config.outbox.topic.topic("order", ""), "shop.order");
         assert_eq!(config.kafka.bootstrap_servers, "k1:9092,k2:9092");
         assert_eq!(config.postgres.password.unwrap().read().unwrap(), secret);

@@ -1,8 +1,8 @@
 //! What `init` will do, as the user reads it before it happens, and doing it. Each step is complete or did nothing, and none
 //! overwrites what another process has created: a file appears at once and complete.
 
-use super::Wanted;
 use super::inspect::{Servers, topic_failed};
+use super::{Init, Wanted};
 use crate::cli::failed::Failed;
 use crate::cli::output::{self, counted};
 use crate::config::{Secret, SecretSource};
@@ -83,16 +83,15 @@ impl Plan<'_> {
     }
 
     fn role_names(&self) -> [String; 4] {
-        let role = &self.wanted.role;
+        let role = &self.wanted.args.role;
         [role.relay().to_owned(), role.operator(), role.monitor(), role.writer()]
     }
 
     pub(super) fn details(&self) -> String {
-        let Wanted { table, file, .. } = self.wanted;
+        let Wanted { file, args: Init { table, .. }, .. } = self.wanted;
         let mut text = String::new();
         if self.pending_migrations() > 0 {
-            let texts = Texts::of(Series::Outbox, table);
-            let pending = migrate::print_pending(table, &self.migrations, texts);
+            let pending = migrate::print_pending(table, &self.migrations, Texts::of(Series::Outbox, table));
             text += &format!(
                 "-- SQL: the tables of {table}. Each migration has its own transaction.\n\n{pending}\n"
             );
@@ -114,17 +113,12 @@ impl Plan<'_> {
             write_new(&self.password_file, &format!("{}\n", password.expose()), SECRET_MODE)?;
             done(&format!("file {}", self.password_file.display()))?;
         }
-        self.apply_rest(servers).await.map_err(|failed| {
-            failed.map(|error| {
-                error.context(
-                    "`init` completed only some of its steps. Fix the cause, then run the command again: it keeps what exists",
-                )
-            })
-        })
+        let what = "`init` completed only some of its steps. Fix the cause, then run the command again: it keeps what exists";
+        self.apply_rest(servers).await.map_err(|failed| failed.map(|error| error.context(what)))
     }
 
     async fn apply_rest(&self, servers: &mut Servers) -> Result<(), Failed> {
-        let Wanted { table, role, file, shape, .. } = self.wanted;
+        let Wanted { file, shape, args: Init { table, role, .. }, .. } = self.wanted;
         if !migrate::apply(&mut servers.connection, table).await?.is_empty() {
             done(&format!("tables of {table}"))?;
         }
@@ -195,12 +189,11 @@ pub(super) fn is_open_to_others(file: &Path) -> bool {
 pub(super) fn check_writable(folder: &Path) -> Result<(), Failed> {
     let existing = folder.ancestors().map(or_current).find(|ancestor| ancestor.symlink_metadata().is_ok());
     let existing = existing.unwrap_or(Path::new("/"));
+    let unwritable = |error: io::Error| unusable("Cannot write to", existing, &error);
     if !existing.is_dir() {
-        let error = io::Error::from(ErrorKind::NotADirectory);
-        return Err(unusable("Cannot write to", existing, &error));
+        return Err(unwritable(ErrorKind::NotADirectory.into()));
     }
-    access(existing, Access::WRITE_OK | Access::EXEC_OK)
-        .map_err(|error| unusable("Cannot write to", existing, &error.into()))
+    access(existing, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| unwritable(error.into()))
 }
 
 fn or_current(path: &Path) -> &Path {
@@ -209,10 +202,9 @@ fn or_current(path: &Path) -> &Path {
 
 /// Creates the missing folders, whatever the umask.
 pub(super) fn create_folder(folder: &Path) -> Result<(), Failed> {
-    let mut missing: Vec<&Path> =
+    let missing: Vec<&Path> =
         folder.ancestors().map(or_current).take_while(|path| path.symlink_metadata().is_err()).collect();
-    missing.reverse();
-    for path in missing {
+    for path in missing.into_iter().rev() {
         let created = DirBuilder::new()
             .mode(FOLDER_MODE)
             .create(path)

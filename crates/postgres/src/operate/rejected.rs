@@ -30,7 +30,7 @@ pub enum Form {
 
 impl Form {
     /// The first value for dead letters, the second one for blocked keys.
-    fn choose<T>(self, dead_letter: T, blocked_key: T) -> T {
+    pub fn choose<T>(self, dead_letter: T, blocked_key: T) -> T {
         match self {
             Form::DeadLetter => dead_letter,
             Form::BlockedKey => blocked_key,
@@ -129,10 +129,9 @@ pub struct HeaderChanges {
 }
 
 impl HeaderChanges {
-    pub fn new(stringify: bool, drop: &[String], set: &[(String, String)]) -> HeaderChanges {
-        let set = set.iter().map(|(name, value)| (name.clone(), value.clone().into()));
-        let set = serde_json::Value::Object(set.collect()).to_string();
-        HeaderChanges { stringify, drop: drop.to_vec(), set }
+    pub fn new(stringify: bool, drop: Vec<String>, set: Vec<(String, String)>) -> HeaderChanges {
+        let set = set.into_iter().map(|(name, value)| (name, value.into())).collect();
+        HeaderChanges { stringify, drop, set: serde_json::Value::Object(set).to_string() }
     }
 
     /// The parameters of `sql/part/changed_headers.sql`.
@@ -301,12 +300,11 @@ impl PostgresRejected {
     /// Counts what an action would change: those with an id up to `up_to`, at most `most`.
     pub async fn count(&self, up_to: i64, most: i64) -> Result<Changed, PostgresFault> {
         let form = self.selection.form;
-        let letters = "SELECT count(*) FROM (SELECT FROM :dead_letter s WHERE :selected AND s.id <= $9::bigint LIMIT $10::bigint) AS fitting";
+        let letters = "SELECT count(*), 0::bigint FROM (SELECT FROM :dead_letter s WHERE :selected AND s.id <= $9::bigint LIMIT $10::bigint) AS fitting";
         let sql = self.script(form.choose(letters, sql!("operate/blocked_keys/count"))).render();
         let doing = form.choose(COUNTING_LETTERS, "counting the blocked keys");
         let rows = self.reading.query(doing, &sql, &self.selection.params(&[up_to, most])).await?;
-        let lifted = if form == Form::BlockedKey { number(&rows, 1) } else { 0 };
-        Ok(Changed { events: number(&rows, 0), lifted, last: None })
+        Ok(Changed { events: number(&rows, 0), lifted: number(&rows, 1), last: None })
     }
 
     /// Counts the dead letters, among the oldest `rows` of the batch, whose topic would be lost by a requeue, because the outbox

@@ -31,61 +31,43 @@ const OWN: &str = "sslmode sslrootcert sslcert sslkey sslpassword sslcrl sslcrld
 const PASSED: &str = "user password dbname options application_name sslnegotiation host hostaddr port keepalives \
                       keepalives_idle keepalives_interval keepalives_count channel_binding load_balance_hosts";
 
-/// Restricted parameters: the values that the relay accepts (none if it does not support the parameter), and the help for other
-/// values.
-const RESTRICTED: &[(&str, &[&str], &str)] = &[
-    ("client_encoding", &["UTF8", "utf8", "UTF-8", "utf-8"], "remove it: the relay always uses UTF8"),
-    (
-        "gssencmode",
-        &["disable", "prefer"],
-        "set sslmode=verify-full to encrypt: the relay does not support GSSAPI",
-    ),
-    ("gssdelegation", &["0"], "remove it: the relay does not support GSSAPI"),
-    ("max_protocol_version", &["3.0", "3.2", "latest"], "remove it: the relay uses version 3.0"),
-    ("min_protocol_version", &["3.0"], "remove it: the relay uses version 3.0"),
-    ("replication", &["false", "off", "no", "0"], "remove it: the relay does not use replication"),
+/// Restricted parameters: their names, the values that the relay accepts (none if it does not support them), and the help for
+/// other values.
+const RESTRICTED: &[(&str, &str, &str)] = &[
+    ("client_encoding", "UTF8 utf8 UTF-8 utf-8", "remove it: the relay always uses UTF8"),
+    ("gssencmode", "disable prefer", "set sslmode=verify-full to encrypt: the relay does not support GSSAPI"),
+    ("gssdelegation", "0", "remove it: the relay does not support GSSAPI"),
+    ("max_protocol_version", "3.0 3.2 latest", "remove it: the relay uses version 3.0"),
+    ("min_protocol_version", "3.0", "remove it: the relay uses version 3.0"),
+    ("replication", "false off no 0", "remove it: the relay does not use replication"),
     (
         "sslcertmode",
-        &["allow"],
+        "allow",
         "remove it: the relay sends the client certificate if it is set and the server requests it",
     ),
-    ("sslcompression", &["0"], "remove it: TLS compression is insecure and never used"),
-    ("fallback_application_name", &[], "set application_name, in the url or in [postgres]"),
-    ("gsslib", &[], NO_GSSAPI),
-    ("krbsrvname", &[], NO_GSSAPI),
-    ("oauth_client_id", &[], NO_OAUTH),
-    ("oauth_client_secret", &[], NO_OAUTH),
-    ("oauth_issuer", &[], NO_OAUTH),
-    ("oauth_scope", &[], NO_OAUTH),
-    ("passfile", &[], "write only the password to a file, and set [postgres] password_file"),
-    ("requiressl", &[], "set sslmode=verify-full and sslrootcert"),
-    ("scram_client_key", &[], "set [postgres] password_file"),
-    ("scram_server_key", &[], "set [postgres] password_file"),
-    ("service", &[], NO_SERVICE),
-    ("servicefile", &[], NO_SERVICE),
-    ("ssl", &[], "set sslmode=verify-full and sslrootcert"),
-    ("sslkeylogfile", &[], "remove it: anyone who can read that file can read the events"),
+    ("sslcompression", "0", "remove it: TLS compression is insecure and never used"),
+    ("fallback_application_name", "", "set application_name, in the url or in [postgres]"),
+    ("gsslib krbsrvname", "", "use SCRAM or a client certificate: the relay does not support GSSAPI"),
+    ("oauth_client_id oauth_client_secret oauth_issuer oauth_scope", "", NO_OAUTH),
+    ("passfile", "", "write only the password to a file, and set [postgres] password_file"),
+    ("requiressl ssl", "", "set sslmode=verify-full and sslrootcert"),
+    ("scram_client_key scram_server_key", "", "set [postgres] password_file"),
+    ("service servicefile", "", "add the parameters of the service to the url"),
+    ("sslkeylogfile", "", "remove it: anyone who can read that file can read the events"),
 ];
-
-const NO_GSSAPI: &str = "use SCRAM or a client certificate: the relay does not support GSSAPI";
 const NO_OAUTH: &str = "use SCRAM or a client certificate to authenticate with PostgreSQL";
-const NO_SERVICE: &str = "add the parameters of the service to the url";
 
 /// Splits a URL or a `key=value` string. Messages do not quote it, because it may contain a password.
 pub(super) fn split(text: &str) -> Result<Conninfo, Vec<Problem>> {
-    let prefix = ["postgres://", "postgresql://"].into_iter().find(|prefix| text.starts_with(prefix));
-    let split = match prefix {
-        Some(prefix) => url_parameters(&text[prefix.len()..]),
-        None => key_values(text),
-    };
+    let url = text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://"));
+    let split = url.map_or_else(|| key_values(text), url_parameters);
     let mut parameters: Vec<(String, String)> = Vec::new();
     for (key, value) in split.map_err(|problem| vec![problem])? {
         // As in libpq, the last value of a key applies.
         parameters.retain(|(known, _)| *known != key);
         parameters.push((key, value));
     }
-    let problems: Vec<Problem> =
-        parameters.iter().filter_map(|(key, value)| check(key, value).err()).collect();
+    let problems: Vec<_> = parameters.iter().filter_map(|(key, value)| check(key, value).err()).collect();
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -101,25 +83,21 @@ fn check(key: &str, value: &str) -> Result<(), Problem> {
     if is_in(OWN, key) || is_in(PASSED, key) {
         return Ok(());
     }
-    if let Some((_, values, help)) = RESTRICTED.iter().find(|(known, ..)| *known == key) {
+    if let Some(&(_, values, help)) = RESTRICTED.iter().find(|(keys, ..)| is_in(keys, key)) {
         let message = match values {
-            [] => format!("connection parameter {key} is not supported by the relay"),
-            _ if values.contains(&value) => return Ok(()),
-            _ => format!("connection parameter {key} can only be {}", values.join(" or ")),
+            "" => format!("connection parameter {key} is not supported by the relay"),
+            _ if is_in(values, value) => return Ok(()),
+            _ => format!("connection parameter {key} can only be {}", values.replace(' ', " or ")),
         };
-        return Err(Problem::new(message, *help));
+        return Err(Problem::new(message, help));
     }
     // An unknown key may be part of a password, so it is quoted only if it is similar to a known one.
-    Err(match nearest(key, OWN.split(' ').chain(PASSED.split(' '))) {
-        Some(near) => {
-            Problem::new(format!("unknown connection parameter {key}"), format!("did you mean {near}?"))
-        }
-        None => {
-            let help =
-                "remove it. If it is part of the password, percent-encode special characters in the password";
-            Problem::new("unknown connection parameter", help)
-        }
-    })
+    if let Some(near) = nearest(key, OWN.split(' ').chain(PASSED.split(' '))) {
+        let message = format!("unknown connection parameter {key}");
+        return Err(Problem::new(message, format!("did you mean {near}?")));
+    }
+    let help = "remove it. If it is part of the password, percent-encode special characters in the password";
+    Err(Problem::new("unknown connection parameter", help))
 }
 
 /// Splits a URL without its prefix, and decodes its parts.
@@ -161,18 +139,14 @@ fn url_parameters(url: &str) -> Result<Vec<(String, String)>, Problem> {
     ];
     let mut parameters = Vec::new();
     for (key, value) in parts.into_iter().filter(|(_, value)| !value.is_empty()) {
-        let invalid = || {
-            let message = format!("[postgres] url has an invalid percent encoding in its {key}");
-            Problem::new(message, "percent-encode special characters, % as %25")
-        };
-        parameters.push((key.to_owned(), percent_decode(value).ok_or_else(invalid)?));
+        let message = format!("[postgres] url has an invalid percent encoding in its {key}");
+        let invalid = Problem::new(message, "percent-encode special characters, % as %25");
+        parameters.push((key.to_owned(), percent_decode(value).ok_or(invalid)?));
     }
     for part in query.split('&').filter(|part| !part.is_empty()) {
-        let parameter = part
-            .split_once('=')
-            .and_then(|(key, value)| Some((percent_decode(key)?, percent_decode(value)?)));
         let malformed = || Problem::new("the query of the url is malformed", "write ?key=value&key=value");
-        parameters.push(parameter.ok_or_else(malformed)?);
+        let (key, value) = part.split_once('=').ok_or_else(malformed)?;
+        parameters.push(percent_decode(key).zip(percent_decode(value)).ok_or_else(malformed)?);
     }
     Ok(parameters)
 }
@@ -189,21 +163,15 @@ fn key_values(text: &str) -> Result<Vec<(String, String)>, Problem> {
         let mut key = String::from(first);
         key.extend(std::iter::from_fn(|| characters.next_if(|c| *c != '=' && !c.is_whitespace())));
         let sign = characters.by_ref().find(|c| !c.is_whitespace());
-        if first == '=' || sign != Some('=') {
-            return Err(malformed());
-        }
         while characters.next_if(|c| c.is_whitespace()).is_some() {}
         let quoted = characters.next_if_eq(&'\'').is_some();
         let mut value = String::new();
-        loop {
-            match characters.next() {
-                Some('\'') if quoted => break,
-                Some(c) if !quoted && c.is_whitespace() => break,
-                None if quoted => return Err(malformed()),
-                None => break,
-                Some('\\') => value.extend(characters.next()),
-                Some(c) => value.push(c),
-            }
+        while let Some(c) = characters.next_if(|c| if quoted { *c != '\'' } else { !c.is_whitespace() }) {
+            value.extend(if c == '\\' { characters.next() } else { Some(c) });
+        }
+        let is_closed = !quoted || characters.next().is_some();
+        if first == '=' || sign != Some('=') || !is_closed {
+            return Err(malformed());
         }
         parameters.push((key, value));
     }
@@ -211,15 +179,14 @@ fn key_values(text: &str) -> Result<Vec<(String, String)>, Problem> {
 }
 
 fn percent_decode(text: &str) -> Option<String> {
+    let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-            bytes.push(u8::try_from(digit(rest.next())? * 16 + digit(rest.next())?).ok()?);
-        } else {
-            bytes.push(byte);
-        }
+        bytes.push(match byte {
+            b'%' => u8::try_from(digit(rest.next())? * 16 + digit(rest.next())?).ok()?,
+            _ => byte,
+        });
     }
     String::from_utf8(bytes).ok()
 }
@@ -238,32 +205,25 @@ impl ConnectionBuilder<'_> {
         ConnectionBuilder { lookup, connection, mode: None, trusts_system: false }
     }
 
-    /// Applies a parameter, unless `tokio_postgres` handles it.
-    pub(super) fn set(&mut self, key: &str, value: &str) -> Result<(), Problem> {
-        self.apply(key, value)
-            .map_err(|help| Problem::new(format!("connection parameter {key} has an invalid value"), help))
-    }
-
-    /// Fails with help for the value.
-    fn apply(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
-        let lookup = self.lookup;
-        let path = || Some(value).filter(|name| !name.is_empty()).map(|name| lookup.resolve(name));
+    /// Applies a parameter, unless `tokio_postgres` handles it. Fails with help for the value.
+    pub(super) fn set(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
+        let path = || (!value.is_empty()).then(|| self.lookup.resolve(value));
         let version = || match value {
             "TLSv1.2" => Ok(Some(SslVersion::TLS1_2)),
             "TLSv1.3" => Ok(Some(SslVersion::TLS1_3)),
             _ => Err("set TLSv1.2 or TLSv1.3: older versions are insecure"),
         };
-        let positive =
-            |help| value.parse::<i64>().map(|number| u64::try_from(number).unwrap_or(0)).map_err(|_| help);
+        let positive = |help| value.parse::<i64>().map(|number| number.max(0) as u64).map_err(|_| help);
+        // Whether Linux accepts the value. In libpq, 0 means its default.
+        let is_within = |most: u32| value.parse::<u32>().is_ok_and(|number| number <= most);
         let Connection { config, tls, authentication, accepts_read_only } = &mut self.connection;
         match key {
+            "sslmode" if value == "allow" => {
+                return Err("set prefer or verify-full: allow would use TLS only if the server requires it");
+            }
             "sslmode" => {
-                self.mode = Some(TlsMode::named(value).ok_or(match value {
-                    "allow" => {
-                        "set prefer or verify-full: allow would use TLS only if the server requires it"
-                    }
-                    _ => "set one of disable, prefer, require, verify-ca, verify-full",
-                })?);
+                let help = "set one of disable, prefer, require, verify-ca, verify-full";
+                self.mode = Some(TlsMode::named(value).ok_or(help)?);
             }
             "sslrootcert" => {
                 self.trusts_system = value == "system";
@@ -288,8 +248,8 @@ impl ConnectionBuilder<'_> {
                 milliseconds if milliseconds > i32::MAX as u64 => return Err("set at most 2147483647"),
                 milliseconds => _ = config.tcp_user_timeout(Duration::from_millis(milliseconds)),
             },
-            "keepalives_count" if !is_within(value, 127) => return Err("set a number from 0 to 127"),
-            "keepalives_idle" | "keepalives_interval" if !is_within(value, 32_767) => {
+            "keepalives_count" if !is_within(127) => return Err("set a number from 0 to 127"),
+            "keepalives_idle" | "keepalives_interval" if !is_within(32_767) => {
                 return Err("set a number of seconds from 0 to 32767");
             }
             "target_session_attrs" => {
@@ -316,74 +276,55 @@ impl ConnectionBuilder<'_> {
     /// The settings of the connection, and the problems of the parameters and their files.
     pub(super) fn resolve(self) -> (Connection, Vec<Problem>) {
         let ConnectionBuilder { lookup, mut connection, mode, trusts_system } = self;
-        let is_local = connection.is_local();
-        let Connection { config, tls, authentication, .. } = &mut connection;
-        tls.mode = match mode {
+        let mode = match mode {
             // As in libpq.
-            Some(TlsMode::Require) if tls.root_cert.is_some() => TlsMode::VerifyCa,
+            Some(TlsMode::Require) if connection.tls.root_cert.is_some() => TlsMode::VerifyCa,
             Some(mode) => mode,
-            None if is_local => TlsMode::Prefer,
+            None if connection.is_local() => TlsMode::Prefer,
             None => TlsMode::VerifyFull,
         };
-        authentication.resolve(tls.mode);
-        let has_socket = config.get_hosts().iter().any(|host| matches!(host, Host::Unix(_)));
-        let mode = tls.mode.name();
+        let Connection { config, tls, authentication, .. } = &mut connection;
+        tls.mode = mode;
+        authentication.resolve(mode);
+        let mut problems = Vec::new();
+        let mut report = |message: &str, help: &str| problems.push(Problem::new(message, help));
         let verify = "set sslmode to verify-full";
-        let rules = [
-            (
-                trusts_system && tls.mode < TlsMode::VerifyFull,
-                "sslrootcert is \"system\", which is secure only with sslmode verify-full".to_owned(),
-                verify,
-            ),
-            (
-                !trusts_system && tls.mode == TlsMode::VerifyCa && tls.root_cert.is_none(),
-                "sslmode is verify-ca without sslrootcert, so any server with a public certificate would be accepted"
-                    .to_owned(),
+        if trusts_system && mode < TlsMode::VerifyFull {
+            report("sslrootcert is \"system\", which is secure only with sslmode verify-full", verify);
+        }
+        if !trusts_system && mode == TlsMode::VerifyCa && tls.root_cert.is_none() {
+            report(
+                "sslmode is verify-ca without sslrootcert, so any server with a public certificate would be accepted",
                 "set sslmode to verify-full, or set sslrootcert",
-            ),
-            (
-                tls.client_cert.is_some() != tls.client_key.is_some(),
-                "only one of sslcert and sslkey is set".to_owned(),
-                "set both or neither",
-            ),
-            (
-                (tls.version_min, tls.version_max) == (Some(SslVersion::TLS1_3), Some(SslVersion::TLS1_2)),
-                "ssl_max_protocol_version is lower than ssl_min_protocol_version".to_owned(),
-                "remove ssl_max_protocol_version",
-            ),
-            (
-                (tls.crl.is_some() || tls.crl_dir.is_some()) && tls.mode < TlsMode::VerifyCa,
-                format!("sslmode is {mode}, so sslcrl and sslcrldir have no effect"),
-                "set sslmode to verify-full, or remove sslcrl and sslcrldir",
-            ),
-            (
-                config.get_channel_binding() == ChannelBinding::Require && tls.mode == TlsMode::Disable,
-                "channel_binding is require, which needs TLS, but sslmode is disable".to_owned(),
-                verify,
-            ),
-            (
-                config.get_ssl_negotiation() == SslNegotiation::Direct && tls.mode < TlsMode::Require,
-                format!("sslnegotiation is direct, which needs TLS, but sslmode is {mode}"),
-                verify,
-            ),
-            (
-                authentication.peer.is_some() && !has_socket,
-                "requirepeer has no effect, because no host is a Unix socket".to_owned(),
-                "remove requirepeer, or set host to the directory of the socket",
-            ),
-        ];
-        let broken = rules.into_iter().filter(|(broken, ..)| *broken);
-        let mut problems: Vec<_> = broken.map(|(_, message, help)| Problem::new(message, help)).collect();
+            );
+        }
+        if tls.client_cert.is_some() != tls.client_key.is_some() {
+            report("only one of sslcert and sslkey is set", "set both or neither");
+        }
+        if (tls.version_min, tls.version_max) == (Some(SslVersion::TLS1_3), Some(SslVersion::TLS1_2)) {
+            let help = "remove ssl_max_protocol_version";
+            report("ssl_max_protocol_version is lower than ssl_min_protocol_version", help);
+        }
+        if (tls.crl.is_some() || tls.crl_dir.is_some()) && mode < TlsMode::VerifyCa {
+            let help = "set sslmode to verify-full, or remove sslcrl and sslcrldir";
+            report(&format!("sslmode is {mode}, so sslcrl and sslcrldir have no effect"), help);
+        }
+        if config.get_channel_binding() == ChannelBinding::Require && mode == TlsMode::Disable {
+            report("channel_binding is require, which needs TLS, but sslmode is disable", verify);
+        }
+        if config.get_ssl_negotiation() == SslNegotiation::Direct && mode < TlsMode::Require {
+            report(&format!("sslnegotiation is direct, which needs TLS, but sslmode is {mode}"), verify);
+        }
+        let has_socket = config.get_hosts().iter().any(|host| matches!(host, Host::Unix(_)));
+        if authentication.peer.is_some() && !has_socket {
+            let help = "remove requirepeer, or set host to the directory of the socket";
+            report("requirepeer has no effect, because no host is a Unix socket", help);
+        }
         problems.extend(unequal_numbers(config));
         problems.extend(tls.unreadable_files(lookup));
         problems.extend(tls.client_key.as_deref().and_then(|key| check_key("sslkey", key).err()));
         (connection, problems)
     }
-}
-
-/// Whether Linux accepts the value. In libpq, 0 means its default.
-fn is_within(value: &str, most: u32) -> bool {
-    value.parse::<u32>().is_ok_and(|number| number <= most)
 }
 
 /// How the connection is encrypted, and how the server is verified.
@@ -408,7 +349,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    fn unreadable_files(&self, lookup: &Lookup) -> Vec<Problem> {
+    fn unreadable_files(&self, lookup: &Lookup) -> impl Iterator<Item = Problem> {
         let files = [
             ("sslrootcert", &self.root_cert),
             ("sslcert", &self.client_cert),
@@ -416,20 +357,15 @@ impl Tls {
             ("sslcrl", &self.crl),
             ("sslcrldir", &self.crl_dir),
         ];
-        let unreadable = |(key, path): (&str, &Option<PathBuf>)| {
+        files.into_iter().filter_map(move |(key, path)| {
             let path = path.as_ref()?;
             let error = std::fs::File::open(path).err()?;
-            let message = format!("{key}: cannot read {}: {error}", path.display());
             let help = match error.kind() {
                 ErrorKind::PermissionDenied => "make it readable for the user that runs the relay".to_owned(),
-                _ => format!(
-                    "correct the name, or create the file. Relative names are looked up in {}",
-                    lookup.places()
-                ),
+                _ => lookup.help_with_absent(),
             };
-            Some(Problem::new(message, help))
-        };
-        files.into_iter().filter_map(unreadable).collect()
+            Some(Problem::new(format!("{key}: cannot read {}: {error}", path.display()), help))
+        })
     }
 }
 
@@ -460,10 +396,8 @@ fn unequal_numbers(config: &Config) -> Option<Problem> {
     }
     if ports.len() != servers && ports.iter().any(|port| Some(port) != ports.first()) {
         let message = format!("[postgres] url has {servers} in host, but {} ports", ports.len());
-        return Some(Problem::new(
-            message,
-            "set one port, or one for each host; in a URL, write it after the host",
-        ));
+        let help = "set one port, or one for each host; in a URL, write it after the host";
+        return Some(Problem::new(message, help));
     }
     None
 }
@@ -507,25 +441,20 @@ impl Authentication {
     /// The same for a server that TLS does not verify.
     pub(crate) fn unverified(mut self) -> Authentication {
         let is_safe = |method: &AuthMethod| !matches!(method, AuthMethod::Password | AuthMethod::Md5);
-        let is_default = self.is_default;
-        self.methods.retain(|method| !is_default || is_safe(method));
+        self.methods.retain(|method| !self.is_default || is_safe(method));
         self
     }
 }
 
 /// As in libpq, all words are excluded or none.
 fn methods(text: &str) -> Option<Vec<AuthMethod>> {
-    let words: Vec<&str> = text.split(',').map(str::trim).collect();
-    let excluded: Option<Vec<_>> =
-        words.iter().map(|word| AuthMethod::named(word.strip_prefix('!')?)).collect();
-    match excluded {
-        Some(excluded) => {
-            let rest: Vec<_> =
-                AuthMethod::ALL.into_iter().filter(|method| !excluded.contains(method)).collect();
-            (!rest.is_empty()).then_some(rest)
-        }
-        None => words.into_iter().map(AuthMethod::named).collect(),
-    }
+    let words = || text.split(',').map(str::trim);
+    let excluded: Option<Vec<_>> = words().map(|word| AuthMethod::named(word.strip_prefix('!')?)).collect();
+    let Some(excluded) = excluded else {
+        return words().map(AuthMethod::named).collect();
+    };
+    let rest: Vec<_> = AuthMethod::ALL.into_iter().filter(|method| !excluded.contains(method)).collect();
+    (!rest.is_empty()).then_some(rest)
 }
 
 #[cfg(test)]
@@ -565,16 +494,15 @@ mod tests {
     #[test]
     fn the_query_of_a_url_overrides_its_other_parts() {
         let config = |url: &str| split(url).ok().unwrap().rest.parse::<Config>().unwrap();
-        let named =
-            |names: &[&str]| names.iter().map(|name| Host::Tcp((*name).to_owned())).collect::<Vec<_>>();
+        let named = |names: &str| names.split(',').map(|name| Host::Tcp(name.to_owned())).collect::<Vec<_>>();
         let socket = config("postgres://u@localhost:5433/app?host=/cloudsql/p:r:i");
         assert_eq!(socket.get_hosts(), [Host::Unix("/cloudsql/p:r:i".into())]);
         assert_eq!((socket.get_ports(), socket.get_user()), (&[5433][..], Some("u")));
         let two = config("postgres:///app?host=a,b&port=1,2");
-        assert_eq!((two.get_hosts(), two.get_ports()), (&named(&["a", "b"])[..], &[1, 2][..]));
-        assert_eq!(config("host=a host=b").get_hosts(), named(&["b"]));
+        assert_eq!((two.get_hosts(), two.get_ports()), (&named("a,b")[..], &[1, 2][..]));
+        assert_eq!(config("host=a host=b").get_hosts(), named("b"));
         let both = config("postgresql://u:p%25%3A@a:5433,[::1]/d%20b?user=v&application_name=x'y");
-        assert_eq!((both.get_hosts(), both.get_ports()), (&named(&["a", "::1"])[..], &[5433, 5432][..]));
+        assert_eq!((both.get_hosts(), both.get_ports()), (&named("a,::1")[..], &[5433, 5432][..]));
         assert_eq!((both.get_user(), both.get_password()), (Some("v"), Some("p%:".as_bytes())));
         assert_eq!((both.get_dbname(), both.get_application_name()), (Some("d b"), Some("x'y")));
         assert!(split("postgres://u:50%off%21@h/d").is_err());
