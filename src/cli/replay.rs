@@ -153,10 +153,10 @@ impl Replay {
             plan.copy(target, &mut counts).await
         });
         let ended = until_stopped(work, &plan.is_stopped).await;
-        let uncertain = if plan.is_uncertain.get() { ", and perhaps those of the last batch," } else { "" };
+        let is_uncertain = plan.is_uncertain.get();
         let failed = match ended {
             Ok(()) => return Ok(counts),
-            Err(failed) if counts.events == 0 && uncertain.is_empty() => return Err(failed),
+            Err(failed) if counts.events == 0 && !is_uncertain => return Err(failed),
             // The command line was valid when the copying began.
             Err(Failed::Usage(text)) => Failed::failure(text),
             Err(failed) => failed,
@@ -164,6 +164,7 @@ impl Replay {
         Err(failed.map(|error| {
             let (error, done) = (format!("{error:#}"), counted(counts.events, "event"));
             let (error, rest) = (error.trim_end_matches('.'), rest(counts.events));
+            let uncertain = if is_uncertain { ", and perhaps those of the last batch," } else { "" };
             Error::msg(format!("{error}. {done}{uncertain} had been {what}. {how}, run: {rest}"))
         }))
     }

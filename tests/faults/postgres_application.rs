@@ -7,7 +7,7 @@ use crate::support::database::run;
 use crate::support::kafka_proxy::Proxy;
 use crate::support::outbox::Outbox;
 use crate::support::relay::{Relay, RelayProcess};
-use crate::support::wait::{STALLED, assert_within, wait_until};
+use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers::{self, Load, Writers};
 use crate::world::{self, WORKERS};
 
@@ -122,7 +122,8 @@ async fn no_transaction_stays_open_longer_than_publish_timeout_during_a_kafka_ou
             assert_eq!(outbox.claims().await, 0, "nothing may be claimed while Kafka is unavailable");
             tokio::time::sleep(Duration::from_millis(10)).await; // between two checks
         }
-        assert_within(&format!("{outage}: oldest transaction"), oldest, PUBLISH_TIMEOUT + LITTLE_LONGER);
+        println!("{outage}: the oldest transaction was open for {oldest:.2?}");
+        assert!(oldest < PUBLISH_TIMEOUT + LITTLE_LONGER, "{oldest:?}");
         kafka.resume().await;
     }
     writers.stop().await;

@@ -147,7 +147,7 @@ impl Init {
         let properties: Result<_, _> = self.properties.iter().map(|text| property(text)).collect();
         let properties = properties.map_err(|error| Failed::Usage(format!("--kafka-property: {error}")))?;
         let question = "Database URL of a role that may create tables and roles";
-        let url = or_ask(self.database.take(), "--database", question, DATABASE)?;
+        let url = or_ask(self.database.clone(), "--database", question, DATABASE)?;
         let owner = OwnerUrl::parse(&url).map_err(|problem| unusable(&problem))?;
         if owner.text == owner.of_role(self.role.relay()) {
             return Err(unusable(&format!(
@@ -161,7 +161,7 @@ impl Init {
             None if asks => output::ask_password("Password of that role (empty for none)")?,
             given => given.map(Secret::new),
         };
-        let brokers = or_ask(self.brokers.take(), "--brokers", "Kafka brokers", BROKERS)?;
+        let brokers = or_ask(self.brokers.clone(), "--brokers", "Kafka brokers", BROKERS)?;
         if self.topics.is_empty() && asks {
             self.topics = asked_topics(&output::ask("Topics to create, such as events.order", NONE)?)?;
         }

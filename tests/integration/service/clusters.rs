@@ -133,7 +133,7 @@ async fn relay_that_reconnects_to_another_cluster_publishes_nothing_there() {
     let mut relay = outbox.start_relay().await;
     rows::insert(&outbox, "order", 10, 0..10, Filling::Nothing).await;
     outbox.wait_until_drained(STALLED).await;
-    // The events become visible with the other cluster. The lock makes a new connection wait for that.
+    // The events become visible together with the other cluster. The lock makes new connections wait for the commit.
     let switch = format!(
         "LOCK TABLE app.outbox_setting; {OTHER_DATABASE};
          INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
